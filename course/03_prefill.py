@@ -8,7 +8,7 @@
 # back of an envelope; and say what a smaller chunk buys and what it costs.
 #
 # - **Surface** (ten minutes): a prompt four times as long. Place your bet.
-# - **Guided** (twenty): linear and square, textbook and fused attention, and chunks.
+# - **Guided** (twenty): linear and quadratic, textbook and fused attention, and chunks.
 # - **Deep dive** (fifteen): the formulas, the code, six claims put to the test.
 
 # %%
@@ -21,6 +21,9 @@ from course.lessons.lesson_03.run import Ladder, both_ways, four_times
 from course.lessons.lesson_03.words import a3, big_savings, d7, d11, d17, d18, f4, halved_4k
 
 lab = open_lab()
+shape, name = run.lab_shape(lab), run.short_name(lab)
+bend = run.bend(lab)  # how fast this machine reads, and multiplies
+reading_s = run.reading_s(lab, bend)  # its weights, once
 
 # %% [markdown]
 # ## Surface
@@ -40,7 +43,8 @@ lab = open_lab()
 # ### Predict
 #
 # The next cell sends prompts of several lengths, one at a time, three rounds, and keeps the fastest of each (a
-# disturbance can only slow a run down). Nothing is shared, nothing is cached.
+# disturbance can only slow a run down). Nothing is shared, nothing is cached. On a CPU this lesson runs in **32 bits**,
+# so that both kinds of attention below are compared in the same numbers; a step takes longer here than in lesson 00.
 
 # %%
 longest = run.prompt_lengths(lab)[-1]
@@ -54,7 +58,7 @@ ladder = Ladder.of(climb)
 bet.score(four_times(ladder))
 
 # %%
-stack(draw_ladder(ladder), words.ladder(ladder))
+stack(draw_ladder(ladder), words.ladder(ladder, reading_s, shape))
 
 # %% [markdown]
 # Both axes are logarithmic, so linear and quadratic growth are both straight lines, the second twice as steep. **A
@@ -71,20 +75,20 @@ stack(draw_ladder(ladder), words.ladder(ladder))
 pictures.length_explorer(lab, ladder)
 
 # %% [markdown]
-# ### When does the square win?
+# ### When does the quadratic term win?
 #
 # Count instead of measuring. A **FLOP** is one floating-point operation. Each weight in the matrices costs two FLOPs
 # per token; each pair of tokens costs four FLOPs per number in a head's vector, in every head of every layer.
-# (**Heads** are separate attentions that run side by side.) Compare the model on this machine with one of 70 billion
-# weights.
+# (**Heads** are separate attentions that run side by side.) Compare the model on this machine with one of another size:
+# 70 billion weights, unless yours has that many.
 
 # %%
 pictures.flops_explorer(lab)
 
 # %% [markdown]
-# Most prompts are too short for the square to matter, and in a larger model it matters *later*: matrices grow with the
-# square of the width, attention only with the width. A rule of thumb from a small model overstates attention for a
-# large one.
+# Most prompts are too short for the quadratic term to matter, and in a larger model it matters *later*: matrices grow
+# with the square of the width, attention only with the width. A rule of thumb from a small model overstates attention
+# for a large one.
 #
 # ### TTFT on the back of an envelope
 #
@@ -111,14 +115,14 @@ pictures.square_explorer(lab)
 
 # %%
 measured = run.compare_attention(lab)
-stack(*draw_time_and_memory(measured), words.square(measured))
+stack(*draw_time_and_memory(measured), words.square(measured, shape, bend.roof.bandwidth))
 
 # %% [markdown]
 # ### Where it does nothing: fused attention on short prompts
 
 # %%
 both = both_ways(lab)
-stack(draw_saving(both), words.request(both))
+stack(draw_saving(both), words.request(both, shape))
 
 # %% [markdown]
 # ### One long prompt, and the others
@@ -141,11 +145,11 @@ swept = {size: lab.run(run.long_among_chats(lab), **run.chunk_fields(lab, size))
 chunk_bet.score(run.own_ttft(swept, sizes[0]))
 
 # %%
-words.chunks(swept)
+words.chunks(swept, reading_s)
 
 # %% [markdown]
-# Each point is a run on the real engine. Pick another chunk size and press **Run**: its points join the curves, with
-# its timeline below. The long prompt is the last row; a green block above it is a step in which a chat got a token.
+# Each point is a run of the engine. Pick another chunk size and press **Run**: its points join the curves, with its
+# timeline below. The long prompt is the last row; a green block above it is a step in which a chat got a token.
 
 # %%
 pictures.chunk_explorer(lab, swept)
@@ -164,11 +168,21 @@ pictures.explore_70b()
 simulated_70b.error_band(simulated.deployment())
 
 # %% [markdown]
-# From the right: halving the chunk halves the others' longest gap and costs the long prompt next to nothing. That's the
-# bargain people mean. Then it stops paying. The gap reaches a floor (what a step costs, however little of the prompt is
-# in it), while the long prompt's TTFT nearly doubles with every further halving. A chunk left of that bend buys
-# nothing. Where
-# the bend is depends on model, hardware and software, so find your own before you copy someone's number.
+# From the right: halving the chunk halves the others' longest gap and costs the long prompt little. That's the bargain
+# people mean. Then it stops paying. The gap reaches a floor (what a step costs, however little of the prompt is in it),
+# while the long prompt's TTFT nearly doubles with every further halving. Below that size you pay and get nothing back.
+#
+# Where's the bend? It follows from two numbers of the card: how many operations it does, and how many bytes it reads,
+# in the same time. Of a data sheet's numbers, prefill typically reaches half the FLOP/s (its MFU), and reading weights
+# 70% of the bandwidth:
+
+# %%
+words.bend(bend)
+
+# %% [markdown]
+# That's the whiteboard answer to "which chunk size?" In practice you start at a small multiple of it, since a step has
+# overhead as well, and then let your ITL SLO decide. [Lesson 06](06_decode.ipynb) meets the same number again, as the
+# batch at which decoding stops being free.
 
 # %% [markdown]
 # ## Deep dive
@@ -188,6 +202,10 @@ simulated_70b.error_band(simulated.deployment())
 # envelope:
 #
 # $$\text{TTFT} \approx \text{queue} + \frac{\text{FLOPs}(n)}{\text{GPUs} \times \text{FLOP/s} \times \text{MFU}}$$
+#
+# **The bend.** With $b$ bytes a weight, a chunk's arithmetic takes as long as reading the weights at
+#
+# $$c^* = \frac{b}{2} \cdot \frac{\text{FLOP/s} \times \text{MFU}}{\text{bytes/s} \times \text{the share of it that is reached}}$$
 #
 # **A chunk** of $c$ tokens after $s$ cached ones adds $c\,(s + c/2)$ pairs. Summed over all chunks that's $n^2/2$
 # again: chunking adds no pairs. It adds one more read of the weights per step, and of the cached keys and values.
@@ -213,7 +231,6 @@ print("\n".join(inspect.getsource(Prefill.__call__).splitlines()[:8]))
 # **The claims, measured.**
 
 # %%
-shape, name = run.lab_shape(lab), run.short_name(lab)
 a3(ladder, measured, shape)
 
 # %%
@@ -244,9 +261,10 @@ d7(halved_4k(), run.compare_cuts(lab))
 # > "Prefill is one big matrix multiplication, proportional to the prompt, plus attention, which grows with the square
 # > but stays the smaller part until about a hundred thousand tokens on a 70B. So four times the prompt takes about four
 # > times as long: less if it's short, more if it's very long. My estimate is 2 P n over GPUs times FLOP/s times MFU.
-# > Fused attention makes long contexts possible, mostly by saving memory. Chunked prefill doesn't speed up the long
-# > prompt; it protects the others, and I'd tune the chunk to the ITL SLO. But first I'd ask which tokens need to be in
-# > the prompt."
+# > Fused attention does the same FLOPs with far fewer reads and writes: the score matrix never leaves the chip. Chunked
+# > prefill doesn't speed up the long prompt; it protects the others. On an H100 chunks under about 210 tokens are
+# > wasted, FLOP/s times MFU over bytes per second; above that I'd tune to the ITL SLO. But first I'd ask which tokens
+# > need to be in the prompt."
 #
 # ## Check yourself
 #
@@ -275,7 +293,7 @@ check("q5", ...)  # a 70B, 4096 tokens: if attention were free, the prefill's FL
 #
 # - **Where your curve bends.** FLOPs are counted; seconds aren't proportional to them. Attention and matrices reach
 #   different shares of a machine's peak, and a short prompt doesn't come close to filling a GPU.
-# - **How fast a real FlashAttention is.** Here "fused" is PyTorch's own kernel, in float32 on a CPU.
+# - **How fast a real FlashAttention is.** Here "fused" is PyTorch's own kernel; on a CPU, in 32 bits.
 # - **Whether a compressed prompt is good enough.** A handful of questions exposes a broken cut but can't tell two good
 #   ones apart. Build a gate from your own questions, hundreds of them.
 # - **Other ways to handle long prompts.** Several GPUs can share one prompt's tokens (sequence or context parallelism:

@@ -207,8 +207,8 @@ colder.score(words.cold(prefixes))
 stack(pictures.draw_cold_and_warm(prefixes), words.warm(prefixes), simulated_70b.error_band(on_70b))
 
 # %% [markdown]
-# So send the system prompt once after every deploy, before traffic arrives (**pre-warming**). Then no user pays the
-# cold price.
+# So send the system prompt once after every deploy, before traffic arrives (**pre-warming**), to every replica. Then no
+# user pays the cold price, until the prefix is evicted.
 #
 # Now four **replicas** (copies of the whole server), each with its own cache, and 60 tenants with system prompts of
 # 2,000 tokens. A **router** picks the replica. Round robin: each in turn. Least busy: fewest open requests.
@@ -330,8 +330,9 @@ d13(run.by_gap(words.GAPS_S), agree)
 # > "A prefix cache matches from the first token, in whole blocks, and stops at the first difference. So I'd order the
 # > prompt by how often each part changes: instructions, tools in a fixed order, documents, then user, time and
 # > question. Before tuning eviction I'd compare the hit rate with what an unlimited cache would find. If that's low
-# > too, the prompts are the problem; if it's high, it's memory or routing. And it only shortens prefill. Decode doesn't
-# > change."
+# > too, the prompts are the problem; if it's high, it's memory or routing. What it removes is prefill: no decode step
+# > gets faster by itself, but under load the neighbours' prefills leave my steps and the queue drains, so everything
+# > moves."
 #
 # ## Check yourself
 #
@@ -347,7 +348,8 @@ check("q1", ...)  # tokens that request #1 of `last` (the time in the last line)
 check("q2", ...)  # the hit rate of that run as an engine counts it, 0 to 1; all four requests
 
 # %%
-check("q3", ...)  # the fix after which the cache finds most: "time", "session", "user" or "tools"
+# the fixes in the order above: after which one does the cache find anything? "time", "session", "user" or "tools"
+check("q3", ...)
 
 # %%
 check("q4", ...)  # a cache too small for all tenants: which order finds more, "in turns" or "grouped"?
@@ -385,7 +387,8 @@ explorer.hosted_explorer()
 #   insert the date. Lint what's actually sent, after the template.
 # - **Who else is in the cache.** A hit is faster than a miss, so a shared cache leaks what another tenant has sent.
 #   Engines let you salt the hash per tenant, which gives up the sharing.
-# - **Your ratios.** On this CPU prefill is expensive, so a hit saves more than on a GPU.
+# - **Your ratios.** What a hit saves is the prefill it replaces: much on a CPU, or with long prefixes; nothing where a
+#   prompt is short enough to fit into a step that's taken anyway.
 #
 # ## Sources
 #

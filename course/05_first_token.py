@@ -35,7 +35,8 @@ lab = open_lab(max_num_seqs=run.SLOTS)
 # those in its **prefix cache**, if it has seen them before.
 
 # %%
-pace = run.pace(lab)  # how long one newcomer takes here, alone: sets the rhythm of arrivals in this lesson
+policies = run.policies(lab)
+pace = run.pace(lab)  # how long a newcomer takes here: sets the rhythm of arrivals in this lesson
 alone = over_http(lab, run.with_rules(lab, 3))
 met = over_http(lab, run.with_rules(lab, 3, pace))
 draw_waterfall(met.causes[-1], alone.causes[-1], "The last one to arrive: what is its first token waiting for?")
@@ -50,13 +51,16 @@ words.waterfall(met.causes[-1], alone.causes[-1])
 # | cause | what it is |
 # |---|---|
 # | way in, parsing, tokenizing | the server's front end: HTTP, JSON, text to token ids |
-# | **queue** | no step has included the request yet; perhaps one that began before it arrived is still running |
+# | **queue** | no step that includes the request has begun; perhaps the one before it is still running |
 # | **others' prompts, others' answers** | what other requests in the same steps added to them |
-# | **fixed cost** | what those steps take whatever is in them: the weights are read once for all, kernels are launched |
+# | **fixed cost** | what those steps take whatever is in them: the weights are read once for all, and there's overhead |
 # | **cold cache** | its own tokens in a prefix that other prompts share, if it wasn't cached |
 # | **own prefill** | what this request's own tokens added |
 # | bookkeeping, sampling, detokenizing | scheduling, picking a token id, turning it into text |
 # | way out | from the engine's output to the client |
+#
+# How to split a step that several requests share is a convention. Here a request is charged what its tokens made the
+# step *longer*, and the fixed cost is charged to nobody; the deep dive says why.
 #
 # ### Predict
 #
@@ -65,7 +69,8 @@ words.waterfall(met.causes[-1], alone.causes[-1])
 #
 # - **prefill first**: a newcomer's whole prompt goes into the very next step. Writers get one token out of that long
 #   step.
-# - **mixed**: a step has a budget of 32 tokens. Writers' tokens go in first; the rest is a **chunk** of a prompt.
+# - **mixed**: a step has a small token budget: 32 on a CPU; on a GPU a few hundred, about where more tokens begin to
+#   take time ([lesson 03](03_prefill.ipynb)). Writers' tokens go in first; the rest is a **chunk** of a prompt.
 # - **decode first**: no prompt is prefilled while any answer is being decoded.
 
 # %%
@@ -78,7 +83,7 @@ bet = lab.predict(
 bet
 
 # %%
-runs = {name: lab.run(run.company(lab, pace), **fields) for name, fields in run.POLICIES.items()}
+runs = {name: lab.run(run.company(lab, pace), **fields) for name, fields in policies.items()}
 bet.score(words.pauses(runs))
 
 # %% [markdown]
@@ -93,8 +98,9 @@ stack(draw_rhythm(runs), pictures.draw_runs(runs), words.policies(runs))
 # ### Run a policy yourself
 #
 # The real engine, the same arrivals each time. (There's no server in front here: the way in and out is missing, and
-# tokenizing is part of the queue.) **calm**: newcomers far apart. **busy**: as above. **rush**: they arrive twice as
-# fast as this machine can prefill them. Every run stays, so you can compare.
+# tokenizing is part of the queue.) Arrivals follow what this machine can prefill, measured with four newcomers at once.
+# **calm**: a quarter of that. **busy**: as above, about 60%. **rush**: twice as fast as it can prefill them. Every run
+# stays, so you can compare.
 
 # %%
 bench = pictures.PolicyBench(lab, pace, runs)
@@ -105,8 +111,8 @@ bench.explorer()
 #
 # - *rush, prefill first*: gaps become long and frequent; writers get one token per prompt.
 # - *rush, mixed*: newcomers queue for chunks. Writers are better off, newcomers worse.
-# - *busy, mixed, budget 16, then 256*: TTFT falls with the budget, and the gaps grow with it.
-# - *calm, all three*: there's next to nothing left to decide.
+# - *busy, mixed, the smallest budget, then the largest*: TTFT falls with the budget, and the gaps grow with it.
+# - *calm, all three*: there's little left to decide.
 #
 # </details>
 #
@@ -123,7 +129,7 @@ quiet = lab.predict(
 quiet
 
 # %%
-calm = {name: lab.run(run.calm(lab), **fields) for name, fields in run.POLICIES.items()}
+calm = {name: lab.run(run.calm(lab), **fields) for name, fields in policies.items()}
 quiet.score(run.wins_when_calm(calm))
 
 # %%
@@ -136,7 +142,7 @@ words.calm(calm)
 
 # %%
 rush = run.company(lab, pace, gap=run.PACES["rush"])
-rushed = {name: lab.run(rush, **fields) for name, fields in run.POLICIES.items()}
+rushed = {name: lab.run(rush, **fields) for name, fields in policies.items()}
 stack(draw_rhythm(rushed), words.rush(rushed))
 
 # %% [markdown]
@@ -191,7 +197,9 @@ simulated_70b.error_band(simulated_70b.deployment())
 # \underbrace{\text{sampling} + \text{detokenizing}}_{\text{first token}}$$
 #
 # $F$, $D$ and $C$ are fitted to the steps of the run, above all to those without prompts. Whatever they are, the parts
-# add up to $f_s$: no second is lost and none is counted twice. The next cell checks every request of this lesson.
+# add up to $f_s$: no second is lost and none is counted twice. (On a GPU a step is launched while the one before still
+# runs. It counts from where that one ends, so until then a new request is in the queue.) The next cell checks every
+# request of this lesson.
 
 # %%
 import inspect
@@ -208,8 +216,8 @@ print(inspect.getsource(ttft_causes.share_out))
 # Why not simply split a step by its tokens? Because a step has a fixed cost: most of a decode step goes into reading the
 # weights, however many tokens it has. By tokens, a prompt of 16 beside 3 decodes would be blamed for 84% of the step.
 # What it really costs the 3 is the *marginal* cost, what the step takes longer because of it; so that's what counts
-# here and in `timeline.lost["stalled_by_prefill"]`. The fixed cost is charged to no request: alone, this one would pay it as
-# well. How the engine estimates a step that it never took: `minillm/observe/step_cost.py`.
+# here and in `timeline.lost["stalled_by_prefill"]`. The fixed cost is charged to no request: alone, this one would pay
+# it as well. How the engine estimates a step that it never took: `minillm/observe/step_cost.py`.
 #
 # **Who goes first, in code.** *Mixed* is a few lines: running requests that decode, then those still in prefill, then
 # new ones, under one budget. (vLLM v1 goes through its running list in order, without sorting decodes to the front;
@@ -240,7 +248,7 @@ b3(moves_here(runs) + b3_at_70b(), run.noise(runs.values()))
 
 # %%
 shrinking = lab.run(run.shrinking(lab), max_num_seqs=8, max_num_batched_tokens=2048)
-one_by_one = lab.run(run.one_by_one(lab), max_num_batched_tokens=2048)
+one_by_one = lab.run(run.one_by_one(lab), **policies["prefill first"])
 d19([run.measured_per_token([shrinking, one_by_one]), run.simulated_per_token()])
 
 # %% [markdown]
@@ -278,8 +286,8 @@ check("q4", ...)  # prefill first: the longest pause of a writer, in median gaps
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **What a chunk costs on your GPU.** On a CPU every token in a step is expensive, so chunks have to be small. A GPU
-#   computes hundreds of tokens in hardly more time than one; its chunks are larger and cost less.
+# - **What a chunk costs elsewhere.** On a CPU every token in a step is expensive, so chunks have to be small. A GPU
+#   computes a few hundred tokens in about the time of one; its chunks are larger and cost less.
 # - **A busy front end.** Server, engine and clients share one Python process here, and its lock, so the front end's
 #   rows are somewhat too long. The network is loopback; the simulator's has distance, but no packet loss and no
 #   congestion.

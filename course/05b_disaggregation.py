@@ -36,9 +36,10 @@ pictures.budget_explorer()
 pictures.transfer_explorer()
 
 # %% [markdown]
-# 4,096 tokens are 1.3 GB. Over a 400 Gb/s network card with RDMA (from one GPU's memory into another's, past both CPUs)
-# that takes a tenth of the time it took to compute them. **On a good link the transfer is cheap; on 10 Gigabit Ethernet
-# it takes longer than the prefill.**
+# 4,096 tokens are 1.3 GB. Over one 400 Gb/s network card with RDMA (from one GPU's memory into another's, past both
+# CPUs) that takes a tenth of the time it took to compute them. An HGX H100 typically has a card for each GPU, and each
+# of four sends its own quarter: divide by four. **On a good link the transfer is cheap; on 10 Gigabit Ethernet it takes
+# longer than the prefill.**
 #
 # ### Predict
 #
@@ -77,11 +78,20 @@ stack(pictures.ways_table(busy), words.load(busy, 24.0))
 # ### Which split?
 #
 # A fixed split suits one mix of prompts and answers. TTFT p99 by load, for each way to divide four replicas. (This
-# traffic is mostly prompt, so 3 + 1 looks best. Its price isn't in the chart: one replica decodes for all, so check its
-# ITL and its KV room.)
+# traffic is mostly prompt, so 3 + 1 looks best. Its price isn't in this chart: one replica decodes for all.)
 
 # %%
 pictures.draw_splits()
+
+# %% [markdown]
+# ### Goodput
+#
+# **Goodput** is what counts for a service: the requests per second that meet *every* SLO. Below, the highest of those
+# loads at which nine of ten requests were within both limits, a loose one on TPOT and a strict one.
+
+# %%
+goodputs = run.goodputs()
+stack(pictures.goodput_table(goodputs), words.goodput(goodputs))
 
 # %%
 simulated_70b.error_band(simulated_70b.deployment())
@@ -95,7 +105,8 @@ simulated_70b.error_band(simulated_70b.deployment())
 # - **Short prompts.** They hardly stall a decode, and chunked prefill takes care of the rest.
 # - **Slow links.** See above. Within a node NVLink (links between GPUs, hundreds of GB/s) makes the transfer vanish;
 #   across data centres it dominates.
-# - **Small fleets.** Below a handful of replicas the rounding alone (1 + 3? 2 + 2?) costs more than the stalls did.
+# - **Small fleets.** With a handful of replicas the split is coarse (1 + 3? 2 + 2?), and the wrong one can cost more
+#   than the stalls did: compare 1 + 3 in the chart.
 # - **Prefix caches.** Hits live where prefill happened, so a conversation has to come back to the same prefill GPU. And
 #   an answer's KV was made on the decode GPU: the next turn prefills the answer again, unless a shared tier has it
 #   ([07b](07b_smaller_kv.ipynb)).
@@ -114,8 +125,8 @@ simulated_70b.error_band(simulated_70b.deployment())
 # ## Deep dive
 #
 # With $\lambda$ requests per second of $n$ prompt and $m$ answer tokens, prefill at $r_p$ tokens/s per replica, decode
-# at $r_d$ tokens/s per replica at the batch that keeps the ITL SLO, and a link of $B$ bytes/s with $k$ bytes of KV per
-# token:
+# at $r_d$ tokens/s per replica at the batch that keeps the ITL SLO, and links of $B$ bytes/s in all, with $k$ bytes of
+# KV per token:
 #
 # $$N_p \ge \frac{\lambda n}{r_p}, \qquad N_d \ge \frac{\lambda m}{r_d}, \qquad \lambda\, n\, k \le B, \qquad
 # \text{TTFT} \approx \text{queue}_p + \frac{n}{r_p} + \frac{n k}{B}$$
@@ -132,11 +143,11 @@ print(inspect.getsource(run.transfer_s))
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "Disaggregation buys isolation, not throughput. Decode GPUs never have a prompt in their step, so ITL p99 is flat,
-# > and I can size and tune the two pools separately. The price is moving KV: for a 70B, 328 kB a token, so 4k tokens
-# > are 1.3 GB, 27 milliseconds at 400 gigabit. That's fine on RDMA and hopeless on 10 gigabit. It loses with short
-# > prompts, small fleets, or a mix that drifts, because the split is fixed. I'd try chunked prefill first, and split
-# > when the ITL SLO still breaks."
+# > "Disaggregation buys isolation. Decode GPUs never have a prompt in their step, so ITL p99 is flat. That's no more raw
+# > tokens per second from the same GPUs, but more requests within both SLOs when TPOT is what binds, and more again when
+# > each pool gets its own parallelism. The price is moving KV: for a 70B, 328 kB a token, so 4k tokens are 1.3 GB, 27
+# > milliseconds over one 400-gigabit card, 7 with a card per GPU. It loses with short prompts, or a mix that drifts,
+# > because the split is fixed. I'd try chunked prefill first, and split when the ITL SLO still breaks."
 #
 # ## Check yourself
 

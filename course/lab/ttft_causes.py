@@ -29,11 +29,13 @@ CAUSES: dict[str, TtftCause] = {
     "way in": TtftCause("client to server: connection, network, HTTP, until the whole body is there", "stream"),
     "parsing": TtftCause("reading the JSON, validation", "stream"),
     "tokenizing": TtftCause("text to token ids, and waiting for a thread that does it", "stream"),
-    "queue": TtftCause("no step has included the request yet", "queue"),
+    "queue": TtftCause("no step that includes the request has begun: the one before may still run", "queue"),
     "prefill": TtftCause("its steps as a whole, not split by whose tokens they computed (simulated.py)", "prefill"),
     "others' prompts": TtftCause("what other requests' prompts added to its steps", ALARM),
     "others' answers": TtftCause("what the requests that decode added to its steps", "decode"),
-    "fixed cost": TtftCause("of its steps, once for all in them: reading the weights, launching kernels", "#8C6D46"),
+    "fixed cost": TtftCause(
+        "of its steps, once for all in them: what a step takes before it has any tokens", "#8C6D46"
+    ),
     "cold cache": TtftCause("its own tokens in a prefix shared with another prompt, not cached", "#56B4E9"),
     "own prefill": TtftCause("what its own other tokens added", "prefill"),
     "bookkeeping": TtftCause("around its forward passes: scheduling, laying out the batch, Python", "#F0E442"),
@@ -62,8 +64,11 @@ class Stay:
 def causes_inside(stay: Stay, steps: Sequence[StepRecord], costs: Sequence[StepCost]) -> dict[str, float]:
     """Cut the engine's part of a TTFT, from arrival to the first token.
 
+    Where one step was launched while another still ran, the seconds of both are the earlier one's: a device computes
+    them one after the other.
+
     Args:
-        steps: in order, not overlapping; all that touch the stay.
+        steps: in the order in which they were launched; all that touch the stay.
         costs: what each of them costs (`split_steps`, of all steps of the run).
     """
     spent = dict.fromkeys(CAUSES, 0.0)

@@ -81,6 +81,9 @@ class StepLog:
         drafting = {"draft": begun.draft_s} if begun.draft_s else {}
         schedule_s = begun.scheduled - begun.start - begun.draft_s
         seconds = {**drafting, "schedule": schedule_s, **output.stages}
+        # Laid out backwards from the moment it was seen to be done: however long it queued on the device before, its
+        # forward pass is the last thing that it did there.
+        begin = executed - sum(seconds.values())
         shares, num_context_tokens = shares_of(batch, output)
         record = StepRecord(
             step_id=batch.step_id,
@@ -92,7 +95,7 @@ class StepLog:
             kv_blocks_used=begun.kv_blocks_used,
             kv_blocks_total=self.num_kv_blocks,
             preempted=tuple(map(attrgetter("request_id"), batch.preempted)),
-            stages={**clip_stages(seconds, begun.start, start), "detokenize": end - executed},
+            stages={**clip_stages(seconds, begin, start), "detokenize": end - executed},
             num_context_tokens=num_context_tokens,
         )
         self.records.append(record)

@@ -16,6 +16,7 @@ from course.lessons.lesson_03.run import (
     BIG,
     FUSED,
     OFFERED_CHUNKS,
+    SMALL,
     TEXTBOOK,
     AttentionPoint,
     Ladder,
@@ -24,6 +25,7 @@ from course.lessons.lesson_03.run import (
     chunk_fields,
     chunk_sizes,
     crossover,
+    device_kind,
     fields_for,
     flops_ratio,
     lab_shape,
@@ -354,8 +356,11 @@ def square_explorer(lab: Lab) -> Explorer:
 
 
 def flops_explorer(lab: Lab) -> Explorer:
-    """Where the FLOPs of a prompt go, in the lab's model and in a 70B; counted from their shapes."""
-    shapes = {short_name(lab): lab_shape(lab), BIG: shape_of(BIG)}
+    """Where the FLOPs of a prompt go, in the lab's model and in a 70B; in a small one, where the lab's is that large.
+    Counted from their shapes."""
+    own = lab_shape(lab)
+    other = BIG if own.hidden_size < shape_of(BIG).hidden_size else SMALL
+    shapes = {short_name(lab): own, other: shape_of(other)}
 
     return Explorer(
         lambda tokens: draw_shares(shapes, tokens), tokens=choices("prompt length, tokens", COUNTED_LENGTHS, 4096)
@@ -366,7 +371,7 @@ def chunk_explorer(lab: Lab, swept: Mapping[int, Run]) -> Explorer:
     """The long prompt among chats, on the real engine, in chunks of the slider's size. Each run adds its points."""
     kept = dict(swept)
     longest = max(kept)
-    offered = [*(chunk for chunk in OFFERED_CHUNKS if chunk < longest), longest]
+    offered = [*(chunk for chunk in OFFERED_CHUNKS[device_kind(lab)] if chunk < longest), longest]
 
     def draw(chunk: int) -> Html:
         kept[chunk] = lab.run(long_among_chats(lab), **chunk_fields(lab, chunk))

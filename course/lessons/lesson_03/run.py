@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import torch
 
+from course.lab.bend import Bend, bend_here, on_gpu
 from course.lab.lab import Lab
+from course.lab.model_shape import ModelShape
 from course.lab.peak_bytes import PeakBytes
 from course.lab.predict import MeasuredAnswer
 from course.lab.prompt_pruning import prune_context, split_sentences
-from course.lab.run import Run
+from course.lab.run import Run, percentile
 from course.lab.style import change, seconds
 from course.lab.texts import CHAT_QUESTIONS
 from course.lab.workloads import LabWorkload, PromptArrival, document
@@ -23,10 +25,10 @@ from minillm.core.brief import brief
 from minillm.frontend.snapshot import RequestView
 from minillm.host.timing import seconds_per_call
 from minillm.kernels.attention.select import BACKENDS
+from minillm.kernels.quantization import dtype_name
 from minillm.model.arithmetic import NUMBER_BYTES, ModelFlops
 from minillm.model.checkpoints import SHAPES, load_config, resolve
 from minillm.model.config import ModelConfig
-from minillm.model.loader import choose_device
 
 # ---------------------------------------------------------------- workloads
 
@@ -44,9 +46,7 @@ PARAGRAPH_TOKENS = 60
 
 def device_kind(lab: Lab) -> str:
     """cpu or cuda: where the lab's engine computes, or what it simulates."""
-    if lab.simulated is not None:
-        return "cuda"
-    return choose_device(lab.config().device).type
+    return "cuda" if on_gpu(lab) else "cpu"
 
 
 def window(lab: Lab) -> int:
@@ -71,6 +71,16 @@ def fields_for(lab: Lab, longest: int) -> dict[str, object]:
     exact = {"dtype": "float32"} if device_kind(lab) == "cpu" else {}
     sizes = {"max_model_len": room, "max_num_batched_tokens": room, "num_kv_blocks": 2 * room // 16 + 64}
     return {"enable_prefix_caching": False, **exact, **sizes}
+
+
+def bend(lab: Lab) -> Bend:
+    """Where this lesson's steps begin to cost their tokens here, in the number format that it runs in."""
+    return bend_here(lab, "float32" if device_kind(lab) == "cpu" else None)
+
+
+def reading_s(lab: Lab, bend: Bend) -> float:
+    """Seconds to read the lab's weights once: less than that no step takes."""
+    return bend.reading(ModelShape.of_lab(lab))
 
 
 def pages(lab: Lab, tokens: int, seed: int = 0) -> list[int]:
@@ -127,6 +137,8 @@ def long_among_chats(lab: Lab, answer: int | None = None, after: float | None = 
 
 BIG = "llama-3.1-70b"
 """The 70B of this lesson: it has positions for 128k tokens, so that long prompts can be asked about."""
+SMALL = "smollm2-135m"
+"""What a lab that runs a 70B itself compares it with."""
 EAGER_PASSES = 8
 """Times that textbook attention goes through the whole score matrix: it writes the scores; reads and writes them to
 scale, to mask, and for the softmax; and reads them once more to weigh the values
@@ -175,6 +187,11 @@ def flops_ratio(config: ModelConfig, shorter: int, longer: int) -> float:
 def exponent(config: ModelConfig, tokens: float) -> float:
     """The slope of log FLOPs against log length at this length: 1 plus attention's share."""
     return 1 + attention_share(config, tokens)
+
+
+def slope_of_flops(config: ModelConfig, shorter: int, longer: int) -> float:
+    """The p in FLOPs ~ length^p between two lengths."""
+    return slope((shorter, 1.0), (longer, flops_ratio(config, shorter, longer)))
 
 
 def projection_share(config: ModelConfig) -> float:
@@ -228,6 +245,8 @@ class AttentionPoint:
     """Most bytes of tensors that existed at once inside the call, over what was there before."""
     difference: float
     """Largest deviation of fused from textbook, relative to the largest output."""
+    dtype: str = "float32"
+    """Of queries, keys, values and scores."""
 
     __repr__ = brief
 
@@ -267,7 +286,8 @@ def measure_attention(
     for _ in range(rounds):
         for name, way in ways.items():
             seconds[name].append(seconds_per_call(lambda way=way: way(cache), device))
-    return AttentionPoint(tokens, {name: min(taken) for name, taken in seconds.items()}, peak, difference)
+    fastest = {name: min(taken) for name, taken in seconds.items()}
+    return AttentionPoint(tokens, fastest, peak, difference, dtype_name(dtype))
 
 
 def compare_attention(lab: Lab) -> list[AttentionPoint]:
@@ -359,9 +379,10 @@ def saving(ladders: Mapping[str, Ladder], tokens: int) -> float:
 
 # ---------------------------------------------------------------- chunks among chats
 
-OFFERED_CHUNKS = (16, 32, 64, 128, 256, 512)
-SWEEP, SHORT_SWEEP = (16, 64, 256), (16,)
-"""Chunk sizes of the sweep, beside the whole prompt."""
+OFFERED_CHUNKS = {"cpu": (16, 32, 64, 128, 256, 512), "cuda": (32, 64, 128, 256, 512, 1024, 2048)}
+SWEEP = {"cpu": (16, 64, 256), "cuda": (64, 256, 1024)}
+SHORT_SWEEP = {"cpu": (16,), "cuda": (64,)}
+"""Chunk sizes of the sweep, beside the whole prompt: on either side of where a GPU's curve bends."""
 LONGER, SAME, SHORTER = "longer", "about the same (within 5%)", "shorter"
 TIE = 0.05
 
@@ -380,6 +401,8 @@ class Trade:
     """The longest wait between two tokens of any other request during the prefill."""
     steps: int
     """Steps in which it was read: so often all weights were read for it."""
+    usual_gap: float = 0.0
+    """The median of those waits."""
 
     @property
     def whole(self) -> bool:
@@ -389,7 +412,8 @@ class Trade:
 def sweep_sizes(lab: Lab) -> list[int]:
     """Those of the sweep that are a part of the long prompt, smallest first; then the prompt whole."""
     longest = long_prompt(lab)
-    return [*(chunk for chunk in (SWEEP if lab.scale == 1 else SHORT_SWEEP) if chunk < longest), longest]
+    sizes = (SWEEP if lab.scale == 1 else SHORT_SWEEP)[device_kind(lab)]
+    return [*(chunk for chunk in sizes if chunk < longest), longest]
 
 
 def chunk_fields(lab: Lab, chunk: int) -> dict[str, object]:
@@ -404,14 +428,14 @@ def trade(run: Run) -> Trade:
     long = run.row_of(len(run.rows) - 1)
     others = [row.view for row in run.rows[:-1] if row.view]
     mine = [s.num_tokens for step in run.steps for s in step.shares if s.request_id == long.request_id and s.is_prefill]
+    gaps = [gap for view in others for gap in gaps_while(view, long.borders[1], long.borders[2])]
     return Trade(
         chunk=run.config.long_prefill_token_threshold or long.num_prompt_tokens,
         tokens=long.num_prompt_tokens,
         ttft=long.deliveries[0] - long.borders[0],
-        worst_gap=max(
-            (gap for view in others for gap in gaps_while(view, long.borders[1], long.borders[2])), default=0.0
-        ),
+        worst_gap=max(gaps, default=0.0),
         steps=len(mine),
+        usual_gap=percentile(gaps, 50) or 0.0,
     )
 
 

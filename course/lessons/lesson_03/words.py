@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from course.lab import simulated_70b
-from course.lab.claims import Claim, conclude
+from course.lab.bend import Bend, bend_on_paper
+from course.lab.claims import Claim, conclude, say
 from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
 from course.lab.run import Run
-from course.lab.style import seconds
+from course.lab.style import change, seconds
 from course.lessons.lesson_03 import simulated
 from course.lessons.lesson_03.run import (
     BIG,
@@ -34,52 +35,123 @@ from course.lessons.lesson_03.run import (
     shape_of,
     short_name,
     slope,
+    slope_of_flops,
     trade,
 )
+from minillm.model.arithmetic import DTYPE_BYTES
 from minillm.model.config import ModelConfig
 
 # ---------------------------------------------------------------- findings
 
 STRAIGHT = (0.9, 1.15)
 """Powers between these are called straight growth."""
+MOSTLY = 0.4
+"""Where reading the weights takes at least this share of the shortest prompt's TTFT, it's what keeps the curve flat."""
+SLACK = 0.1
+"""A measured power so far above the counted one is still explained by it."""
+SLIGHT = 0.1
+"""A smaller share of a TTFT is not worth a sentence."""
+BENT = 1.3
+"""A chunk that makes the long prompt's TTFT longer by no more than this factor is right of the bend."""
 
 
-def ladder(found: Ladder) -> Finding:
-    """How TTFT grew over the two lengths of the bet, and at the short end."""
+def ladder(found: Ladder, reading_s: float, shape: ModelConfig) -> Finding:
+    """How TTFT grew over the two lengths of the bet, and at the short end.
+
+    Args:
+        reading_s: seconds to read the weights once.
+        shape: of the model, for what attention's part of the work is.
+    """
     shorter, longer = found.four_apart
     power = found.exponent(shorter, longer)
     first, second = sorted(found.best)[:2]
     straight_from, straight_to = STRAIGHT
+    start, counted = found.exponent(first, second), slope_of_flops(shape, shorter, longer)
     if power < straight_from:
-        outcome = "less_than_proportional"
+        is_reading = reading_s >= MOSTLY * found.best[first]
+        outcome = "less_as_weights_are_read" if is_reading else "less_than_proportional"
+    elif power <= straight_to:
+        outcome = "proportional" if start > straight_from else "proportional_but_flat_at_first"
     else:
-        outcome = "proportional" if power <= straight_to else "more_than_proportional"
+        outcome = "more_than_proportional" if power < counted + SLACK else "more_than_counted"
     told = {"shorter": shorter, "longer": longer, "ratio": found.ratio(shorter, longer), "power": power}
-    start = found.exponent(first, second)
-    return tell("03", "ladder", outcome, first=first, second=second, start=start, **told)
+    told |= {"share": attention_share(shape, longer), "counted": counted, "reading": reading_s}
+    return tell("03", "ladder", outcome, first=first, second=second, start=start, short=found.best[first], **told)
 
 
-def square(points: Sequence[AttentionPoint]) -> Finding:
-    """Textbook against fused: memory, and time."""
+def square(points: Sequence[AttentionPoint], shape: ModelConfig, bandwidth: float) -> Finding:
+    """Textbook against fused: memory, and time.
+
+    Args:
+        bandwidth: bytes per second that memory reaches here: what moving the scores takes at least.
+    """
     short, long = points[0], points[-1]
+    grows = {name: slope((short.tokens, short.peak[name]), (long.tokens, long.peak[name])) for name in long.peak}
+    moving = eager_seconds(shape, long.tokens, bandwidth, long.dtype) / shape.num_layers
+    saved = long.seconds[TEXTBOOK] - long.seconds[FUSED]
     outcome = "saves_time_too" if long.speedup > 1.1 else "saves_memory_only"
-    return tell("03", "square", outcome, tokens=long.tokens, memory=1 / long.memory, long=long, short=short)
+    figures = {"moving": moving, "saved": saved, "textbook": grows[TEXTBOOK], "fused": grows[FUSED]}
+    return tell("03", "square", outcome, tokens=long.tokens, memory=1 / long.memory, long=long, short=short, **figures)
 
 
-def request(both: Mapping[str, Ladder]) -> Finding:
+def request(both: Mapping[str, Ladder], shape: ModelConfig) -> Finding:
     """What fused attention takes off a request's TTFT, by length."""
     lengths = next(iter(both.values())).best
     short, long = min(lengths), max(lengths)
-    saved = {"saved_short": saving(both, short), "saved_long": saving(both, long)}
-    return tell("03", "request", "always", short=short, long=long, **saved)
+    saved_short, saved_long = saving(both, short), saving(both, long)
+    is_slight = abs(saved_short) < SLIGHT
+    outcome = "short_saves_nothing" if is_slight else "short_saves_too" if saved_short > 0 else "short_loses"
+    figures = {"saved_short": saved_short, "saved_long": saved_long, "lost_short": -saved_short}
+    return tell("03", "request", outcome, short=short, long=long, share=attention_share(shape, short), **figures)
 
 
-def chunks(swept: Mapping[int, Run]) -> Finding:
-    """Who gained from small chunks, and who paid."""
+def chunks(swept: Mapping[int, Run], reading_s: float) -> Finding:
+    """Who gained from small chunks, and who paid.
+
+    Args:
+        reading_s: seconds to read the weights once.
+    """
     small, whole = trade(swept[min(swept)]), trade(swept[max(swept)])
     ratio = small.ttft / whole.ttft
-    outcome = "same" if abs(ratio - 1) <= TIE else "longer" if ratio > 1 else "shorter"
-    return tell("03", "chunks", outcome, chunk=min(swept), small=small, whole=whole)
+    own = "same" if abs(ratio - 1) <= TIE else "longer" if ratio > 1 else "shorter"
+    if small.worst_gap > (1 - TIE) * whole.worst_gap:
+        others = "others_same" if small.worst_gap < (1 + TIE) * whole.worst_gap else "others_longer"
+        outcome = others if own != "shorter" else "shorter"
+    else:
+        outcome = own
+    figures = {"gap": change(whole.worst_gap, small.worst_gap), "ttft": change(whole.ttft, small.ttft)}
+    return tell(
+        "03", "chunks", outcome, chunk=min(swept), small=small, whole=whole, reading=small.steps * reading_s, **figures
+    )
+
+
+def bend(here: Bend) -> Finding:
+    """The smallest chunk that a machine's two numbers allow, and where the simulated curve of a 70B bends.
+
+    Args:
+        here: this machine's.
+    """
+    paper = bend_on_paper()
+    trades = simulated.trades(LONG)
+    whole = trades[-1].ttft
+    enough = next(each.chunk for each in trades if each.ttft <= BENT * whole)
+    before = max((each.chunk for each in trades if each.chunk < enough), default=enough)
+    ttft = {each.chunk: each.ttft for each in trades}
+    is_same = round(here.tokens) == round(paper.tokens)
+    return tell(
+        "03",
+        "bend",
+        "an_h100" if is_same else "elsewhere",
+        paper=paper,
+        here=here,
+        source="measured" if here.mfu == 1 else "by its data sheet",
+        width=DTYPE_BYTES[here.weight_dtype],
+        enough=enough,
+        before=before,
+        ttft=ttft[enough],
+        ttft_before=ttft[before],
+        whole=whole,
+    )
 
 
 # ---------------------------------------------------------------- claims
@@ -93,7 +165,9 @@ NEAR_TWO = 1.6
 def a3(ladder: Ladder, points: Sequence[AttentionPoint], shape: ModelConfig) -> Claim:
     """Attention is quadratic; TTFT is not, until attention is most of it."""
     first, last = points[max(0, len(points) - 3)], points[-1]
-    alone = slope((first.tokens, first.seconds[TEXTBOOK]), (last.tokens, last.seconds[TEXTBOOK]))
+    alone, fused = (
+        slope((first.tokens, first.seconds[way]), (last.tokens, last.seconds[way])) for way in (TEXTBOOK, FUSED)
+    )
     shorter, longer = ladder.four_apart
     whole = ladder.exponent(shorter, longer)
     seventy_b = shape_of(BIG)
@@ -106,6 +180,7 @@ def a3(ladder: Ladder, points: Sequence[AttentionPoint], shape: ModelConfig) -> 
         "A3",
         verdict,
         alone=alone,
+        fused=fused,
         first=first,
         last=last,
         whole=whole,
@@ -126,10 +201,14 @@ def d7(halved: Mapping[str, float], scores: Mapping[str, ReadingScore]) -> Claim
     """
     first, *cuts = scores
     whole = scores[first]
+    luck = 2 * (whole.right * (1 - whole.right / whole.asked)) ** 0.5
     passing = [name for name in cuts if scores[name].passes(whole)]
-    broken = [name for name in cuts if name not in passing]
-    if whole.right <= FLOOR or whole.right <= whole.asked / 3:
+    broken = [name for name in cuts if whole.right - scores[name].right > max(luck, FLOOR)]
+    unclear = [name for name in cuts if name not in (*passing, *broken)]
+    if is_too_few := whole.right <= FLOOR or whole.right <= whole.asked / 3:
         verdict = "model_answers_too_few"
+    elif unclear:
+        verdict = "too_few_questions"
     elif not passing:
         verdict = "no_cut_keeps_the_floor"
     else:
@@ -139,9 +218,12 @@ def d7(halved: Mapping[str, float], scores: Mapping[str, ReadingScore]) -> Claim
         verdict,
         saved=", ".join(f"{seconds(value)} on {name}" for name, value in halved.items()),
         answers="; ".join(f"{name} {score.right} of {score.asked}" for name, score in scores.items()),
-        luck=2 * (whole.right * (1 - whole.right / whole.asked)) ** 0.5,
+        luck="" if is_too_few else say("D7.luck", luck=luck),
+        floor=FLOOR,
+        asked=whole.asked,
         passing=", ".join(passing),
         broken=", ".join(broken),
+        unclear=", ".join(unclear),
     )
 
 
@@ -176,7 +258,9 @@ def d17(points: Sequence[AttentionPoint], ladders: Mapping[str, Ladder]) -> Clai
     else:
         verdict = "only_for_what_each_figure_means" if saves_memory else "memory_hardly_differs"
     ttft = 1 / (1 - saving(ladders, longest))
-    return conclude("D17", verdict, first=first, last=last, exact=exact, longest=longest, ttft=ttft)
+    speedups = [point.speedup for point in points]
+    figures = {"low": min(speedups), "high": max(speedups)}
+    return conclude("D17", verdict, first=first, last=last, exact=exact, longest=longest, ttft=ttft, **figures)
 
 
 def d18(points: Sequence[AttentionPoint], ladder: Ladder, shape: ModelConfig, name: str) -> Claim:

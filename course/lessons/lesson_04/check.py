@@ -20,7 +20,7 @@ def checks(last: Run, ladder: Mapping[str, float], small: Mapping[str, Run]) -> 
 
     q1: tokens that request #1 of `last` found in the cache.
     q2: the hit rate of that run, as the engine counts it: 0 to 1.
-    q3: the fix after which the cache finds most: "time", "session", "user", or "tools".
+    q3: the fix after which the cache finds most, in this order: "time", "session", "user", or "tools".
     q4: the order that suits a cache too small for all tenants: "in turns" or "grouped".
     """
     view, size = last.row_of(1), last.snapshot.block_size

@@ -1,5 +1,6 @@
 """Lesson 04, prefix caching: workloads for the real engine, its eviction policies, and tenants at 70B."""
 
+import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from course.lab import simulated_70b
+from course.lab.bend import worthwhile_tokens
 from course.lab.lab import Lab
 from course.lab.prefix_cache import (
     FIFO,
@@ -33,13 +35,31 @@ from course.simulator.workload.lengths import Fixed
 
 # ---------------------------------------------------------------- workloads
 
+PARAGRAPH_TOKENS = 75
+"""About so many has a paragraph of the handbook."""
+ROOM_TOKENS = 300
+"""Of a context, for what stands around the handbook."""
 OFFICE = "You are the assistant of a small harbour office. Answer from the handbook below, in one sentence."
 ANSWER_TOKENS = 4
 
 
-def handbook(lab: Lab, paragraphs: int | None = None) -> str:
-    """The handbook: about 75 tokens a paragraph."""
-    return "\n\n".join(MANUAL[: paragraphs or (8 if lab.scale == 1 else 3)])
+def times(lab: Lab) -> int:
+    """How many times as long prompts are as on a CPU, so that their prefill takes time: on a GPU a paragraph becomes as
+    many as fill one step before it gets longer."""
+    return max(1, math.ceil(worthwhile_tokens(lab, 1, 0) / PARAGRAPH_TOKENS))
+
+
+def paragraphs(lab: Lab, count: int) -> list[str]:
+    """Paragraphs of the handbook, for so many on a CPU; as many as a context has room for. Those after the last one of
+    the handbook begin again, under another number."""
+    most = (lab.config().max_model_len - ROOM_TOKENS) // PARAGRAPH_TOKENS
+    count = max(count, min(count * times(lab), most))
+    return [MANUAL[i] if i < len(MANUAL) else f"Section {i + 1}. {MANUAL[i % len(MANUAL)]}" for i in range(count)]
+
+
+def handbook(lab: Lab, count: int | None = None) -> str:
+    """The handbook: so many paragraphs on a CPU."""
+    return "\n\n".join(paragraphs(lab, count or (8 if lab.scale == 1 else 3)))
 
 
 def stamp(number: int) -> str:
@@ -62,7 +82,7 @@ def unique(lab: Lab) -> LabWorkload:
     """Prompts as long as the others, of which no two begin alike."""
     count = 4 if lab.scale == 1 else 2
     rng = random.Random("unique")
-    pages = list(MANUAL[: 8 if lab.scale == 1 else 3])
+    pages = paragraphs(lab, 8 if lab.scale == 1 else 3)
     prompts = []
     for i in range(count):
         rng.shuffle(pages)
@@ -88,7 +108,7 @@ def favourite(lab: Lab) -> LabWorkload:
 
 
 def _tenant_prompt(lab: Lab, tenant: int, visit: int) -> str:
-    pages = list(MANUAL[: 4 if lab.scale == 1 else 2])
+    pages = paragraphs(lab, 4 if lab.scale == 1 else 2)
     random.Random(tenant).shuffle(pages)
     name = "ABCDEFGHIJ"[tenant]
     question = MANUAL_QUESTIONS[(3 * tenant + visit) % len(MANUAL_QUESTIONS)]
@@ -112,7 +132,7 @@ def conversation(lab: Lab, turns: int | None = None) -> LabWorkload:
     for i in range(turns):
         text += f"\n\nVisitor: {MANUAL_QUESTIONS[i]}"
         prompts.append(f"{text}\n\nOffice:")
-        text += f"\n\nOffice: {MANUAL[(i + 1) % len(MANUAL)]}"
+        text += f"\n\nOffice: {' '.join([MANUAL[(i + 1) % len(MANUAL)]] * times(lab))}"
     return one_by_one("conversation", "Each turn repeats everything before it.", prompts)
 
 

@@ -59,13 +59,23 @@ def shared(run: Run) -> MeasuredAnswer:
 
 # ---------------------------------------------------------------- findings
 
+NEARLY_NOTHING = 0.05
+"""A smaller part of the prompt tokens."""
+CLOSE = 0.1
+"""TTFTs that differ by a smaller share are close."""
+
 
 def stamp(first: Run, last: Run) -> Finding:
     """What one line did, in two places."""
     was, now = hit_rate(first), hit_rate(last)
     was_ttft, now_ttft = later_ttft(first), later_ttft(last)
-    outcome = "ttft_fell" if now_ttft < 0.9 * was_ttft and now > was else "ttft_did_not_fall"
-    return tell("04", "stamp", outcome, was=was, now=now, was_ttft=was_ttft, now_ttft=now_ttft)
+    ratio = now_ttft / was_ttft
+    if now <= was:
+        outcome = "nothing_found"
+    else:
+        outcome = "ttft_rose" if ratio > 1.1 else "ttft_did_not_fall" if ratio > 0.9 else "ttft_fell"
+    found = max(view.num_cached_tokens for view in last.views)
+    return tell("04", "stamp", outcome, was=was, now=now, was_ttft=was_ttft, now_ttft=now_ttft, found=found)
 
 
 def one_fix(ladder: Mapping[str, float]) -> Finding:
@@ -73,16 +83,19 @@ def one_fix(ladder: Mapping[str, float]) -> Finding:
     names, rates = list(ladder), list(ladder.values())
     gains = [now - before for before, now in itertools.pairwise(rates)]
     best = max(range(len(gains)), key=lambda i: gains[i])
+    is_last = best == len(gains) - 1 and max(gains[:-1]) < NEARLY_NOTHING
     return tell(
         "04",
         "one_fix",
-        "always",
+        "only_the_last" if is_last else "one_paid",
         start=rates[0],
         end=rates[-1],
         best=names[best + 1],
         gain=100 * gains[best],
         first_name=names[1],
         first=rates[1],
+        before=rates[-2],
+        num_fixes=len(gains),
     )
 
 
@@ -99,8 +112,13 @@ def evicted(runs: Mapping[str, Run]) -> Finding:
     lru, fifo, ttl = map(hit_rate, runs.values())
     right = sum(agreement(runs[name], policy)[0] for name, policy in (("LRU", LRU), ("FIFO", FIFO)))
     asked = 2 * len(runs["LRU"].finished)
-    outcome = "fifo_worse" if lru > fifo + 0.02 else "fifo_as_good"
-    return tell("04", "evicted", outcome, lru=lru, fifo=fifo, ttl=ttl, right=right, asked=asked)
+    lru_ttft, fifo_ttft = (later_ttft(runs[name]) for name in ("LRU", "FIFO"))
+    if lru <= fifo + 0.02:
+        outcome = "fifo_as_good"
+    else:
+        outcome = "fifo_worse" if ratio_of(lru_ttft, fifo_ttft) < 1 + CLOSE else "fifo_worse_and_slower"
+    times = {"lru_ttft": lru_ttft, "fifo_ttft": fifo_ttft}
+    return tell("04", "evicted", outcome, lru=lru, fifo=fifo, ttl=ttl, right=right, asked=asked, **times)
 
 
 def cold(found: Mapping[int, tuple[float, float]]) -> MeasuredAnswer:
@@ -112,14 +130,18 @@ def cold(found: Mapping[int, tuple[float, float]]) -> MeasuredAnswer:
 def warm(found: Mapping[int, tuple[float, float]]) -> Finding:
     """What a cached prefix saves, long and short."""
     short, long = ({"tokens": n, "cold": found[n][0], "warm": found[n][1]} for n in (min(found), max(found)))
-    return tell("04", "warm", "always", short=short, long=long)
+    reading = simulated_70b.deployment().step_time().weights_s
+    return tell("04", "warm", "always", short=short, long=long, reading=reading)
 
 
 def routers(fleet: Mapping[str, FleetRun]) -> Finding:
     """What prefix-aware routing gained over the others, with many tenants."""
     by_turn, by_prefix = (_routed(fleet[name]) for name in ("round robin", "prefix-aware"))
     better = by_prefix["found"] > by_turn["found"] + 0.05
-    outcome = "prefix_aware_finds_more" if better else "every_replica_knows_all"
+    if not better:
+        outcome = "every_replica_knows_all"
+    else:
+        outcome = "finds_more_p99_rose" if by_prefix["p99"] > by_turn["p99"] else "finds_more"
     return tell("04", "routers", outcome, by_turn=by_turn, by_prefix=by_prefix)
 
 
@@ -132,14 +154,23 @@ def hot(fleet: Mapping[str, FleetRun]) -> Finding:
 
 def _routed(run: FleetRun) -> dict[str, float]:
     ttft = {f"p{q}": simulated_70b.ttft(run, q) for q in (50, 99)}
-    return {"found": run.prefix_hit_rate, "busiest": busiest_share(run), **ttft}
+    waits = {"queue": simulated_70b.phase_means(run)["queue"]}
+    return {
+        "found": run.prefix_hit_rate,
+        "busiest": busiest_share(run),
+        "itl": simulated_70b.itl(run, 50),
+        **ttft,
+        **waits,
+    }
 
 
 def nothing(runs: Mapping[str, Run]) -> Finding:
-    """Nothing shared: the cache on and off. The difference is noise, unless it's too large for that."""
+    """Nothing shared: the cache on and off. The difference is noise, unless it's too large for that; on a simulated
+    device nothing scatters."""
     cached, plain = runs.values()
     on, off = later_ttft(cached), later_ttft(plain)
-    outcome = "disturbed" if ratio_of(on, off) > CEILING else "noise"
+    is_noise = ratio_of(on, off) <= CEILING
+    outcome = "simulated" if cached.simulated_on else "noise" if is_noise else "disturbed"
     return tell("04", "nothing", outcome, found=hit_rate(cached), on=on, off=off)
 
 
@@ -219,9 +250,13 @@ def d9(cached: Run, plain: Run, large: Mapping[int, float]) -> Claim:
     found = [view.num_cached_tokens / view.num_prompt_tokens for view in cached.views]
     turn, last = max(here), max(large)
     grows = found[0] == 0 and abs(here[1]) < 0.2 and found[-1] > 0.3 and here[turn] > 0 and large[last] > large[1] + 0.1
+    if grows:
+        verdict = "only_with_a_long_history"
+    else:
+        verdict = "prompts_too_short" if cached.simulated_on else "saving_did_not_grow"
     return conclude(
         "D9",
-        "only_with_a_long_history" if grows else "saving_did_not_grow",
+        verdict,
         by_turn=_by_turn(here),
         found=", ".join(f"{share:.0%}" for share in found),
         by_turn_70b=_by_turn(large),

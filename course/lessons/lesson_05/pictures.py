@@ -18,9 +18,11 @@ from course.lessons.lesson_05.run import (
     POLICIES,
     MaskCost,
     Pace,
+    budget,
     company,
     newcomers,
     pause_p99,
+    policies,
     ttft_of,
     writers,
 )
@@ -207,7 +209,8 @@ def _ticks(run: Run, scale: Scale, top: float) -> tuple[str, float]:
 
 FRAME_S = 0.4
 """Between two pictures of a run in progress."""
-BUDGETS = (16, 32, 64, 128, 256)
+TIMES = (0.5, 1, 2, 4, 8)
+"""Token budgets that are offered, in that of 'mixed'."""
 
 
 def newcomers_causes(run: Run) -> list[dict[str, float]]:
@@ -233,7 +236,7 @@ class PolicyBench:
     """
 
     def __init__(self, lab: Lab, pace: Pace, runs: Mapping[str, Run] | None = None) -> None:
-        self.lab, self.pace = lab, pace
+        self.lab, self.pace, self.policies, self.budget = lab, pace, policies(lab), budget(lab)
         self.runs: dict[str, dict[str, Run]] = {name: {} for name in PACES}
         self.runs["busy"].update(runs or {})
 
@@ -244,16 +247,16 @@ class PolicyBench:
             button="Run it",
             arrivals=buttons("arrivals", list(PACES), "busy"),
             policy=buttons("policy", list(POLICIES)),
-            budget=choices("token budget of 'mixed'", BUDGETS, 32),
+            budget=choices("token budget of 'mixed'", [round(x * self.budget) for x in TIMES], self.budget),
         )
         return panel.showing(draw_runs(self.runs["busy"])) if self.runs["busy"] else panel
 
     def draw(self, arrivals: str, policy: str, budget: int) -> Iterator[Shown]:
         """Play it, live; then show it beside what was played before."""
-        fields = POLICIES[policy]
+        fields = self.policies[policy]
         if policy == "mixed":
             fields = {**fields, "max_num_batched_tokens": budget}
-        name = f"mixed, {budget}" if policy == "mixed" and budget != 32 else policy
+        name = f"mixed, {budget}" if policy == "mixed" and budget != self.budget else policy
         crowd = company(self.lab, self.pace, PACES[arrivals])
         session = self.lab.start(crowd, self.lab.config(**fields))
         while not session.wait(FRAME_S):

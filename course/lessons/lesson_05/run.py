@@ -1,5 +1,6 @@
 """Lesson 05, the first token: writers and newcomers, policies, what a token costs, the way through a real server."""
 
+import math
 import random
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,6 +10,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from course.lab import simulated_70b
+from course.lab.bend import on_gpu, worthwhile_tokens
 from course.lab.http_client import Heard, ask, together
 from course.lab.lab import Lab
 from course.lab.predict import MeasuredAnswer
@@ -32,29 +34,50 @@ from minillm.server.service import Service
 
 SLOTS = 12
 """More than there are requests: none ever waits for a slot."""
-POLICIES: dict[str, dict[str, object]] = {
-    "prefill first": {"enable_chunked_prefill": False, "max_num_batched_tokens": 2048, "max_num_seqs": SLOTS},
-    "mixed": {"max_num_batched_tokens": 32, "max_num_seqs": SLOTS},
-    "decode first": {
-        "batching": "static",
-        "enable_chunked_prefill": False,
-        "max_num_batched_tokens": 2048,
-        "max_num_seqs": SLOTS,
-    },
-}
-"""Each is a few fields of EngineConfig."""
+POLICIES = ("prefill first", "mixed", "decode first")
+CPU_BUDGET = 32
+"""Token budget of a step of 'mixed' on a CPU."""
+WHOLE = 8192
+"""Tokens: a step with this budget holds whole prompts, as many as wait."""
+BENDS = 6
+"""How many bends (course/lab/bend.py) a newcomer's prompt has on a GPU: its prefill then takes several decode steps."""
+GPU_BLOCKS = 1024
+"""KV blocks for prompts that long."""
+PARAGRAPH_TOKENS = 75
+"""About so many has a paragraph of `document`."""
 BRIEF = 4
 """Output tokens of a newcomer; writers want more."""
 SHORTEST, LONGEST = 24, 200
 """Output tokens of a writer, at least and at most."""
 SAME_STEPS = "none: they take the very same steps"
 PACES = {"calm": 4.0, "busy": 1.6, "rush": 0.5}
-"""Seconds between newcomers, in prefill times of one of them: the same crowd on any machine."""
+"""Seconds between newcomers, in what one of them takes where many wait: 4 is a quarter of the capacity to prefill, 0.5
+twice as much. The same crowd on any machine."""
+
+
+def room(lab: Lab) -> dict[str, object]:
+    """EngineConfig fields that hold this lesson's prompts: on a GPU they are longer."""
+    return {"num_kv_blocks": GPU_BLOCKS} if on_gpu(lab) else {}
+
+
+def budget(lab: Lab) -> int:
+    """Tokens of a step of 'mixed': on a GPU, the power of two from which on tokens take time."""
+    return 1 << math.ceil(math.log2(worthwhile_tokens(lab, 1, CPU_BUDGET)))
+
+
+def policies(lab: Lab) -> dict[str, dict[str, object]]:
+    """Each is a few fields of EngineConfig."""
+    whole = {"enable_chunked_prefill": False, "max_num_batched_tokens": WHOLE, "max_num_seqs": SLOTS, **room(lab)}
+    return {
+        "prefill first": whole,
+        "mixed": {"max_num_batched_tokens": budget(lab), "max_num_seqs": SLOTS, **room(lab)},
+        "decode first": {"batching": "static", **whole},
+    }
 
 
 def page(number: int, lab: Lab) -> str:
     """A newcomer's prompt: a page no other prompt has, and a question."""
-    paragraphs = 4 if lab.scale == 1 else 1
+    paragraphs = max(4 if lab.scale == 1 else 1, worthwhile_tokens(lab, BENDS, 0) // PARAGRAPH_TOKENS)
     return f"Page {number}.\n\n{document(random.Random(number), paragraphs)}\n\n{MANUAL_QUESTIONS[number % 10]}"
 
 
@@ -64,25 +87,34 @@ def one_by_one(lab: Lab) -> LabWorkload:
     return LabWorkload("one by one", "Newcomers that never meet.", arrivals, max_in_flight=1)
 
 
+def at_once(lab: Lab) -> LabWorkload:
+    """Four newcomers in the same moment: how fast this machine works them off."""
+    arrivals = tuple(PromptArrival(0.0, page(i, lab), BRIEF) for i in range(4))
+    return LabWorkload("all at once", "Newcomers in the same moment.", arrivals)
+
+
 class Pace(NamedTuple):
-    """How fast this machine is with one newcomer who is alone. Seconds. Arrivals keep to it."""
+    """How fast this machine is with newcomers. Seconds. Arrivals keep to it."""
 
     prefill_s: float
-    """To the first token."""
+    """To the first token of one that is alone."""
     token_s: float
-    """Between two tokens."""
+    """Between two of its tokens."""
+    each_s: float
+    """For each of many that wait: the inverse of the capacity to prefill."""
 
 
 def pace(lab: Lab) -> Pace:
-    """Measure it: medians."""
-    run = lab.run(one_by_one(lab), max_num_batched_tokens=2048)
-    return Pace(percentile(run.ttft[1:], 50), percentile(run.itl, 50))
+    """Measure it: medians, and how long it takes until all of a few that came together have a first token."""
+    whole = policies(lab)["prefill first"]
+    alone, crowd = lab.run(one_by_one(lab), **whole), lab.run(at_once(lab), **whole)
+    return Pace(percentile(alone.ttft[1:], 50), percentile(alone.itl, 50), max(crowd.ttft) / len(crowd.ttft))
 
 
 def company(lab: Lab, pace: Pace, gap: float = PACES["busy"]) -> LabWorkload:
     """Writers, who have enough to write until the last newcomer is there; one comes every `gap` paces."""
     num_newcomers = 5 if lab.scale == 1 else 3
-    newcomers = [PromptArrival((1 + gap * i) * pace.prefill_s, page(i, lab), BRIEF) for i in range(num_newcomers)]
+    newcomers = [PromptArrival((1 + gap * i) * pace.each_s, page(i, lab), BRIEF) for i in range(num_newcomers)]
     about = "Requests that decode, and requests that arrive."
     return LabWorkload(
         f"company, gap {gap:g}", about, (*_writers(lab, pace, 2 + gap * (num_newcomers - 1)), *newcomers)
@@ -92,7 +124,7 @@ def company(lab: Lab, pace: Pace, gap: float = PACES["busy"]) -> LabWorkload:
 def _writers(lab: Lab, pace: Pace, paces: float) -> list[PromptArrival]:
     """Short questions with answers that take so many paces to write, undisturbed."""
     count = 4 if lab.scale == 1 else 2
-    tokens = min(max(round(1.1 * paces * pace.prefill_s / pace.token_s), SHORTEST), LONGEST)
+    tokens = min(max(round(1.1 * paces * pace.each_s / pace.token_s), SHORTEST), LONGEST)
     return [PromptArrival(0.0, f"({i}) {CHAT_QUESTIONS[i]}", tokens) for i in range(count)]
 
 
@@ -110,7 +142,7 @@ def with_rules(lab: Lab, num_newcomers: int, pace: Pace | None = None) -> LabWor
     if pace is None:
         about = "Newcomers with the same rules, one at a time."
         return LabWorkload("alone", about, tuple(PromptArrival(0.0, p, BRIEF) for p in prompts), max_in_flight=1)
-    newcomers = [PromptArrival((1 + 0.4 * i) * pace.prefill_s, prompt, BRIEF) for i, prompt in enumerate(prompts)]
+    newcomers = [PromptArrival((1 + 0.4 * i) * pace.each_s, prompt, BRIEF) for i, prompt in enumerate(prompts)]
     about = "Newcomers close together, while others write."
     return LabWorkload("in company", about, (*_writers(lab, pace, 2 + 0.4 * num_newcomers), *newcomers))
 
@@ -264,6 +296,7 @@ def over_http(lab: Lab, workload: LabWorkload, **fields: Any) -> OverHttp:
     Raises:
         RuntimeError: the server refused a request, or broke it off; its words.
     """
+    fields = {**room(lab), **fields}
     config = lab.config(**fields)
     fields |= {"max_num_seqs": config.max_num_seqs, "enable_prefix_caching": config.enable_prefix_caching}
     with lab.alone(), LabServer(lab, service=StampingService, **fields) as server:

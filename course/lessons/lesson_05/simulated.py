@@ -23,28 +23,37 @@ POLICIES: dict[str, dict[str, object]] = {
     "mixed, 512": {"max_num_batched_tokens": 512},
     "decode first": {"batching": "static", "enable_chunked_prefill": False, "max_num_batched_tokens": 1_000_000},
 }
-"""On a GPU a step of a few hundred tokens costs hardly more than one of a few: chunks can be larger than in the lab."""
+"""On a GPU a step of a few hundred tokens costs little more than one of a few: chunks can be larger than on a CPU."""
 APART = "disaggregated"
 REPLICAS = 4
 LINK = 50e9
 """Bytes per second between the pools: one 400 Gbit/s network card."""
 
 
+def serve(policy: str, qps: float, *, num_requests: int = 200, **how: object) -> FleetRun:
+    """Play TRAFFIC to a fleet under one policy; the same call is played once. In the lab's short form, a quarter of the
+    requests.
+
+    Args:
+        how: as of `_served`.
+    """
+    return _served(policy, qps, enough(num_requests, 12), **how)
+
+
 @lru_cache(maxsize=64)
-def serve(
+def _served(
     policy: str,
     qps: float,
+    count: int,
     *,
     replicas: int = REPLICAS,
     prefill_replicas: int = 2,
-    num_requests: int = 200,
     evenly: bool = False,
     rtt_s: float = 0.0,
     handshakes: int = 0,
     **fields: object,
 ) -> FleetRun:
-    """Play TRAFFIC to a fleet under one policy; the same call is played once. In the lab's short form, a quarter of the
-    requests.
+    """So many requests, whatever the form.
 
     Args:
         policy: a name in POLICIES, or APART.
@@ -57,7 +66,7 @@ def serve(
     own = {"max_num_batched_tokens": 8192} if apart else POLICIES[policy]
     on = simulated_70b.deployment(**{"max_num_seqs": SLOTS, **own, **fields})
     arrivals = Deterministic(rate=qps) if evenly else Poisson(rate=qps)
-    workload = make_workload(TRAFFIC, arrivals, num_requests=enough(num_requests, 12), seed=0)
+    workload = make_workload(TRAFFIC, arrivals, num_requests=count, seed=0)
     fleet: dict[str, object] = {"replicas": replicas, "network": {"rtt_s": rtt_s, "handshakes": handshakes}}
     if apart:
         pools = {"prefill_replicas": prefill_replicas, "link_bytes_per_s": LINK}

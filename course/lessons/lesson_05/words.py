@@ -15,7 +15,6 @@ from course.lab.style import change, seconds
 from course.lab.ttft_causes import Breakdown
 from course.lessons.lesson_05 import simulated
 from course.lessons.lesson_05.run import (
-    POLICIES,
     MaskCost,
     PerToken,
     company,
@@ -30,10 +29,17 @@ from course.lessons.lesson_05.run import (
     step_plan,
     ttft_of,
 )
+from course.lessons.lesson_05.run import policies as policies_of
 
 # ---------------------------------------------------------------- findings and predictions
 
 NEIGHBOURS = ("queue", "others' prompts", "others' answers")
+STAYS = 0.25
+"""What its own tokens added is the same alone and beside others, if it differs by less than this share."""
+PRICE = 1.25
+"""A gap so many times as long is one that a writer pays."""
+BACKLOG = 1.3
+"""Prompts are rushed if the last newcomer waits so many times as long as the first."""
 
 
 def waterfall(met: Breakdown, alone: Breakdown) -> Finding:
@@ -41,7 +47,10 @@ def waterfall(met: Breakdown, alone: Breakdown) -> Finding:
     others, total = sum(met[cause] for cause in NEIGHBOURS), sum(met.values())
     outcome = "mostly_others" if others > total / 2 else "mostly_its_own"
     sums = {"total": total, "others": others, "share": others / total, "total_alone": sum(alone.values())}
-    return tell("05", "waterfall", outcome, met=met, alone=alone, **sums)
+    is_same = ratio_of(met["own prefill"], alone["own prefill"]) < 1 + STAYS
+    own = tell("05", "own_prefill", "stays" if is_same else "differs", met=met, alone=alone)
+    cold = tell("05", "cold_cache", "some" if met["cold cache"] else "none", met=met)
+    return tell("05", "waterfall", outcome, own=own, cold=cold, **sums)
 
 
 def pauses(runs: Mapping[str, Run]) -> MeasuredAnswer:
@@ -58,16 +67,23 @@ def policies(runs: Mapping[str, Run]) -> Finding:
     told = "; ".join(
         f"*{name}*: median TTFT {seconds(ttft[name])}, writers' p99 gap {seconds(gap[name])}" for name in runs
     )
-    return tell("05", "policies", "always", told=told, best=best, smooth=smooth)
+    outcome = "trade" if gap[best] > PRICE * gap[smooth] else "no_price"
+    return tell("05", "policies", outcome, told=told, best=best, smooth=smooth, price=gap[best], least=gap[smooth])
 
 
 def calm(runs: Mapping[str, Run]) -> Finding:
-    """Requests that never meet: is there anything to decide? What equal steps differ by is noise, within CEILING."""
+    """Requests that never meet: is there anything to decide? What equal steps differ by is noise, within CEILING; on a
+    simulated device, nothing."""
     plans = [step_plan(run) for run in runs.values()]
     ttft = [percentile(run.ttft, 50) for run in runs.values()]
     low, high = min(ttft), max(ttft)
     is_same = all(plan == plans[0] for plan in plans)
-    outcome = "steps_differ" if not is_same else "disturbed" if ratio_of(low, high) > CEILING else "same_steps"
+    if not is_same:
+        outcome = "steps_differ"
+    elif all(run.simulated_on for run in runs.values()):
+        outcome = "simulated"
+    else:
+        outcome = "disturbed" if ratio_of(low, high) > CEILING else "same_steps"
     return tell("05", "calm", outcome, steps=len(plans[0]), low=low, high=high)
 
 
@@ -75,13 +91,20 @@ def rush(runs: Mapping[str, Run]) -> Finding:
     """Prompts that arrive faster than they can be prefilled."""
     gap = {name: pause_p99(run) for name, run in runs.items()}
     ttft = {name: percentile(ttft_of(newcomers(run)), 50) for name, run in runs.items()}
-    return tell("05", "rush", "always", gap=gap, ttft=ttft)
+    first, *_, last = ttft_of(newcomers(runs["prefill first"]))
+    is_rushed = last > BACKLOG * first
+    if not is_rushed:
+        outcome = "not_rushed"
+    else:
+        outcome = "chunks_cost" if ttft["mixed"] > ttft["prefill first"] else "chunks_free"
+    return tell("05", "rush", outcome, gap=gap, ttft=ttft, first=first, last=last)
 
 
 def masks(found: list[MaskCost]) -> Finding:
     """What masks cost here, and would on a step of a few milliseconds."""
     one, many = found[0], found[-1]
-    return tell("05", "masks", "always", one=one, many=many, share=many.mask / many.guided)
+    outcome = "grows" if many.mask > 2 * one.mask else "flat"
+    return tell("05", "masks", outcome, one=one, many=many, share=many.mask / many.guided)
 
 
 # ---------------------------------------------------------------- claims
@@ -270,7 +293,7 @@ def b3_at_70b(num_requests: int = 100) -> list[Move]:
 
 def _measure_b3(lab: Lab) -> Claim:
     crowd = company(lab, pace(lab))
-    runs = {name: lab.run(crowd, **fields) for name, fields in POLICIES.items()}
+    runs = {name: lab.run(crowd, **fields) for name, fields in policies_of(lab).items()}
     return b3(moves_here(runs) + b3_at_70b(40), noise(runs.values()))
 
 

@@ -5,10 +5,21 @@ from dataclasses import dataclass
 from course.lab.display import Html, table_by_name
 from course.lab.explorer import Explorer, choices, slider
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
+from course.lab.scale import enough
 from course.lab.simulated_70b import itl, tokens_per_s, ttft
 from course.lab.style import PHASE_COLOURS, WIDTH, seconds
 from course.lab.svg import INK, SOFT, Picture, Scale, boxes, line, text
-from course.lessons.lesson_05b.run import LENGTHS, LINKS, prefill_s, token_bytes, transfer_s, ways
+from course.lessons.lesson_05b.run import (
+    LENGTHS,
+    LINKS,
+    LOADS,
+    MET,
+    NUM_REQUESTS,
+    prefill_s,
+    token_bytes,
+    transfer_s,
+    ways,
+)
 from course.simulator.cluster.run import FleetRun
 
 DECODES, PROMPTS, TOKENS = 4, (2.0, 9.0), 24
@@ -120,7 +131,14 @@ def ways_table(found: dict[str, FleetRun]) -> Html:
     )
 
 
-def draw_splits(rates: tuple[float, ...] = (4, 8, 12, 16, 20, 24)) -> Picture:
+def goodput_table(found: dict[str, dict[str, float]]) -> Html:
+    """A row a way: the highest load at which enough requests were within each SLO."""
+    ways = next(iter(found.values()))
+    columns = {limits: (lambda way, limits=limits: f"{found[limits][way]:g}/s") for limits in found}
+    return table_by_name(f"{MET:.0%} of requests within", {way: way for way in ways}, columns)
+
+
+def draw_splits(rates: tuple[float, ...] = LOADS) -> Picture:
     """TTFT p99 of each split of four replicas, and of chunked prefill, by load."""
     curves = [
         Curve(f"{n} prefill + {4 - n} decode", rates, [ttft(ways(r, n)["disaggregated, 2 + 2"], 99) for r in rates])
@@ -130,4 +148,5 @@ def draw_splits(rates: tuple[float, ...] = (4, 8, 12, 16, 20, 24)) -> Picture:
         Curve("chunks of 512, no split", rates, [ttft(ways(r)["chunks of 512"], 99) for r in rates], "dashes")
     )
     axes = Axis("requests per second, all four replicas"), Axis("TTFT p99, s", log=True)
-    return draw_chart("Which split suits the load?", curves, *axes)
+    requests = enough(NUM_REQUESTS, 12)  # past its capacity, what a split takes grows with the run
+    return draw_chart(f"Which split suits the load? (runs of {requests} requests)", curves, *axes)

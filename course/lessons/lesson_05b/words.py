@@ -6,7 +6,7 @@ from course.lab.claims import Claim
 from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
 from course.lab.predict import MeasuredAnswer
-from course.lab.simulated_70b import itl, ttft
+from course.lab.simulated_70b import Served, itl, phase_means, ttft
 from course.lab.style import seconds
 from course.simulator.cluster.run import FleetRun
 
@@ -19,9 +19,35 @@ def smoother(found: dict[str, FleetRun]) -> MeasuredAnswer:
 
 def load(found: dict[str, FleetRun], qps: float) -> Finding:
     """Three ways to run four replicas under one load."""
-    whole, chunk, apart = ({"ttft": ttft(run, 99), "gap": itl(run, 99)} for run in found.values())
-    outcome = "split_costs_ttft" if apart["ttft"] > 1.2 * chunk["ttft"] else "split_costs_no_ttft"
+    whole, chunk, apart = (
+        {
+            "ttft": ttft(run, 99),
+            "gap": itl(run, 99),
+            "longest": Served.of(run).p("stall", 50),
+            "queue": phase_means(run)["queue"],
+        }
+        for run in found.values()
+    )
+    if apart["ttft"] <= 1.2 * chunk["ttft"]:
+        outcome = "split_costs_no_ttft"
+    else:
+        outcome = "prompts_queue" if apart["queue"] > 2 * chunk["queue"] else "split_costs_ttft"
     return tell("05b", "load", outcome, qps=qps, whole=whole, chunk=chunk, apart=apart)
+
+
+def goodput(found: dict[str, dict[str, float]]) -> Finding:
+    """How many requests a second the same GPUs serve within both limits, by way and by how strict TPOT's limit is."""
+    loose, strict = ({"chunk": way["chunks of 512"], "apart": best_split(way)} for way in found.values())
+    if strict["apart"] <= strict["chunk"]:
+        outcome = "never_more"
+    else:
+        outcome = "more_when_tpot_binds" if loose["apart"] <= loose["chunk"] else "always_more"
+    return tell("05b", "goodput", outcome, loose=loose, strict=strict, names=list(found))
+
+
+def best_split(goodput: dict[str, float]) -> float:
+    """The goodput of the better of the splits."""
+    return max(rate for name, rate in goodput.items() if name.startswith("disaggregated"))
 
 
 MEASURE: dict[str, Callable[[Lab], Claim]] = {}

@@ -9,6 +9,12 @@ from course.lab.server import LabServer
 from course.lessons.lesson_11 import fleet
 
 
+@pytest.fixture(autouse=True)
+def full_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the environment says: a quarter of a simulation's requests is another simulation."""
+    monkeypatch.delenv("MINILLM_SHORT", raising=False)
+
+
 @pytest.fixture
 def short_form(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINILLM_SHORT", "1")

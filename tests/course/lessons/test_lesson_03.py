@@ -2,14 +2,17 @@
 
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from course.lab import peak_bytes
+from course.lab.bend import Bend, bend_on_paper
 from course.lab.claims import Claim
 from course.lab.lab import Lab
+from course.lab.roof import Roof
 from course.lab.run import Run
 from course.lessons.lesson_03 import check as grading
 from course.lessons.lesson_03 import pictures, simulated, words
@@ -153,6 +156,68 @@ def test_seventy_billion_trade_and_find_the_bend() -> None:
     assert "64: 7.50 s" in explorer.view.value or "chunks of 64 (128 steps)" in explorer.shown.alternative
 
 
+# ---------------------------------------------------------------- findings
+
+
+def climbing(first: float, exponent: float) -> Ladder:
+    """The shortest prompt takes `first` seconds; from the second length on TTFT grows with this power."""
+    return Ladder({64: first, 128: first, 256: 1.0, 1024: 4.0**exponent})
+
+
+@pytest.mark.parametrize(
+    ("ladder", "reading_s", "says", "never"),
+    [
+        (climbing(0.9, 0.7), 0.6, "reading all weights once takes 600 ms", "overhead"),
+        (climbing(0.9, 0.7), 0.1, "is only 100 ms of it", "almost free"),
+        (STRAIGHT, 0.01, "and so it did at the short end", "flatter"),
+        (climbing(0.5, 1.0), 0.01, "the curve is flatter", "so it did"),
+        (climbing(0.5, 1.16), 0.01, "by FLOPs alone", "doesn't show why"),
+        (climbing(0.5, 1.9), 0.01, "doesn't show why", "launched"),
+    ],
+)
+def test_the_ladder_names_a_cause_only_where_a_figure_shows_it(
+    ladder: Ladder, reading_s: float, says: str, never: str
+) -> None:
+    said = str(words.ladder(ladder, reading_s, SMALL))
+    assert says in said and never not in said
+
+
+@pytest.mark.parametrize(
+    ("chunked", "whole", "says"),
+    [
+        ((0.4, 0.01), (0.1, 0.05), "TTFT grew"),
+        ((0.1, 0.01), (0.1, 0.05), "stayed about the same"),
+        ((0.08, 0.01), (0.1, 0.05), "even fell"),
+        ((0.4, 0.05), (0.1, 0.05), "gained nothing"),
+        ((11.8, 1.77), (0.154, 0.118), "Chunks can't do that"),  # three lessons on one GPU
+    ],
+)
+def test_chunks_are_told_by_what_became_of_both_sides(
+    chunked: tuple[float, float], whole: tuple[float, float], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = {16: lesson.Trade(16, 192, *chunked, 12, 0.01), 192: lesson.Trade(192, 192, *whole, 1, 0.01)}
+    monkeypatch.setattr(words, "trade", both.__getitem__)
+    found = words.chunks({size: size for size in both}, 0.001)
+    assert says in str(found) and found.is_disturbed == (says == "Chunks can't do that")
+
+
+@pytest.mark.parametrize(
+    ("fused", "says"), [(0.099, "no more than 1%"), (0.078, "isn't the quadratic"), (0.13, "more")]
+)
+def test_short_prompts_are_told_by_what_fused_attention_saved_them(fused: float, says: str) -> None:
+    assert says in str(words.request({TEXTBOOK: STRAIGHT, FUSED: Ladder({64: fused, 256: 0.3, 1024: 0.8})}, SMALL))
+
+
+def test_the_bend_is_a_division_of_two_numbers() -> None:
+    paper = bend_on_paper()
+    assert paper.tokens == pytest.approx(989e12 * 0.5 / (3.35e12 * 0.7), rel=0.01)
+    assert bend_on_paper(gpus=4).tokens == pytest.approx(paper.tokens)
+    assert replace(paper, weight_dtype="float32").tokens == pytest.approx(2 * paper.tokens)
+    own = Bend(Roof("this machine", 20e9, 200e9, ""), "float32", 1.0, 1.0)
+    assert "measured" in str(words.bend(own)) and "**20 tokens**" in str(words.bend(own))
+    assert "Here" not in str(words.bend(bend_on_paper(gpus=4)))
+
+
 # ---------------------------------------------------------------- claims
 
 
@@ -194,6 +259,7 @@ def test_d7_follows_from_the_gate() -> None:
         "wrong",
         "not shown",
     )
+    assert kind(9, 11, 5) == "not shown", "four answers of 18 are within luck"
     saved = words.halved_4k()
     assert 0.1 < saved["four H100s"] < saved["two A100s"] < 1
 

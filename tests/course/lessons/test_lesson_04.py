@@ -113,6 +113,39 @@ def test_a_conversation_finds_more_with_every_turn(tiny_lab: Lab) -> None:
     assert words.d9(cached, slower, growing).verdict.startswith("holds only when")
 
 
+# ---------------------------------------------------------------- findings
+
+
+@pytest.mark.parametrize(
+    ("now", "says"), [(0.4, "One line, moved"), (0.98, "no prefill worth saving"), (1.45, "A hit can't do that")]
+)
+def test_a_hit_that_shortened_nothing_is_told_by_what_ttft_did(
+    now: float, says: str, stamps: dict[str, Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, last = stamps.values()
+    monkeypatch.setattr(words, "later_ttft", lambda run: 1.0 if run is first else now)
+    found = words.stamp(first, last)
+    assert says in str(found) and found.is_disturbed == (now > 1)
+
+
+@pytest.mark.parametrize(
+    ("simulated_on", "off", "says"),
+    [("h100", 1.0, "doesn't count"), ("", 1.2, "is noise"), ("", 2.0, "something else kept this machine busy")],
+)
+def test_only_a_machine_that_scatters_is_told_of_noise(
+    simulated_on: str, off: float, says: str, stamps: dict[str, Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached, plain = (replace(run, simulated_on=simulated_on) for run in stamps.values())
+    monkeypatch.setattr(words, "later_ttft", lambda run: 1.0 if run is cached else off)
+    said = str(words.nothing({"cache on": cached, "cache off": plain}))
+    assert says in said and (not simulated_on or "noise" not in said)
+
+
+@pytest.mark.parametrize(("rates", "says"), [((0, 0, 0.6), "until the last one"), ((0, 0.5, 0.6), "one fix: *first*")])
+def test_the_last_fix_gets_no_credit_that_is_not_its_own(rates: tuple[float, ...], says: str) -> None:
+    assert says in str(words.one_fix(dict(zip(("as found", "first", "second"), rates))))
+
+
 # ---------------------------------------------------------------- chains, linter, editor
 
 

@@ -1,11 +1,14 @@
 """Lesson 05: causes that tile a TTFT, policies whose effects follow from the schedule, verdicts from the runs."""
 
+import math
+import random
 import threading
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
 from made_run import made_config, made_run
+from priced_runner import priced_engines
 
 from course.lab import ttft_causes
 from course.lab.lab import Lab
@@ -16,7 +19,8 @@ from course.lessons.lesson_05 import check as grading
 from course.lessons.lesson_05 import pictures, simulated, words
 from course.lessons.lesson_05 import run as lesson
 from course.simulator.cluster.run import FleetRun
-from minillm.core.timeline import StepRecord, StepShare
+from minillm.core.params import SamplingParams
+from minillm.core.timeline import StepRecord, StepShare, VirtualClock
 from minillm.observe.step_cost import split_steps
 
 ME, OTHER, WRITER = "me", "other", "writer"
@@ -61,6 +65,62 @@ def test_the_cut_of_a_ttft_by_hand() -> None:
     assert sum(found.values()) == pytest.approx(5.6)
 
 
+def random_steps(rng: random.Random) -> tuple[Stay, list[StepRecord]]:
+    """A request's stay among steps, some of which are launched while the last still runs, and some late."""
+    steps: list[StepRecord] = []
+    own = rng.randrange(12), rng.randrange(12)  # its first step and its last, and whatever it got between them
+    for i in range(16):
+        before = steps[-1].end if steps else 0.0
+        start = rng.uniform(steps[-1].start if steps else 0.0, before + 0.3)
+        shares = [(WRITER, 1, False)] * rng.randrange(2) + [(OTHER, rng.randint(1, 40), True)] * rng.randrange(2)
+        if i in own or (min(own) < i < max(own) and rng.random() < 0.6):
+            shares.append((ME, rng.randint(1, 40), True))
+        end = max(start, before) + rng.uniform(0.05, 1.0)
+        steps.append(step(start, end, *shares, forward=rng.choice((None, 0.7 * (end - start)))))
+    first, last = steps[min(own)], steps[max(own)]
+    prefill_end = rng.uniform(max(steps[max(own) - 1].end, last.start) if max(own) else last.start, last.end)
+    arrival = first.start - rng.uniform(0.0, 2.0)
+    return Stay(ME, arrival, prefill_end, prefill_end + rng.uniform(0.0, 0.3), rng.randint(0, 30)), steps
+
+
+def one_at_a_time(steps: list[StepRecord]) -> list[StepRecord]:
+    """The same steps, each from where the one before it ended."""
+    ends = [-math.inf, *(each.end for each in steps)]
+    return [replace(each, start=max(each.start, before)) for each, before in zip(steps, ends)]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_every_second_of_a_ttft_has_one_cause_however_steps_overlap(seed: int) -> None:
+    stay, steps = random_steps(random.Random(seed))
+    alone = one_at_a_time(steps)
+    costs = split_steps(alone)
+    found = causes_inside(stay, steps, costs)
+    assert sum(found.values()) == pytest.approx(stay.first_token - stay.arrival, rel=1e-12)
+    assert min(found.values()) >= -1e-12
+    assert found == causes_inside(stay, alone, costs), "what overlaps is counted once, for the step that came first"
+    begins = next(each.start for each in alone if any(share.request_id == ME for share in each.shares))
+    assert found["queue"] == pytest.approx(max(begins - stay.arrival, 0.0))
+
+
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_a_step_that_was_launched_ahead_is_split_like_any_other(is_ahead: bool) -> None:
+    """A step takes 1 s and 10 ms a token. One request decodes; a prompt of 50 tokens is computed in chunks of 20."""
+    fields = {"max_num_batched_tokens": 21, "max_num_seqs": 4, "enable_prefix_caching": False}
+    make = priced_engines(1.0, 0.01, runs_beside_python=is_ahead, **fields)
+    engine = make(VirtualClock())
+    engine.add_request([1] * 8, SamplingParams(max_tokens=12, ignore_eos=True), request_id=WRITER)
+    for _ in range(4):
+        engine.step()
+    engine.add_request([2] * 50, SamplingParams(max_tokens=2, ignore_eos=True), request_id=ME)
+    lines = {}
+    while engine.has_unfinished:
+        lines |= {output.request_id: output.completions[0].timeline for output in engine.step() if output.finished}
+    line, steps = lines[ME], engine.core.log.records
+    found = causes_inside(Stay(ME, line.arrival, line.prefill_end, line.first_token), steps, split_steps(steps))
+    wanted = {"own prefill": 50 * 0.01, "others' answers": 3 * 0.01, "fixed cost": 3.0, "queue": 1.01 * is_ahead}
+    assert found == pytest.approx({**dict.fromkeys(CAUSES, 0.0), **wanted}, abs=2e-3)
+
+
 def test_shared_tokens_are_whole_blocks_of_a_beginning_that_somebody_else_has() -> None:
     prompts = [[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 9], [7, 8], [1, 2, 3, 4]]
     assert ttft_causes.shared_tokens(prompts, 2) == [4, 4, 0, 2]  # the last one has to compute its last token
@@ -81,7 +141,7 @@ MADE = as_company(made_run(num_requests=6, apart=0.15, config=made_config(max_nu
 def test_writers_write_until_the_last_newcomer_is_there(tiny_lab: Lab) -> None:
     for speed in (0.1, 1.0, 10.0):
         for gap in (lesson.PACES["busy"], lesson.PACES["rush"]):
-            crowd = lesson.company(tiny_lab, lesson.Pace(speed * 0.3, speed * 0.03), gap).arrivals
+            crowd = lesson.company(tiny_lab, lesson.Pace(speed * 0.3, speed * 0.03, speed * 0.25), gap).arrivals
             last = max(arrival.offset for arrival in crowd)
             assert min(a.max_tokens for a in crowd if a.max_tokens > lesson.BRIEF) * speed * 0.03 > last
 
@@ -96,8 +156,8 @@ def test_causes_sum_to_ttft_on_made_runs() -> None:
 @pytest.fixture
 def runs(tiny_lab: Lab) -> dict[str, Run]:
     """All there from the start but for the pages, which come at once: what happens follows from the schedule alone."""
-    crowd = lesson.company(tiny_lab, lesson.Pace(0.0, 0.001))
-    return {name: tiny_lab.run(crowd, **fields) for name, fields in lesson.POLICIES.items()}
+    crowd = lesson.company(tiny_lab, lesson.Pace(0.0, 0.001, 0.0))
+    return {name: tiny_lab.run(crowd, **fields) for name, fields in lesson.policies(tiny_lab).items()}
 
 
 def test_policies_on_a_real_engine(runs: dict[str, Run]) -> None:
@@ -110,15 +170,15 @@ def test_policies_on_a_real_engine(runs: dict[str, Run]) -> None:
 
 
 def test_decode_first_reads_no_prompt_while_anybody_writes(tiny_lab: Lab) -> None:
-    crowd = lesson.company(tiny_lab, lesson.Pace(0.002, 0.001))
-    steps = tiny_lab.run(crowd, **lesson.POLICIES["decode first"]).steps
+    crowd = lesson.company(tiny_lab, lesson.Pace(0.002, 0.001, 0.002))
+    steps = tiny_lab.run(crowd, **lesson.policies(tiny_lab)["decode first"]).steps
     assert not any(0 < step.num_prefill_tokens < step.num_tokens for step in steps)
 
 
 def test_calm_traffic_takes_the_same_steps_under_every_policy(tiny_lab: Lab) -> None:
-    calm = {name: tiny_lab.run(lesson.calm(tiny_lab), **fields) for name, fields in lesson.POLICIES.items()}
+    calm = {name: tiny_lab.run(lesson.calm(tiny_lab), **fields) for name, fields in lesson.policies(tiny_lab).items()}
     assert lesson.wins_when_calm(calm).answer == lesson.SAME_STEPS
-    long = tiny_lab.run(lesson.one_by_one(tiny_lab), **lesson.POLICIES["mixed"])
+    long = tiny_lab.run(lesson.one_by_one(tiny_lab), **lesson.policies(tiny_lab)["mixed"])
     assert lesson.wins_when_calm({**calm, "mixed": long}).answer in lesson.POLICIES
 
 
@@ -162,7 +222,7 @@ def test_whoever_asks_a_server_of_their_own_has_the_lab_alone(tiny_lab: Lab, mon
 
 
 def test_the_bench_runs_a_policy_and_keeps_it_beside_the_others(tiny_lab: Lab) -> None:
-    bench = pictures.PolicyBench(tiny_lab, lesson.Pace(0.001, 0.001))
+    bench = pictures.PolicyBench(tiny_lab, lesson.Pace(0.001, 0.001, 0.001))
     panel = bench.explorer()
     panel.set(arrivals="rush", policy="mixed", budget=64).press()
     panel.wait()
@@ -172,6 +232,53 @@ def test_the_bench_runs_a_policy_and_keeps_it_beside_the_others(tiny_lab: Lab) -
     assert set(bench.runs["rush"]) == {"mixed, 64", "decode first"} and "mixed, 64" in panel.view.value
     crowded = bench.runs["rush"]["mixed, 64"]
     assert max(step.num_tokens for step in crowded.steps) <= 64
+
+
+# ---------------------------------------------------------------- on a simulated GPU
+
+
+@pytest.fixture
+def gpu_lab(monkeypatch: pytest.MonkeyPatch) -> Lab:
+    monkeypatch.setenv("MINILLM_LAB_DEVICE", "h100-sxm")
+    return Lab(short=True, model="llama-3.1-8b", max_num_seqs=lesson.SLOTS)
+
+
+def test_on_a_gpu_newcomers_are_long_enough_to_be_rushed_and_to_hold_writers_up(gpu_lab: Lab) -> None:
+    pace = lesson.pace(gpu_lab)
+    assert pace.prefill_s > 3 * pace.token_s and lesson.budget(gpu_lab) == 256
+    crowd = lesson.company(gpu_lab, pace, lesson.PACES["rush"])
+    runs = {name: gpu_lab.run(crowd, **fields) for name, fields in lesson.policies(gpu_lab).items()}
+    assert words.pauses(runs).answer > 2 and "a backlog grows" in str(words.rush(runs))
+    assert "pays for a TTFT" in str(words.policies(runs))
+    shares = lesson.newcomers(runs["prefill first"])
+    for row, found in ttft_causes.causes_of_run(runs["prefill first"]).items():
+        view = runs["prefill first"].row_of(row)
+        assert sum(found.values()) == pytest.approx(lesson.ttft_of([view])[0])
+        assert view not in shares or found["own prefill"] > 5 * found["bookkeeping"]
+    calm = {name: gpu_lab.run(lesson.calm(gpu_lab), **fields) for name, fields in lesson.policies(gpu_lab).items()}
+    assert "noise" not in str(words.calm(calm)) and "the very same" in str(words.calm(calm))
+
+
+# ---------------------------------------------------------------- findings
+
+
+def waterfall(own: float, own_alone: float, cold: float) -> str:
+    met = {"queue": 1.0, "others' prompts": 1.0, "others' answers": 0.5, "own prefill": own, "cold cache": cold}
+    return str(words.waterfall(met, {**met, "own prefill": own_alone}))
+
+
+def test_a_waterfall_says_that_work_stays_only_where_it_did() -> None:
+    assert "that work stays" in waterfall(1.0, 1.1, 0.0) and "was in the cache" in waterfall(1.0, 1.1, 0.0)
+    assert "depends on what else" in waterfall(1.0, 0.1, 0.2) and "cost 200 ms" in waterfall(1.0, 0.1, 0.2)
+
+
+def test_where_no_prompt_is_long_nobody_pays_and_nothing_is_rushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    three = dict.fromkeys(lesson.POLICIES, MADE)
+    assert "whole prompts simply win" in str(words.policies(three))
+    monkeypatch.setattr(words, "ttft_of", lambda views: [1.0, 1.0, 1.1])
+    assert "No backlog grew" in str(words.rush(three))
+    monkeypatch.setattr(words, "ttft_of", lambda views: [1.0, 1.5, 2.0])
+    assert "cost the newcomers nothing" in str(words.rush(three))
 
 
 # ---------------------------------------------------------------- at 70B
@@ -282,7 +389,7 @@ def test_the_check_rewards_right_answers_and_names_the_mistake() -> None:
 
 def test_the_price_of_prefill_first_is_its_gap_over_that_of_mixed(tiny_lab: Lab) -> None:
     pace = lesson.pace(tiny_lab)
-    policies = {name: lesson.POLICIES[name] for name in ("prefill first", "mixed")}
-    runs = {name: tiny_lab.run(lesson.company(tiny_lab, pace), **fields) for name, fields in policies.items()}
+    crowd, policies = lesson.company(tiny_lab, pace), lesson.policies(tiny_lab)
+    runs = {name: tiny_lab.run(crowd, **policies[name]) for name in ("prefill first", "mixed")}
     paid = {name: lesson.pause_p99(run) for name, run in runs.items()}
     assert words.pauses(runs).answer == pytest.approx(paid["prefill first"] / paid["mixed"])

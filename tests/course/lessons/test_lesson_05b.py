@@ -37,5 +37,30 @@ def test_a_split_fleet_streams_smoothly_and_one_prefill_replica_saturates(monkey
     assert one > 3 * three
 
 
+def fleet(chunks: float, two: float, three: float) -> dict[str, float]:
+    return {"whole prompts": 1.0, "chunks of 512": chunks, "disaggregated, 2 + 2": two, "disaggregated, 3 + 1": three}
+
+
+@pytest.mark.parametrize(
+    ("loose", "strict", "says"),
+    [
+        (fleet(24, 12, 24), fleet(8, 12, 12), "when TPOT is what binds"),
+        (fleet(12, 24, 4), fleet(8, 12, 4), "suits the split at either limit"),
+        (fleet(24, 12, 24), fleet(8, 8, 4), "chunks are enough"),
+    ],
+)
+def test_goodput_is_told_by_where_the_limits_bind(loose: dict[str, float], strict: dict[str, float], says: str) -> None:
+    assert says in str(words.goodput({"loose": loose, "strict": strict}))
+
+
+def test_goodput_is_the_highest_load_within_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINILLM_SHORT", "1")
+    found = lesson.goodputs()
+    loose, strict = found.values()
+    assert list(loose) == [*lesson.WAYS, lesson.APART_3] and set(loose.values()) <= {0.0, *lesson.LOADS}
+    assert all(strict[way] <= loose[way] for way in loose) and strict["whole prompts"] < strict["disaggregated, 2 + 2"]
+    assert "/s" in str(pictures.goodput_table(found))
+
+
 def test_the_check() -> None:
     rewards(checks(), 1.342, 0.0268, "more prefill replicas")

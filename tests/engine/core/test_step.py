@@ -133,6 +133,8 @@ def test_records_of_overlapping_steps_do_not_overlap() -> None:
     ends = [record.end for record in core.log.records]
     assert [record.start for record in core.log.records] == [0.0, *ends[:-1]]
     assert all(record.stages["schedule"] == 0.0 for record in core.log.records)
+    # All of a step that waited on the device is its forward pass, none of which is taken for hidden.
+    assert all(record.stages["forward"] == pytest.approx(record.end - record.start) for record in core.log.records)
 
 
 def test_a_preemption_in_flight_takes_nothing_from_the_others_books() -> None:
