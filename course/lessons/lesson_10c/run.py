@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import json
+import math
 import random
 import socket
 import threading
@@ -116,14 +117,20 @@ class CrowdOfReaders:
     prompt_tokens: int
     steps: int
     """That the engine took for all of them."""
+    seconds: float
+    """In which a step was running."""
 
     def tokens_saved(self, other: "CrowdOfReaders") -> float:
         """Share of the other's tokens, prompts too, that were not computed here."""
         return 1 - (self.written + self.prompt_tokens) / (other.written + other.prompt_tokens)
 
     def steps_saved(self, other: "CrowdOfReaders") -> float:
-        """The engine's time, counted in steps: seconds of two runs differ by more than that on a busy machine."""
+        """Steps that the engine didn't run. Those that it runs get shorter, too, where a row fewer makes them so."""
         return 1 - self.steps / other.steps
+
+    def time_saved(self, other: "CrowdOfReaders") -> float:
+        """The engine's time, as a share of the other's."""
+        return 1 - self.seconds / other.seconds
 
 
 def crowd(server: LabServer, readers: int, leaving: int, share: float, reads_on: bool) -> CrowdOfReaders:
@@ -147,20 +154,32 @@ def crowd(server: LabServer, readers: int, leaving: int, share: float, reads_on:
         written=sum(_written(steps, each.call_id) for each in heard),
         prompt_tokens=sum(step.num_prefill_tokens for step in steps),
         steps=len(steps),
+        seconds=busy_s(steps),
     )
 
 
+def busy_s(steps: Sequence[StepRecord]) -> float:
+    """Seconds in which a step was running. On a GPU one is planned while the one before runs: both count once."""
+    busy, until = 0.0, -math.inf
+    for step in sorted(steps, key=lambda step: step.start):
+        busy += max(step.end - max(step.start, until), 0.0)
+        until = max(until, step.end)
+    return busy
+
+
+CROWD_ROUNDS = 3
 SEATED, IN_LINE = "a slot for each", "a queue for two slots"
 
 
 def crowds(lab: Lab, readers: int = 8, share: float = 0.5) -> dict[tuple[str, str], CrowdOfReaders]:
-    """Half of the readers leave halfway: few slots and many, with a server that notices and one that cannot."""
-    found = {}
+    """Half of the readers leave halfway: few slots and many, with a server that notices and one that cannot. Several
+    rounds, by turns; the quickest of each counts, for whatever else runs can only slow one down."""
+    found: dict[tuple[str, str], CrowdOfReaders] = {}
     for room, slots in ((SEATED, readers), (IN_LINE, 2)):
         with LabServer(lab, max_num_seqs=slots) as server:
-            for reads_on in (True, False):
+            for reads_on in (True, False) * (CROWD_ROUNDS if lab.scale == 1 else 1):
                 each = crowd(server, readers, readers // 2, share, reads_on)
-                found[room, each.name] = each
+                found[room, each.name] = min(found.get((room, each.name), each), each, key=lambda one: one.seconds)
     return found
 
 
