@@ -197,8 +197,10 @@ PAUSE_S = 0.4
 """What a slow tool takes between two requests of an agent."""
 SETTLE_S, NOTICED_S = 60.0, 60.0
 """For KV blocks to come back; for a long answer to be written and given up."""
-FAT = {"n": 4, "logprobs": 20, "temperature": 1.0, "seed": 1}
+FAT = {"n": 4, "logprobs": 20, "temperature": 1.0, "seed": 1, "max_tokens": 48}
 """Several answers in one request, with the likeliest tokens at each place: more than a socket holds."""
+LONG_FAT = {"n": 4, "temperature": 1.0, "seed": 1, "max_tokens": 400}
+"""The same where there are no likeliest tokens, on a simulated device."""
 RECEIVE_BUFFER = 4096
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: lab\r\nContent-Type: application/json\r\n"
 
@@ -312,7 +314,7 @@ def _stops_reading(server: LabServer) -> tuple[str, bool]:
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
         sock.connect((HOST, server.port))
-        _send_request(sock, prompt=PROMPT, max_tokens=48, ignore_eos=True, **FAT)
+        _send_request(sock, prompt=PROMPT, ignore_eos=True, **(FAT if server.lab.simulated is None else LONG_FAT))
         return _logged(server, "slow_reader", before)
 
 
