@@ -133,9 +133,9 @@ stack(pictures.traces_table(every), words.thrashing(shrunk))
 
 # %% [markdown]
 # An operating system calls this **thrashing**, and the cure is the same: admit less. `max_num_seqs` limits it, and so
-# does admitting a request only when its whole prompt fits (vLLM's default, `scheduler_reserve_full_isl`; SGLang reserves
-# part of the expected answer as well). Prefix caching softens the blow: a preempted request's
-# blocks can be found again until another request needs them.
+# does admitting a request only when its whole prompt fits (vLLM's default, `scheduler_reserve_full_isl`; SGLang
+# reserves part of the expected answer as well). Prefix caching softens the blow: a preempted request's blocks can be
+# found again until another request needs them.
 #
 # ### The bill
 #
@@ -184,7 +184,8 @@ simulated_70b.error_band(simulated_70b.deployment())
 # There's a cliff. To its right, more memory changes nothing a user could feel; to its left, TTFT is all queue, and
 # every gigabyte counts. Where it is depends on the load: *requests per second × seconds each one runs × KV of each* is
 # the working set. (Beside these weights, four H100s have room for more than this picture shows: the bill above says how
-# much. Longer contexts and answers are what brings such a server to its cliff.) So spend effort on the KV bill **until requests stop waiting for room**, then stop.
+# much. Longer contexts and answers are what brings such a server to its cliff.) So spend effort on the KV bill **until
+# requests stop waiting for room**, then stop.
 
 # %% [markdown]
 # ## Deep dive
@@ -284,8 +285,8 @@ check("q4", ...)
 # - **Quality of MQA and MLA.** They're trained into a model. The bill compares their bytes, nothing else.
 # - **Swap on a busy link.** Real copies share the bus with everything else, and host memory may hang off another
 #   socket.
-# - **Kernels.** Whether attention over blocks is slower than over contiguous KV depends on the kernel. On an H100 ours read
-#   paged KV at 98% of memory speed, with 128 requests of 4,096 tokens (docs/measured.md).
+# - **Kernels.** Whether attention over blocks is slower than over contiguous KV depends on the kernel. On an H100 ours
+#   read paged KV at 98% of memory speed, with 128 requests of 4,096 tokens (docs/measured.md).
 #
 # ## Sources
 #

@@ -140,8 +140,9 @@ stack(pictures.tiers_table(fleets), words.tiered(fleets), simulated_70b.error_ba
 # $$\ell + \frac{n\,k}{B} < \frac{2 P n}{F} \quad\Longrightarrow\quad B > \frac{k\,F}{2P} \text{ for long prefixes}$$
 #
 # For Llama-3-70B on four H100s at half their peak that's 327,680 B × 2.0 PFLOP/s / (2 × 70e9) = 4.7 GB/s over all four:
-# why PCIe is plenty and a slow network isn't. (That leaves out attention, $2 L q n^2$ FLOPs with $L$ layers and $q$ numbers
-# in a token's queries: as many as the rest at $n = P/(L q)$, 108,000 tokens for this model, and 30% more at 32,000.)
+# why PCIe is plenty and a slow network isn't. (That leaves out attention, $2 L q n^2$ FLOPs with $L$ layers and $q$
+# numbers in a token's queries: as many as the rest at $n = P/(L q)$, 108,000 tokens for this model, and 30% more at
+# 32,000.)
 
 # %%
 large = lesson_07.large(lesson_07.accounts(lab))

@@ -102,14 +102,14 @@ pictures.dashboard_table()
 
 # %% [markdown]
 # Convert first: `speculation_gain.alpha_of(0.33, 4)` says 0.6. *Mean acceptance length* is the formula's own yield, the
-# model's token included, and needs no conversion. From vLLM's counters it's 1 + `vllm:spec_decode_num_accepted_tokens` /
-# `vllm:spec_decode_num_drafts`.
+# model's token included, and needs no conversion. From vLLM's counters it's 1 + `vllm:spec_decode_num_accepted_tokens`
+# / `vllm:spec_decode_num_drafts`.
 #
 # ### What a verification costs
 #
-# Checking is free only as long as a dense model's step waits for memory. The next cell alternates plain steps with steps
-# that check made-up guesses, at several batch sizes (larger ones, too, where checking is still cheap). The last columns
-# give the cost of a verification, counted in plain steps.
+# Checking is free only as long as a dense model's step waits for memory. The next cell alternates plain steps with
+# steps that check made-up guesses, at several batch sizes (larger ones, too, where checking is still cheap). The last
+# columns give the cost of a verification, counted in plain steps.
 
 # %%
 stack(pictures.costs_table(checking), words.checking(checking))
@@ -209,7 +209,8 @@ print(pictures.mtp())
 # ### The same at 70B
 #
 # Llama-3 70B on four H100s, simulated: first by batch size, then over acceptance and batch, with the break-even line.
-# (A 1B draft model costs 0.15 steps per token here rather than 0.018: launch and host overhead dominate such short steps.)
+# (A 1B draft model costs 0.15 steps per token here rather than 0.018: launch and host overhead dominate such short
+# steps.)
 
 # %%
 simulated.load_lab()
@@ -267,8 +268,9 @@ d5(told)
 # $$\min(p, q)(x) + \Bigl(1 - \sum_y \min(p, q)(y)\Bigr) \cdot \frac{\max(p - q, 0)(x)}{\sum_y \max(p - q, 0)(y)} = p(x), \qquad
 # \alpha = \sum_y \min(p, q)(y)$$
 #
-# That α is for a drafter that *samples* its guess from $q$. One that takes its likeliest token, as vLLM's drafters do by
-# default (`draft_sample_method` is `greedy`), has α = $p(\arg\max q)$: lossless as well, and lower at high temperature.
+# That α is for a drafter that *samples* its guess from $q$. One that takes its likeliest token, as vLLM's drafters do
+# by default (`draft_sample_method` is `greedy`), has α = $p(\arg\max q)$: lossless as well, and lower at high
+# temperature.
 #
 # Make the drafter as bad as you like: you lose acceptance, and the distribution stays the same. Then try the other two
 # rules. The line is the real model's distribution after a few real words. **Total variation**, in the title, is the
@@ -322,11 +324,11 @@ f2([point, *points])
 # ## Say it in an interview
 #
 # > "At small batch a dense model's decode step is memory-bound, so verifying a few draft tokens in it is nearly free.
-# > Each verification yields one plus alpha plus alpha squared and so on; divide by what verifying and drafting cost, and
-# > you know whether it pays, and for which k. Alpha is conditional: accepted over proposed is lower, and falls with k.
-# > It's lossless, greedy or sampled; a rejected token only wastes its row and its draft. On a dense model the gain fades
-# > as the batch grows and spare compute runs out; on a mixture of experts it rises first, because at small batch every
-# > draft token wakes experts of its own. So I'd gate it on load and on measured acceptance, by kind of traffic."
+# > Each verification yields one plus alpha plus alpha squared and so on; divide by what verifying and drafting cost,
+# > and you know whether it pays, and for which k. Alpha is conditional: accepted over proposed is lower, and falls with
+# > k. It's lossless, greedy or sampled; a rejected token only wastes its row and its draft. On a dense model the gain
+# > fades as the batch grows and spare compute runs out; on a mixture of experts it rises first, because at small batch
+# > every draft token wakes experts of its own. So I'd gate it on load and on measured acceptance, by kind of traffic."
 #
 # ## Check yourself
 #

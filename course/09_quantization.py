@@ -49,8 +49,8 @@ pictures.rounding_lab(matrix)
 # - One **outlier** stretches its whole group's grid, and all its neighbours are rounded more coarsely. Small groups
 #   contain the damage, but each group's scale and offset cost bits.
 # - *As it came*, at 4 bits in groups of 32: is the error nearly zero? The course's default checkpoint was rounded to
-#   that very grid to shrink the download, then converted back to 16 bits. Benchmark int4 on such a checkpoint, and 4 bits
-#   seem to cost nothing. Before you believe a quality table, ask what the model had been rounded to already.
+#   that very grid to shrink the download, then converted back to 16 bits. Benchmark int4 on such a checkpoint, and 4
+#   bits seem to cost nothing. Before you believe a quality table, ask what the model had been rounded to already.
 #
 # </details>
 #
@@ -126,8 +126,8 @@ own
 # "Quantization can't help a queue" (claim A2, lesson 02) sounds right, because nothing is computed while a request
 # waits. But it waits for other requests' decode, or for the memory they hold. Shorten their decode or make room for
 # more of them, and the queue shrinks. With the pool fixed, smaller weights free no KV blocks, so only faster decode
-# shortens the queue. int4 reads a third of the bytes but has to unpack them. Past the knee a batch is compute-bound, and
-# fewer bytes don't matter: on two cores that's a few requests, on an H100 some hundreds.
+# shortens the queue. int4 reads a third of the bytes but has to unpack them. Past the knee a batch is compute-bound,
+# and fewer bytes don't matter: on two cores that's a few requests, on an H100 some hundreds.
 #
 # </details>
 #
@@ -155,14 +155,14 @@ stack(pictures.draw_speedups(found), words.by_batch(found))
 pictures.h100_table()
 
 # %% [markdown]
-# int8 gains most there and our int4 loses: its unpacking takes longer than the read it saves. That ranking is ours. With
-# the kernels of production stacks, expect W4A16 > FP8 > bf16 at batch 1 (Marlin comes near ×4 on single layers at small
-# batch, says its paper), and FP8 first at large batch, because it multiplies in 8 bits.
+# int8 gains most there and our int4 loses: its unpacking takes longer than the read it saves. That ranking is ours.
+# With the kernels of production stacks, expect W4A16 > FP8 > bf16 at batch 1 (Marlin comes near ×4 on single layers at
+# small batch, says its paper), and FP8 first at large batch, because it multiplies in 8 bits.
 #
 # ### The same at 70B
 #
-# Llama-3 70B on four H100s, simulated. int8 and int4 weights are dequantized to 16 bits before they're multiplied, as in
-# this engine's kernels. fp8 is multiplied as it is, at twice the 16-bit rate.
+# Llama-3 70B on four H100s, simulated. int8 and int4 weights are dequantized to 16 bits before they're multiplied, as
+# in this engine's kernels. fp8 is multiplied as it is, at twice the 16-bit rate.
 
 # %%
 simulated.phases_lab()
@@ -256,8 +256,9 @@ d10(found, scores, simulated.throughput_gain())
 # > "First I'd ask which phase is slow, because quantization only helps what waits for weights. Weight-only int8 or int4
 # > shortens decode steps at small batch, by at most the share of the step that reading them takes. It does little for
 # > prefill and can hurt large batches (hundreds, on an H100), because weights are dequantized to BF16 before the GEMM;
-# > FP8 is multiplied as it is, so prefill gains there, too. How much of it you get depends on the kernel. A queue shrinks if it waits for decode, or for memory that smaller weights would
-# > free. And before I look at any speed-up, I'd set a quality floor on our own traffic."
+# > FP8 is multiplied as it is, so prefill gains there, too. How much of it you get depends on the kernel. A queue
+# > shrinks if it waits for decode, or for memory that smaller weights would free. And before I look at any speed-up,
+# > I'd set a quality floor on our own traffic."
 #
 # ## Check yourself
 #
@@ -342,8 +343,8 @@ b5(matrix_zeros.measure(lab))
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Your kernels.** int8 and int4 are only as fast as the code that unpacks them, and ours are a course's. With Marlin,
-#   Machete or TensorRT-LLM, int4 pays off up to a much larger batch. Measure yours at *your* batch, at p99.
+# - **Your kernels.** int8 and int4 are only as fast as the code that unpacks them, and ours are a course's. With
+#   Marlin, Machete or TensorRT-LLM, int4 pays off up to a much larger batch. Measure yours at *your* batch, at p99.
 # - **Your quality.** Long reasoning, code, rare languages and tool calls tend to break first. Evaluate those, with
 #   enough items that chance is smaller than your floor.
 # - **Large models.** They often lose less than this small one at the same bit width. And some have channels with huge

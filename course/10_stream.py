@@ -245,8 +245,8 @@ check("q3", ...)  # which of the server's figures shows a proxy that buffers: "t
 # - **Your chain.** Every hop has its own buffer, time-out and handling of streams. Send one request through all of them
 #   with `curl -N`, and watch when the lines arrive.
 # - **The cost of a chunk in your server.** Python's is high. Yours may build events in other processes or another
-#   language; the arithmetic stays the same; the constant doesn't. (Events here are built by hand. A framework that validates each
-#   one takes more.)
+#   language; the arithmetic stays the same; the constant doesn't. (Events here are built by hand. A framework that
+#   validates each one takes more.)
 # - **One process.** Client, proxy, server and engine share one process, and Python's lock. They also share a clock;
 #   across machines you'd have to compare clocks first.
 #
