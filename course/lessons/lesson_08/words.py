@@ -43,6 +43,7 @@ AS_MANY = 0.1
 
 
 CROWD_OUTCOMES = dict(zip(CROWDED, ("faster", "same", "slower")))
+WHERE_CHECKING_IS_CHEAP = {"faster": "faster_checking_is_cheap", "slower": "slower_checking_is_cheap"}
 
 
 def watched(told: Mapping[str, tuple[DraftStory, DraftStory]]) -> Finding:
@@ -90,8 +91,9 @@ def crowd(every: Sequence[WorkloadRuns], costs: VerifyCosts) -> Finding:
     bet, batch = crowded(every), costs.batches[-1]
     if isinstance(bet, str):
         return tell("08", "crowd", "unclear", why=bet)
-    outcome, is_cheap = CROWD_OUTCOMES[bet.answer], costs.relative(batch, K) <= CHEAP
-    outcome = f"{outcome}_checking_is_cheap" if is_cheap and outcome != "same" else outcome
+    outcome = CROWD_OUTCOMES[bet.answer]
+    if costs.relative(batch, K) <= CHEAP:
+        outcome = WHERE_CHECKING_IS_CHEAP.get(outcome, outcome)
     always, gates = (next(each for each in every if each.way == way) for way in ("always", "gates"))
     base = next(each for each in every if each.way == WITHOUT)
     told = {"share": ORDINARY, "yields": emitted(ORDINARY, K), "takes": costs.relative(batch, K)}
