@@ -23,7 +23,7 @@ def draw_leaving(found: Mapping[str, AbandonedAnswer]) -> Picture:
         marks = [Mark(words, x=each.heard.ended - each.heard.sent)]
         panels.append(Panel([held], Axis("KV blocks", low=0, high=1.4 * most), marks, height=130))
     told = " ".join(
-        f"{name}: {each.written} of {each.heard.asked} tokens generated, blocks back {seconds(max(each.kv_back, 0))} "
+        f"{name}: {each.written} of {each.heard.asked} tokens generated, blocks back {seconds(each.kv_back)} "
         f"after the client left, logged as {each.outcome}."
         for name, each in found.items()
     )

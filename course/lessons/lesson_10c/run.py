@@ -77,9 +77,9 @@ class AbandonedAnswer:
 
     @property
     def kv_back(self) -> float:
-        """Seconds from leaving to the end of the last step that held KV blocks for it."""
+        """Seconds from leaving to the end of the last step that held KV blocks for it; 0 if that came before."""
         left = self.heard.ended
-        return max((step.end for step in self.steps if step.kv_blocks_used), default=left) - left
+        return max((step.end - left for step in self.steps if step.kv_blocks_used and step.end > left), default=0.0)
 
 
 def leave(server: LabServer, share: float = 0.5, reads_on: bool = False, tokens: int | None = None) -> AbandonedAnswer:
