@@ -50,9 +50,8 @@ words.watched(told)
 # %% [markdown]
 # ### Predict
 #
-# **Acceptance**, α, is the probability that a guess passes, given that the ones before it did. (Your dashboard's
-# *acceptance rate* is another number: see below.) Say α = 0.6, drafts of k = 4 tokens, and each guess costs a tenth of
-# a decode step.
+# **Acceptance**, α, is the probability that a guess passes, given that the ones before it did. Say α = 0.6, drafts of k
+# = 4 tokens, and each guess costs a tenth of a decode step.
 
 # %%
 bet = lab.predict(
@@ -93,23 +92,25 @@ pictures.AcceptanceLab(lab, [point, *points])
 # %% [markdown]
 # ### α is not what a dashboard calls the acceptance rate
 #
-# vLLM's log and metrics divide accepted tokens by *proposed* ones, and those behind a rejected guess count as proposed:
-# (1 + α + … + α^k − 1) / k. So it falls when k grows, though the drafter is as good as before. Put it into the formula
-# in α's place, and you'll pick too small a k, or conclude that speculation loses. For drafts of four:
+# vLLM's log divides accepted tokens by *proposed* ones, and those behind a rejected guess count as proposed: (α + α² +
+# … + α^k) / k. That falls when k grows, though the drafter is as good as before. Put it into the formula in α's place,
+# and you'll conclude that speculation loses. For drafts of four:
 
 # %%
 pictures.dashboard_table()
 
 # %% [markdown]
-# Convert first: `speculation_gain.alpha_of(0.33, 4)` says 0.6. *Mean acceptance length* is the formula's own yield, the
-# model's token included, and needs no conversion. From vLLM's counters it's 1 + `vllm:spec_decode_num_accepted_tokens`
-# / `vllm:spec_decode_num_drafts`.
+# <details><summary>How to convert</summary>
+#
+# `course.lab.speculation_gain.alpha_of(0.33, 4)` says 0.6. *Mean acceptance length* is the formula's own yield, the
+# model's token included: 1 + `vllm:spec_decode_num_accepted_tokens` / `vllm:spec_decode_num_drafts`.
+#
+# </details>
 #
 # ### What a verification costs
 #
-# Checking is free only as long as a dense model's step waits for memory. The next cell alternates plain steps with
-# steps that check made-up guesses, at several batch sizes (larger ones, too, where checking is still cheap). The last
-# columns give the cost of a verification, counted in plain steps.
+# Checking is free only as long as the step waits for memory. The next cell alternates plain steps with steps that check
+# made-up guesses, at several batch sizes. The last columns give the cost of a verification, counted in plain steps.
 
 # %%
 stack(pictures.costs_table(checking), words.checking(checking))
@@ -138,8 +139,8 @@ pictures.price_lab(checking)
 #
 # Looked-up guesses are nearly free to make. Here are three kinds of text, one request at a time: copying a paragraph,
 # everyday questions, and verse sampled at temperature 1. Each is served three ways: without drafts; *always* drafting;
-# and with the engine's **gates**, which watch acceptance and decide whether to draft, and how far. What they assume a
-# row to cost, and the largest batch in which they draft, come from the table above.
+# and with the engine's **gates**, which watch acceptance and decide whether to draft, and how far. What a row costs,
+# they take from the table above.
 
 # %%
 work = [run.one_by_one(lab, kind) for kind in run.KINDS]
@@ -163,13 +164,17 @@ pictures.draw_strips(kinds)
 # | `max_batch` | more requests than this are running: a row each would cost about as much as the step |
 # | `min_output_tokens` | the request's `max_tokens` is smaller than this |
 #
-# Left alone, the engine assumes that a row costs 12 to 25% of a step on a CPU and 1% on a GPU. (vLLM gates by load
-# alone: `num_speculative_tokens_per_batch_size` in `--speculative-config`, such as `[[1, 64, 3], [65, 128, 1]]`.)
+# <details><summary>What they are if you don't set them, and on vLLM</summary>
+#
+# This engine assumes that a row costs 12 to 25% of a step on a CPU and 1% on a GPU. vLLM gates by load alone:
+# `num_speculative_tokens_per_batch_size` in `--speculative-config`, such as `[[1, 64, 3], [65, 128, 1]]`.
+#
+# </details>
 #
 # ### A full batch: does it still pay?
 #
-# Copying is the best case for lookup. Now as many requests copy at once as the last row of the table of costs has:
-# without drafts, with every gate held open, and with the gates.
+# Copying is the best case for lookup. Now as many requests copy as the last row of costs has: without drafts, with
+# every gate held open, and with the gates.
 
 # %%
 crowd = lab.predict("crowd", "Many copy at once, gates open. Each request decodes:", list(run.CROWDED))
@@ -236,10 +241,8 @@ simulated_70b.error_band(simulated_70b.deployment())
 # %% [markdown]
 # ### A mixture of experts is another matter
 #
-# "At small batch, checking is nearly free" is a sentence about dense models. In a mixture (lesson 06b) each token picks
-# its own experts, so a step that checks five tokens reads more weights than one that computes one. Once the batch wakes
-# nearly all experts anyway, the extra tokens wake no more of them, and checking gets cheap; in the end arithmetic runs
-# out, as in a dense model. So the gain isn't monotonic in the batch. Two H100s, simulated:
+# In a mixture of experts (lesson 06b) each token picks its own experts, so a step that checks five tokens reads more
+# weights than a plain one. So checking isn't free at small batch, and the gain isn't monotonic. Two H100s, simulated:
 
 # %%
 simulated.mixture_lab()
@@ -248,8 +251,13 @@ simulated.mixture_lab()
 simulated_70b.error_band(simulated_70b.deployment(model=simulated.MIXTURE, tp=simulated.PAIR_GPUS))
 
 # %% [markdown]
-# (That takes experts to be equally likely and independent. Tokens of one text share some, so a real verification wakes
-# fewer.)
+# <details><summary>Why it gets cheap, and then expensive again</summary>
+#
+# Once the batch wakes nearly all experts anyway, further tokens wake no more of them, and checking gets cheap. In the
+# end arithmetic runs out, as in a dense model. (Experts are taken to be equally likely and independent here. Tokens of
+# one text share some, so a real verification wakes fewer.)
+#
+# </details>
 #
 # ## Deep dive
 #
@@ -268,9 +276,12 @@ d5(told)
 # $$\min(p, q)(x) + \Bigl(1 - \sum_y \min(p, q)(y)\Bigr) \cdot \frac{\max(p - q, 0)(x)}{\sum_y \max(p - q, 0)(y)} = p(x), \qquad
 # \alpha = \sum_y \min(p, q)(y)$$
 #
-# That α is for a drafter that *samples* its guess from $q$. One that takes its likeliest token, as vLLM's drafters do
-# by default (`draft_sample_method` is `greedy`), has α = $p(\arg\max q)$: lossless as well, and lower at high
-# temperature.
+# <details><summary>A drafter that takes its likeliest token</summary>
+#
+# That α is for a drafter that *samples* its guess from $q$. One that takes its likeliest token, as vLLM's do by default
+# (`draft_sample_method` is `greedy`), has α = $p(\arg\max q)$: lossless as well, and lower at high temperature.
+#
+# </details>
 #
 # Make the drafter as bad as you like: you lose acceptance, and the distribution stays the same. Then try the other two
 # rules. The line is the real model's distribution after a few real words. **Total variation**, in the title, is the
@@ -301,8 +312,7 @@ print(inspect.getsource(DraftLength.num_drafts))
 print(inspect.getsource(check_drawn))
 
 # %% [markdown]
-# **The other four claims, measured.** (What int8 gains, and drafts on chat, varies from run to run: compare lesson 09
-# and the table above.)
+# **The other four claims, measured.**
 
 # %%
 a14(run.quantized_or_drafted(lab))
@@ -325,10 +335,10 @@ f2([point, *points])
 #
 # > "At small batch a dense model's decode step is memory-bound, so verifying a few draft tokens in it is nearly free.
 # > Each verification yields one plus alpha plus alpha squared and so on; divide by what verifying and drafting cost,
-# > and you know whether it pays, and for which k. Alpha is conditional: accepted over proposed is lower, and falls with
-# > k. It's lossless, greedy or sampled; a rejected token only wastes its row and its draft. On a dense model the gain
-# > fades as the batch grows and spare compute runs out; on a mixture of experts it rises first, because at small batch
-# > every draft token wakes experts of its own. So I'd gate it on load and on measured acceptance, by kind of traffic."
+# > and you know whether it pays, and for which k. It's lossless, greedy or sampled; a rejected token only wastes its
+# > row and its draft. The gain fades as the batch grows and spare compute runs out; on a mixture of experts it rises
+# > first. So I'd gate it on load and on measured acceptance, by kind of traffic. Accepted over proposed isn't alpha:
+# > convert it."
 #
 # ## Check yourself
 #
@@ -361,13 +371,11 @@ check("q5", ...)
 #
 # - **Your acceptance.** It depends on your model, your drafter and your traffic. Measure it by kind of request: a mean
 #   hides the kinds that lose.
-# - **Your cost of checking.** Two CPU cores have little arithmetic to spare, so drafting stops paying early. A GPU has
-#   far more: on an H100 one more request adds half a percent to an 8B's step (docs/measured.md). With drafts, this
-#   engine hasn't been measured there yet.
+# - **Your cost of checking.** Two CPU cores have little arithmetic to spare. On an H100 one more request adds half a
+#   percent to an 8B's step (docs/measured.md); with drafts, this engine hasn't been measured there yet.
 # - **Trees.** Some systems check several continuations at once. This engine checks one.
-# - **Overlap.** On a GPU, a scheduler can hide its own work by planning the next step while this one runs. With drafts,
-#   this engine waits for each step's result first, and loses that overlap. That's a property of this engine: vLLM's and
-#   SGLang's schedulers keep it with EAGLE and MTP drafts.
+# - **Overlap.** With drafts, this engine doesn't plan a step while the one before runs. vLLM and SGLang do, with EAGLE
+#   and MTP drafts.
 #
 # ## Sources
 #

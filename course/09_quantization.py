@@ -148,16 +148,16 @@ pictures.promises_table(found, this_machine(lab))
 stack(pictures.draw_speedups(found), words.by_batch(found))
 
 # %% [markdown]
-# Curves like these belong to **kernels**, not to formats. Here are this engine's own on an H100, against its bf16 (int8
-# and int4 are dequantized and multiplied in 16 bits; fp8 is multiplied by PyTorch's product):
+# Curves like these belong to **kernels**, not to formats. This engine's own on an H100 (int8 and int4 dequantize and
+# multiply in 16 bits; fp8 is PyTorch's product):
 
 # %%
 pictures.h100_table()
 
 # %% [markdown]
-# int8 gains most there and our int4 loses: its unpacking takes longer than the read it saves. That ranking is ours.
-# With the kernels of production stacks, expect W4A16 > FP8 > bf16 at batch 1 (Marlin comes near ×4 on single layers at
-# small batch, says its paper), and FP8 first at large batch, because it multiplies in 8 bits.
+# int8 gains most there and our int4 loses: its unpacking takes longer than the read it saves. Production kernels rank
+# otherwise: W4A16 first at batch 1 (Marlin's paper has nearly ×4 on single layers), FP8 first at large batch, because
+# it multiplies in 8 bits.
 #
 # ### The same at 70B
 #
@@ -256,7 +256,7 @@ d10(found, scores, simulated.throughput_gain())
 # > "First I'd ask which phase is slow, because quantization only helps what waits for weights. Weight-only int8 or int4
 # > shortens decode steps at small batch, by at most the share of the step that reading them takes. It does little for
 # > prefill and can hurt large batches (hundreds, on an H100), because weights are dequantized to BF16 before the GEMM;
-# > FP8 is multiplied as it is, so prefill gains there, too. How much of it you get depends on the kernel. A queue
+# > FP8 is multiplied as it is, so prefill gains there, too. A queue
 # > shrinks if it waits for decode, or for memory that smaller weights would free. And before I look at any speed-up,
 # > I'd set a quality floor on our own traffic."
 #
