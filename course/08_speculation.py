@@ -161,7 +161,7 @@ pictures.draw_strips(kinds)
 # |---|---|
 # | `acceptance_floor` | guesses pass too rarely to be worth a row (it retries now and then) |
 # | `adaptive_k` | (drafts shorter, not nothing) a position that far out is unlikely to be reached |
-# | `max_batch` | more requests than this are running: a row each would cost about as much as the step |
+# | `max_batch` | more requests than this are running, and checking costs more than drafts can gain |
 # | `min_output_tokens` | the request's `max_tokens` is smaller than this |
 #
 # <details><summary>What they are if you don't set them, and on vLLM</summary>
@@ -171,7 +171,7 @@ pictures.draw_strips(kinds)
 #
 # </details>
 #
-# ### A full batch: does it still pay?
+# ### A full batch
 #
 # Copying is the best case for lookup. Now as many requests copy as the last row of costs has: without drafts, with
 # every gate held open, and with the gates.
