@@ -247,6 +247,9 @@ check("q3", ...)  # which of the server's figures shows a proxy that buffers: "t
 # - **The cost of a chunk in your server.** Python's is high. Yours may build events in other processes or another
 #   language; the arithmetic stays the same; the constant doesn't. (Events here are built by hand. A framework that
 #   validates each one takes more.)
+# - **Your proportions.** An 8B on an H100 has about the ITL that the default model has on two cores (docs/measured.md:
+#   6.2 ms alone), so the rhythms carry over. TTFT is another matter: the longer your prefill or queue, the smaller a
+#   buffer's share of it.
 # - **One process.** Client, proxy, server and engine share one process, and Python's lock. They also share a clock;
 #   across machines you'd have to compare clocks first.
 #
