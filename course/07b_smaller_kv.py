@@ -2,7 +2,7 @@
 # # 07b · Smaller KV, or KV elsewhere
 #
 # Requests wait for KV memory (lesson 07). You can keep less of it, keep it in fewer bits, or keep it somewhere other
-# than the GPU. Each has a price, and none of those prices shows up on a latency chart.
+# than the GPU. Each has a price. The price in quality doesn't show up on a latency chart; that of a tier does.
 #
 # - **Surface** (ten minutes): a sliding window, and what the model forgets.
 # - **Guided** (ten): 8-bit KV behind a quality gate; KV tiers, and when fetching beats computing.
@@ -73,8 +73,12 @@ rounded = run.measure_losses(lab)
 stack(pictures.losses_table(rounded), words.rounding(rounded))
 
 # %% [markdown]
-# Other models and other texts give other numbers: run the gate on yours before you deploy. (On vLLM:
-# `--kv-cache-dtype fp8`, or `int8_per_token_head`, scaled as here.)
+# Other models and other texts give other numbers: run the gate on yours before you deploy. And on the scheme that you
+# deploy: this one has a scale for each token and head. vLLM's `--kv-cache-dtype fp8` has one per tensor, 1.0 unless the
+# checkpoint brings calibrated ones, and with FlashAttention-3 queries and attention's products are FP8, too, so nothing
+# above speaks for it: calibrate (llm-compressor), then run your evals. `int8_per_token_head` is scaled as here, but not
+# every attention backend reads it: compare ITL before and after. (8-bit KV is also half the reads of a long context,
+# which a capacity table doesn't show.)
 #
 # ### Fetch it, or compute it again?
 #
@@ -89,10 +93,14 @@ pictures.tier_explorer()
 # <details><summary>What to look for</summary>
 #
 # - At 50 GB/s (one PCIe 5.0 x16 link; four GPUs have four) fetching wins by about ten to one for long prefixes: bytes
-#   over bandwidth against FLOPs over rate, and both are linear in tokens.
-# - Somewhere around 5 GB/s the two curves meet. Below that, the tier makes TTFT worse, however high its hit rate.
+#   over bandwidth against FLOPs over rate. The bytes are linear in tokens, the FLOPs a bit more than that, since
+#   attention's grow with the square: fetching wins by more, the longer the prefix.
+# - That's with the link's whole bandwidth. Copies of a block in many small pieces, one per layer, reach a fraction of
+#   it; engines that lay blocks out in one piece for this get most of it.
+# - Somewhere around 5 GB/s for all four GPUs the two curves meet, 1.2 GB/s each. Below that, the tier makes TTFT worse,
+#   however high its hit rate.
 # - Latency matters for short prefixes only. A small model shifts the balance: its prefill is cheap, but its KV isn't
-#   much smaller.
+#   much smaller. An 8B on one H100 needs 4 GB/s by the formula below, over its one link.
 #
 # </details>
 #
@@ -117,7 +125,7 @@ stack(pictures.tiers_table(fleets), words.tiered(fleets), simulated_70b.error_ba
 # %% [markdown]
 # ### Where it does nothing
 #
-# - **Nothing comes back.** One-shot prompts never hit a tier; writing them there only costs bandwidth.
+# - **No reuse.** One-shot prompts never hit a tier, and writing them there only burns bandwidth.
 # - **Requests aren't waiting for room, or for prefill.** To the right of lesson 07's cliff, a smaller cache changes
 #   nothing.
 # - **A window longer than your contexts** frees nothing.
@@ -131,8 +139,10 @@ stack(pictures.tiers_table(fleets), words.tiered(fleets), simulated_70b.error_ba
 #
 # $$\ell + \frac{n\,k}{B} < \frac{2 P n}{F} \quad\Longrightarrow\quad B > \frac{k\,F}{2P} \text{ for long prefixes}$$
 #
-# For Llama-3-70B on four H100s at half their peak that's 327,680 B × 2.0 PFLOP/s / (2 × 70e9) = 4.7 GB/s: why PCIe
-# is plenty and a slow network isn't.
+# For Llama-3-70B on four H100s at half their peak that's 327,680 B × 2.0 PFLOP/s / (2 × 70e9) = 4.7 GB/s over all four:
+# why PCIe is plenty and a slow network isn't. (That leaves out attention, $2 L q n^2$ FLOPs with $L$ layers and $q$
+# numbers in a token's queries: as many as the rest at $n = P/(L q)$, 108,000 tokens for this model, and 30% more at
+# 32,000.)
 
 # %%
 large = lesson_07.large(lesson_07.accounts(lab))
@@ -144,8 +154,8 @@ d14(large, run.with_sinks(grown), window, found)
 # > "If KV is what's short, I have three options. Fewer bits: 8-bit KV nearly doubles the pool, and I'd put an eval in
 # > front of it. Keep less: a window, but only on a model trained with one, because it forgets what it drops. Or keep it
 # > elsewhere: host memory for conversations that come back. That one is arithmetic: KV bytes over link bandwidth
-# > against prefill FLOPs over FLOP rate. For a 70B the break-even is around 5 GB/s, so PCIe wins easily and a slow
-# > object store loses."
+# > against prefill FLOPs over FLOP rate. For a 70B on four H100s the break-even is around 5 GB/s in all, for an 8B on
+# > one about 4. So PCIe and RDMA win, and a slow object store loses."
 #
 # ## Check yourself
 

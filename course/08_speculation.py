@@ -30,7 +30,7 @@ from course.lessons.lesson_08.words import a14, d4, d5, d6, f2
 #
 # A model generates one token per step, and a step with few requests waits for memory: it reads all the weights to
 # produce one token (lesson 06). Checking five tokens in one step reads those weights once, too. (Each token a step
-# computes is a **row**: five rows, one read.) So:
+# computes is a **query token**, or row: five rows, one read.) So:
 #
 # - **Draft.** Something cheap guesses the next few tokens: a small model, a trained head on the model itself, or a
 #   lookup in the text so far ("last time these words came up, what followed?": **n-gram lookup**).
@@ -90,6 +90,23 @@ pictures.draw_places([run.longest(points), point])
 pictures.AcceptanceLab(lab, [point, *points])
 
 # %% [markdown]
+# ### α is not what a dashboard calls the acceptance rate
+#
+# vLLM's log divides accepted tokens by *proposed* ones, and those behind a rejected guess count as proposed: (α + α² +
+# … + α^k) / k. That falls when k grows, though the drafter is as good as before. Put it into the formula in α's place,
+# and you'll conclude that speculation loses. For drafts of four:
+
+# %%
+pictures.dashboard_table()
+
+# %% [markdown]
+# <details><summary>How to convert</summary>
+#
+# `course.lab.speculation_gain.alpha_of(0.33, 4)` says 0.6. *Mean acceptance length* is the formula's own yield, the
+# model's token included: 1 + `vllm:spec_decode_num_accepted_tokens` / `vllm:spec_decode_num_drafts`.
+#
+# </details>
+#
 # ### What a verification costs
 #
 # Checking is free only as long as the step waits for memory. The next cell alternates plain steps with steps that check
@@ -107,8 +124,8 @@ pictures.price_lab(checking)
 # %% [markdown]
 # <details><summary>Four questions to try, answered</summary>
 #
-# - *α = 0.6, a guess at 0.1 steps: the best k at batch 1?* Two or three on most machines: position k adds α^k tokens
-#   and costs 0.1 steps plus a row. The chart's title says which.
+# - *With α = 0.6 and a draft cost of 0.1 steps per token, which k is best at batch 1?* Two or three on most machines:
+#   position k adds α^k tokens and costs 0.1 steps plus a row. The chart's title says which.
 # - *Free guesses that all pass: does any batch lose?* Where a verification of k + 1 rows takes more than k + 1 plain
 #   steps.
 # - *c = 1, as if the model drafted for itself?* It can't gain: a guess costs a full step, which is the most it can
@@ -120,13 +137,16 @@ pictures.price_lab(checking)
 #
 # ### Copying, chat and verse
 #
-# Looked-up guesses cost next to nothing. Here are three kinds of text, one request at a time: copying a paragraph,
+# Looked-up guesses are nearly free to make. Here are three kinds of text, one request at a time: copying a paragraph,
 # everyday questions, and verse sampled at temperature 1. Each is served three ways: without drafts; *always* drafting;
-# and with the engine's **gates**, which watch acceptance and decide whether to draft, and how far.
+# and with the engine's **gates**, which watch acceptance and decide whether to draft, and how far. What a row costs,
+# they take from the table above.
 
 # %%
 work = [run.one_by_one(lab, kind) for kind in run.KINDS]
-ways = {run.WITHOUT: run.OFF, "always": run.ALWAYS_DRAFTING, "gates": run.SHIPPED}
+gates = run.measured_gates(checking)
+print(gates)
+ways = {run.WITHOUT: run.OFF, "always": run.ALWAYS_DRAFTING, "gates": gates}
 kinds = run.compare(lab, work, ways)
 stack(pictures.served_table(kinds), words.kinds(kinds))
 
@@ -141,20 +161,27 @@ pictures.draw_strips(kinds)
 # |---|---|
 # | `acceptance_floor` | guesses pass too rarely to be worth a row (it retries now and then) |
 # | `adaptive_k` | (drafts shorter, not nothing) a position that far out is unlikely to be reached |
-# | `max_batch` | more requests than this are running, so there's no arithmetic to spare |
+# | `max_batch` | more requests than this are running, and checking costs more than drafts can gain |
 # | `min_output_tokens` | the request's `max_tokens` is smaller than this |
 #
-# ### Where it hurts: a full batch
+# <details><summary>What they are if you don't set them, and on vLLM</summary>
 #
-# Copying is the best case for lookup. Now sixteen requests copy at once: without drafts, with every
-# gate held open, and with the gates.
+# This engine assumes that a row costs 12 to 25% of a step on a CPU and 1% on a GPU. vLLM gates by load alone:
+# `num_speculative_tokens_per_batch_size` in `--speculative-config`, such as `[[1, 64, 3], [65, 128, 1]]`.
+#
+# </details>
+#
+# ### A full batch
+#
+# Copying is the best case for lookup. Now as many requests copy as the last row of costs has: without drafts, with
+# every gate held open, and with the gates.
 
 # %%
 crowd = lab.predict("crowd", "Many copy at once, gates open. Each request decodes:", list(run.CROWDED))
 crowd
 
 # %%
-together = run.compare(lab, [run.crowd(lab, at_once=16)], ways)
+together = run.compare(lab, [run.crowd(lab, at_once=checking.batches[-1])], ways)
 crowd.score(run.crowded(together))
 
 # %%
@@ -187,7 +214,8 @@ print(pictures.mtp())
 # ### The same at 70B
 #
 # Llama-3 70B on four H100s, simulated: first by batch size, then over acceptance and batch, with the break-even line.
-# (A guess of a 1B model costs 0.15 steps here, not the 0.018 of the table: its steps have launches and host time, too.)
+# (A 1B draft model costs 0.15 steps per token here rather than 0.018: launch and host overhead dominate such short
+# steps.)
 
 # %%
 simulated.load_lab()
@@ -211,6 +239,26 @@ pictures.gain_map()
 simulated_70b.error_band(simulated_70b.deployment())
 
 # %% [markdown]
+# ### A mixture of experts is another matter
+#
+# In a mixture of experts (lesson 06b) each token picks its own experts, so a step that checks five tokens reads more
+# weights than a plain one. So checking isn't free at small batch, and the gain isn't monotonic. Two H100s, simulated:
+
+# %%
+simulated.mixture_lab()
+
+# %%
+simulated_70b.error_band(simulated_70b.deployment(model=simulated.MIXTURE, tp=simulated.PAIR_GPUS))
+
+# %% [markdown]
+# <details><summary>Why it gets cheap, and then expensive again</summary>
+#
+# Once the batch wakes nearly all experts anyway, further tokens wake no more of them, and checking gets cheap. In the
+# end arithmetic runs out, as in a dense model. (Experts are taken to be equally likely and independent here. Tokens of
+# one text share some, so a real verification wakes fewer.)
+#
+# </details>
+#
 # ## Deep dive
 #
 # **Why nothing is lost, greedy.** A guess passes only if it's the very token the model would have chosen. (In 16 bits
@@ -227,6 +275,13 @@ d5(told)
 #
 # $$\min(p, q)(x) + \Bigl(1 - \sum_y \min(p, q)(y)\Bigr) \cdot \frac{\max(p - q, 0)(x)}{\sum_y \max(p - q, 0)(y)} = p(x), \qquad
 # \alpha = \sum_y \min(p, q)(y)$$
+#
+# <details><summary>A drafter that takes its likeliest token</summary>
+#
+# That α is for a drafter that *samples* its guess from $q$. One that takes its likeliest token, as vLLM's do by default
+# (`draft_sample_method` is `greedy`), has α = $p(\arg\max q)$: lossless as well, and lower at high temperature.
+#
+# </details>
 #
 # Make the drafter as bad as you like: you lose acceptance, and the distribution stays the same. Then try the other two
 # rules. The line is the real model's distribution after a few real words. **Total variation**, in the title, is the
@@ -257,8 +312,7 @@ print(inspect.getsource(DraftLength.num_drafts))
 print(inspect.getsource(check_drawn))
 
 # %% [markdown]
-# **The other four claims, measured.** (What int8 gains, and drafts on chat, varies from run to run: compare lesson 09
-# and the table above.)
+# **The other four claims, measured.**
 
 # %%
 a14(run.quantized_or_drafted(lab))
@@ -279,11 +333,12 @@ f2([point, *points])
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "At small batch a decode step waits for memory, so checking a few guesses in it is nearly free. Each verification
-# > yields one plus alpha plus alpha squared and so on; divide by what checking and drafting cost, and you know whether
-# > it pays, and for which k. It's lossless, greedy or sampled; a failed guess only wastes its row and its draft. The
-# > gain fades as the batch grows and spare compute runs out, so I'd gate it on load and on measured acceptance. First
-# > I'd ask for acceptance by kind of traffic."
+# > "At small batch a dense model's decode step is memory-bound, so verifying a few draft tokens in it is nearly free.
+# > Each verification yields one plus alpha plus alpha squared and so on; divide by what verifying and drafting cost,
+# > and you know whether it pays, and for which k. It's lossless, greedy or sampled; a rejected token only wastes its
+# > row and its draft. The gain fades as the batch grows and spare compute runs out; on a mixture of experts it rises
+# > first. So I'd gate it on load and on measured acceptance, by kind of traffic. Accepted over proposed isn't alpha:
+# > convert it."
 #
 # ## Check yourself
 #
@@ -316,11 +371,11 @@ check("q5", ...)
 #
 # - **Your acceptance.** It depends on your model, your drafter and your traffic. Measure it by kind of request: a mean
 #   hides the kinds that lose.
-# - **Your cost of checking.** A CPU usually has little arithmetic to spare, so drafting stops paying early. A GPU has
-#   far more.
+# - **Your cost of checking.** Two CPU cores have little arithmetic to spare. On an H100 one more request adds half a
+#   percent to an 8B's step (docs/measured.md); with drafts, this engine hasn't been measured there yet.
 # - **Trees.** Some systems check several continuations at once. This engine checks one.
-# - **Overlap.** On a GPU, a scheduler can hide its own work by planning the next step while this one runs. With drafts,
-#   this engine has to wait for each step's result first, and loses that overlap.
+# - **Overlap.** With drafts, this engine doesn't plan a step while the one before runs. vLLM and SGLang do, with EAGLE
+#   and MTP drafts.
 #
 # ## Sources
 #
@@ -329,4 +384,5 @@ check("q5", ...)
 # - The rule and its proof: Leviathan, Kalman and Matias, *Fast Inference from Transformers via Speculative Decoding*,
 #   2023; Chen et al., *Accelerating Large Language Model Decoding with Speculative Sampling*, 2023. Prompt lookup:
 #   Saxena, 2023. Heads: Cai et al. (Medusa) and Li et al. (EAGLE), 2024; Li et al., *EAGLE-3*, 2025 (arXiv 2503.01840).
-#   MTP: DeepSeek-AI, *DeepSeek-V3*, 2024, section 5.4.3.
+#   MTP: DeepSeek-AI, *DeepSeek-V3*, 2024, section 5.4.3. Mixtures: Huang et al., *MoESD*, 2025. Acceptance rate and
+#   mean acceptance length: vLLM, `vllm/v1/spec_decode/metrics.py`.

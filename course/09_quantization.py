@@ -48,9 +48,9 @@ pictures.rounding_lab(matrix)
 # - One bit less: half as many levels, so the error roughly doubles.
 # - One **outlier** stretches its whole group's grid, and all its neighbours are rounded more coarsely. Small groups
 #   contain the damage, but each group's scale and offset cost bits.
-# - *As it came*, at 4 bits in groups of 32, the error is nearly zero: this checkpoint was rounded to that very grid to
-#   shrink the download, then widened again. Benchmark int4 on such a checkpoint, and 4 bits seem to cost nothing.
-#   Before you believe a quality table, ask what the model had been rounded to already.
+# - *As it came*, at 4 bits in groups of 32: is the error nearly zero? The course's default checkpoint was rounded to
+#   that very grid to shrink the download, then converted back to 16 bits. Benchmark int4 on such a checkpoint, and 4
+#   bits seem to cost nothing. Before you believe a quality table, ask what the model had been rounded to already.
 #
 # </details>
 #
@@ -79,7 +79,7 @@ bet.score(run.decode_gain(alone))
 stack(pictures.draw_pairs(alone, "batch 1, long answer", "int8"), words.alone(alone))
 
 # %% [markdown]
-# **Quantized weights take less time to read. A phase gains to the extent that it waits for those reads.**
+# **Quantized weights take less time to read. A phase speeds up only as far as it is bound by weight reads.**
 
 # %% [markdown]
 # ## Guided
@@ -126,7 +126,8 @@ own
 # "Quantization can't help a queue" (claim A2, lesson 02) sounds right, because nothing is computed while a request
 # waits. But it waits for other requests' decode, or for the memory they hold. Shorten their decode or make room for
 # more of them, and the queue shrinks. With the pool fixed, smaller weights free no KV blocks, so only faster decode
-# shortens the queue. int4 reads a third of the bytes but has to unpack them. In a full batch nothing waits for bytes.
+# shortens the queue. int4 reads a third of the bytes but has to unpack them. Past the knee a batch is compute-bound,
+# and fewer bytes don't matter: on two cores that's a few requests, on an H100 some hundreds.
 #
 # </details>
 #
@@ -147,10 +148,21 @@ pictures.promises_table(found, this_machine(lab))
 stack(pictures.draw_speedups(found), words.by_batch(found))
 
 # %% [markdown]
+# Curves like these belong to **kernels**, not to formats. This engine's own on an H100 (int8 and int4 dequantize and
+# multiply in 16 bits; fp8 is PyTorch's product):
+
+# %%
+pictures.h100_table()
+
+# %% [markdown]
+# int8 gains most there and our int4 loses: its unpacking takes longer than the read it saves. Production kernels rank
+# otherwise: W4A16 first at batch 1 (Marlin's paper has nearly ×4 on single layers), FP8 first at large batch, because
+# it multiplies in 8 bits.
+#
 # ### The same at 70B
 #
-# Llama-3 70B on four H100s, simulated. int8 and int4 weights are widened (dequantized) before they're multiplied, as on
-# this machine. fp8 is multiplied as it is, at twice the 16-bit rate.
+# Llama-3 70B on four H100s, simulated. int8 and int4 weights are dequantized to 16 bits before they're multiplied, as
+# in this engine's kernels. fp8 is multiplied as it is, at twice the 16-bit rate.
 
 # %%
 simulated.phases_lab()
@@ -160,7 +172,7 @@ simulated.phases_lab()
 #
 # - *Chat, quiet, int8*: decode gains. On the **stack of 2023** it hardly moves: kernel launches set a floor that no
 #   format lowers.
-# - *Long prompts, busy, int8 against fp8*: prefill is bound by multiplying. Widening makes it longer and multiplying in
+# - *Long prompts, busy, int8 against fp8*: prefill is compute-bound. Dequantizing makes it longer and multiplying in
 #   8 bits makes it shorter; "quantization helps prefill a little" describes neither.
 # - *Overrun*: more requests arrive than 16 bits can serve. fp8 raises capacity the most, so its queue vanishes first.
 #
@@ -186,7 +198,7 @@ scores = run.score_formats(shelf)
 pictures.floors_explorer(scores)
 
 # %%
-words.quality(scores)
+words.quality(scores, matrix.share_on_grid)
 
 # %% [markdown]
 # `minillm bench quality` applies the same rule to more tokens. A few hundred tokens expose a broken model, not a
@@ -195,7 +207,7 @@ words.quality(scores)
 # ## Deep dive
 #
 # **The arithmetic.** A step reads $W$ bytes of weights at $M$ bytes/s, and takes $t$ in all. Weights go from 16 to $b$
-# bits, with $s$ bits of scales for each group of $g$; widening costs $d$.
+# bits, with $s$ bits of scales for each group of $g$; dequantizing costs $d$.
 #
 # $$t' \approx t - \frac{W}{M}\left(1 - \frac{b + s/g}{16}\right) + d, \qquad
 # \text{speed-up} \le \frac{1}{1 - f + f\,\frac{b + s/g}{16}}, \quad f = \frac{W/M}{t}$$
@@ -243,9 +255,10 @@ d10(found, scores, simulated.throughput_gain())
 #
 # > "First I'd ask which phase is slow, because quantization only helps what waits for weights. Weight-only int8 or int4
 # > shortens decode steps at small batch, by at most the share of the step that reading them takes. It does little for
-# > prefill and can hurt large batches, because weights are widened before they're multiplied; FP8 is multiplied as it
-# > is, so prefill gains there, too. A queue shrinks if it waits for decode, or for memory that smaller weights would
-# > free. And before I look at any speed-up, I'd set a quality floor on our own traffic."
+# > prefill and can hurt large batches (hundreds, on an H100), because weights are dequantized to BF16 before the GEMM;
+# > FP8 is multiplied as it is, so prefill gains there, too. A queue
+# > shrinks if it waits for decode, or for memory that smaller weights would free. And before I look at any speed-up,
+# > I'd set a quality floor on our own traffic."
 #
 # ## Check yourself
 #
@@ -286,8 +299,8 @@ check("q6", ...)
 #
 # The stored format decides the memory side of a step, the multiplied format the compute side. **FP8** is stored *and*
 # multiplied in 8 bits; **W4A16** is stored in 4 and multiplied in 16; **NVFP4** (Blackwell) takes 4.5 with its scales,
-# and is multiplied in 4; **MXFP4**, gpt-oss's format, takes 4.25. Here's the shortest possible decode step of Llama-3
-# 70B on four GPUs, from data sheets:
+# and is multiplied in 4; **MXFP4**, gpt-oss's format, takes 4.25. Here's the weights' part of Llama-3 70B's shortest
+# possible decode step on four GPUs, from data sheets. KV comes on top:
 
 # %%
 pictures.formats_explorer()
@@ -330,8 +343,8 @@ b5(matrix_zeros.measure(lab))
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Your kernels.** int8 and int4 are only as fast as the code that unpacks them. With Marlin, Machete or
-#   TensorRT-LLM, int4 pays off up to a much larger batch. Measure yours at *your* batch, at p99.
+# - **Your kernels.** int8 and int4 are only as fast as the code that unpacks them, and ours are a course's. With
+#   Marlin, Machete or TensorRT-LLM, int4 pays off up to a much larger batch. Measure yours at *your* batch, at p99.
 # - **Your quality.** Long reasoning, code, rare languages and tool calls tend to break first. Evaluate those, with
 #   enough items that chance is smaller than your floor.
 # - **Large models.** They often lose less than this small one at the same bit width. And some have channels with huge

@@ -84,11 +84,11 @@ pictures.metrics_table([straight, held])
 
 # %%
 faults = run.faults(server)
-pictures.draw_both_ends([straight, held, *faults])
+ways = [straight, held, *faults]
+stack(pictures.draw_both_ends(ways), words.tell_both_ends(ways))
 
 # %% [markdown]
-# The upper bars are alike: that's all the server's dashboard will ever show. Now spoil it yourself. Each press sends a
-# request over the wire.
+# Now spoil it yourself. Each press sends a request over the wire.
 
 # %%
 pictures.spoil(server, straight)
@@ -154,8 +154,8 @@ pictures.chunk_cost_table(costs)
 # %% [markdown]
 # A chunk of sixteen tokens costs far less than sixteen chunks (neighbouring rows differ by noise), so putting several
 # tokens into each divides the cost (vLLM's `--stream-interval` does that). This pace is calm: the event loop wakes up
-# for each chunk. Flat out, in the next cell, one wake-up serves many, and a chunk costs less. Streams × chunks per
-# second × CPU seconds per chunk is the number of cores that streaming takes. What happens beyond one core?
+# for each chunk. Flat out, in the next cell, one wake-up serves many, and a chunk costs less. Streaming needs streams ×
+# chunks per second × CPU-seconds per chunk cores. What happens beyond one?
 
 # %%
 busy = run.too_many(lab)
@@ -245,7 +245,11 @@ check("q3", ...)  # which of the server's figures shows a proxy that buffers: "t
 # - **Your chain.** Every hop has its own buffer, time-out and handling of streams. Send one request through all of them
 #   with `curl -N`, and watch when the lines arrive.
 # - **The cost of a chunk in your server.** Python's is high. Yours may build events in other processes or another
-#   language; the arithmetic stays the same; the constant doesn't.
+#   language; the arithmetic stays the same; the constant doesn't. (Events here are built by hand. A framework that
+#   validates each one takes more.)
+# - **Your proportions.** An 8B on an H100 has about the ITL that the default model has on two cores (docs/measured.md:
+#   6.2 ms alone), so the rhythms carry over. TTFT is another matter: the longer your prefill or queue, the smaller a
+#   buffer's share of it.
 # - **One process.** Client, proxy, server and engine share one process, and Python's lock. They also share a clock;
 #   across machines you'd have to compare clocks first.
 #

@@ -113,7 +113,7 @@ stack(
 #   won't fix.
 #
 # The same at 70B, where a queue takes longer to drain: twenty seconds of overload, clients that wait six seconds for a
-# first byte, and a server that isn't told when they give up. Two more policies: backoff without jitter, and a
+# first byte, and a server that doesn't detect disconnects. Two more policies: backoff without jitter, and a
 # **circuit breaker**, which stops calling for a while after a run of failures (*open*), then lets one request through
 # and *closes* again if it succeeds.
 
@@ -134,10 +134,10 @@ pictures.draw_storms(
 # %% [markdown]
 # <details><summary>If the server refuses early, do breakers still help?</summary>
 #
-# Try `run.live_storms(lab, only=(simulated.AT_ONCE, simulated.BREAKER), max_queue_len=8)`. A refusal costs the server next to
-# nothing, so clients that retry at once soon get in. The breaker counts refusals as failures, opens, and holds back
-# requests that would've been served. Let a breaker count time-outs and 5xx, and let clients obey the `Retry-After` on a
-# 429; this server sends one with every 429 and 503.
+# Try `run.live_storms(lab, only=(simulated.AT_ONCE, simulated.BREAKER), max_queue_len=8)`. A refusal costs the server
+# next to nothing, so clients that retry at once soon get in. The breaker counts refusals as failures, opens, and holds
+# back requests that would've been served. Let a breaker count time-outs and 5xx, and let clients obey the `Retry-After`
+# on a 429; this server sends one with every 429 and 503.
 #
 # </details>
 
@@ -171,7 +171,8 @@ e6(troubles)
 # ## Say it in an interview
 #
 # > "I'd propagate disconnects through every hop, and check that by watching KV blocks come back: one gateway that reads
-# > to the end defeats it. Cancelling pays when something's waiting for the slot. A client that stops reading must never
+# > to the end defeats it. Cancelling pays when something's waiting for the slot, or where a row costs much of a step. A
+# > client that stops reading must never
 # > stall the batch, so I'd buffer per request, bounded, with a time-out. And clients retry within a budget,
 # > with backoff and jitter as well: unlimited retries turn a twenty-second spike into an outage that doesn't end."
 #
@@ -191,7 +192,7 @@ check("q2", ...)  # half of all attempts fail, and clients try up to three times
 # ## What this lab cannot tell you
 #
 # - **Compute saved in money.** Token shares here are counted exactly. What a saved token is worth depends on what's
-#   waiting for the slot.
+#   waiting for the slot, and on what a row costs: next to nothing in a GPU's small batch, more in its full one.
 # - **Your clients.** SDKs retry by default: find out how often, on which errors, and with which delays, before an
 #   incident does.
 #

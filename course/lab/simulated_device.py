@@ -55,6 +55,8 @@ REMINDER, REMINDER_EVERY = " (placeholder text)", 24
 NUM_PLACEHOLDERS = 4096
 USUAL_CONTEXT = 512
 """Tokens, for what a row costs: far from where attention would count."""
+MANY_ROWS = (512, 1024)
+"""Between them a step's price is its arithmetic, on any accelerator of the catalogue."""
 
 
 class SimulatedDeviceError(MinillmError):
@@ -214,10 +216,13 @@ class SimulatedDevice:
         return engine
 
     def row_cost(self, config: EngineConfig) -> float:
-        """What one more row adds to the cost of a step with one: what it does to the price."""
+        """What one more row adds to a step, over the price of a step with one: where rows are so many that they are no
+        longer free, for a request that drafts shares its step with others."""
         on = self.deployment(config)
-        one, two = (on.step_time().price(simulated_70b.decode_work(1, USUAL_CONTEXT, rows)).total for rows in (1, 2))
-        return two / one - 1
+        one, many, more = (
+            on.step_time().price(simulated_70b.decode_work(1, USUAL_CONTEXT, rows)).total for rows in (1, *MANY_ROWS)
+        )
+        return (more - many) / (MANY_ROWS[1] - MANY_ROWS[0]) / one
 
     def serving_thread(self, config: EngineConfig) -> "EngineThread":
         """An engine for clients that aren't simulated: it takes as long as it says."""

@@ -20,6 +20,27 @@ def popular(alpha: float, k: int) -> float:
     return max(1.0, k * alpha)
 
 
+def accepted_share(alpha: float, k: int) -> float:
+    """Accepted draft tokens over proposed ones, the "acceptance rate" of vLLM's log: those behind a rejected one count
+    as proposed, though nothing tested them. So it falls with k, while alpha stays."""
+    return (emitted(alpha, k) - 1) / k
+
+
+def alpha_of(share: float, k: int) -> float:
+    """The alpha whose `accepted_share` it is: what to put into the formulas here.
+
+    Raises:
+        ValueError: it is no share.
+    """
+    if not 0 <= share <= 1:
+        raise ValueError(f"a share lies between 0 and 1, not at {share:g}")
+    low, high = 0.0, 1.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if accepted_share(middle, k) < share else (low, middle)
+    return (low + high) / 2
+
+
 def speedup(alpha: float, k: int, c: float = 0.0, verify: float = 1.0) -> float:
     """Tokens per second over those without speculation."""
     return emitted(alpha, k) / (verify + k * c)

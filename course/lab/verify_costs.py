@@ -16,6 +16,9 @@ from minillm.core.request import Draft
 from minillm.speculation.base import DraftRequest, Proposer
 
 BATCHES, SHORT_BATCHES = (1, 2, 4, 8, 16), (1, 8)
+LARGER, SHORT_LARGER = (32, 64, 128), (64,)
+"""Batches that follow as long as checking USUAL drafts costs less than SPENT steps: where spare arithmetic lasts."""
+USUAL, SPENT = 4, 1.5
 LENGTHS = (0, 1, 2, 4, 8)
 """Drafts by turns, so that whatever else the machine does hits all of them."""
 WARM_UP = len(LENGTHS)
@@ -66,6 +69,14 @@ class VerifyCosts:
         return mixed / self.seconds(batch, 0)
 
     @property
+    def row_cost(self) -> float:
+        """What one more row adds to a step with one, as a share of it: by the longest drafts, at the batch where it is
+        most."""
+        alone, longest = self.seconds(self.batches[0], 0), self.lengths[-1]
+        added = [(self.seconds(batch, longest) - self.seconds(batch, 0)) / batch for batch in self.batches]
+        return max(*added, 0.0) / longest / alone
+
+    @property
     def is_restless(self) -> bool:
         """Something else was running: steps of one kind differed much among themselves, or the quickest plain step of a
         larger batch took less time than that of a smaller one."""
@@ -83,13 +94,18 @@ def measure(lab: Lab, batches: Sequence[int] | None = None) -> VerifyCosts:
     """Each batch, each length, several times.
 
     Args:
-        batches: None = those that suit the lab's scale.
+        batches: None = those that suit the lab's scale, and larger ones as long as checking stays cheap.
     """
-    batches = batches or (BATCHES if lab.scale == 1 else SHORT_BATCHES)
+    is_whole = lab.scale == 1
+    first = batches or (BATCHES if is_whole else SHORT_BATCHES)
+    larger = () if batches else LARGER if is_whole else SHORT_LARGER
     taken: dict[tuple[int, int], tuple[float, ...]] = {}
     with lab.alone():
-        for batch in with_progress(batches, "decode steps with drafts, batch"):
-            taken |= _measure(lab, batch, rounds=(7 if batch <= 8 else 5) if lab.scale == 1 else 4)
+        for batch in with_progress(first, "decode steps with drafts, batch"):
+            taken |= _measure(lab, batch, rounds=(7 if batch <= 8 else 5) if is_whole else 4)
+        for batch in larger:
+            if VerifyCosts(taken).relative(max(batch for batch, _ in taken), USUAL) < SPENT:
+                taken |= _measure(lab, batch, rounds=5 if is_whole else 4)
     return VerifyCosts(taken)
 
 

@@ -51,6 +51,11 @@ READ_BY: dict[str, tuple[str, ...]] = {
 """Fields of SpeculativeConfig that not every method reads, and the methods that do."""
 
 
+MOST_DRAFTING = 64
+"""Requests that draft in one step, where max_batch is not given: memory and graphs are made for so many, with k rows
+more for each."""
+
+
 class SpeculativeConfig(StrictModel):
     """Speculative decoding: something cheap drafts tokens, and the model checks them all in one step.
 
@@ -79,17 +84,27 @@ class SpeculativeConfig(StrictModel):
     ngram_max: int = Field(8, ge=1, description="ngram: of several matches, the longest wins, up to this length")
 
     min_output_tokens: int = Field(8, ge=1, description="requests with a smaller max_tokens are left alone")
-    max_batch: int = Field(8, ge=1, description="with more requests running, none drafts: the model is busy enough")
+    max_batch: int | None = Field(
+        None,
+        ge=1,
+        description="with more requests running, none drafts; None = as many as rows fit into a step before they cost "
+        "as much as the step with one, at least 8 and at most 64",
+    )
     acceptance_floor: float | None = Field(
         None,
         ge=0,
         lt=1,
         description="what one more row adds to the cost of a step with one, and a margin: a draft token less likely to "
-        "pass is not worth it; the more requests run, the likelier it must be; None = 0.12 on GPUs and on CPUs that "
+        "pass is not worth it; the more requests run, the likelier it must be; None = 0.01 on GPUs, 0.12 on CPUs that "
         "multiply bfloat16, 0.25 elsewhere; 0 = draft always",
     )
     reprobe_steps: int = Field(64, ge=1, description="steps after which a request that was below the floor tries again")
     adaptive_k: bool = Field(True, description="draft only as far as the floor allows, by what has passed so far")
+
+    @property
+    def most_drafting(self) -> int:
+        """Requests that draft in one step, at most: memory and graphs are made for so many."""
+        return MOST_DRAFTING if self.max_batch is None else self.max_batch
 
     @model_validator(mode="after")
     def _complete(self) -> "SpeculativeConfig":
@@ -253,5 +268,5 @@ class EngineConfig(StrictModel):
     def max_decode_rows(self) -> int:
         """Most tokens that requests with nothing to catch up on compute in one step: one each, and their drafts."""
         num_seqs = 1 if self.batching == "none" else self.max_num_seqs
-        drafting = min(num_seqs, self.speculative.max_batch) * self.speculative.k if self.speculative else 0
+        drafting = min(num_seqs, self.speculative.most_drafting) * self.speculative.k if self.speculative else 0
         return num_seqs + drafting

@@ -7,7 +7,9 @@ longest draft worth making, and it follows from one number: how likely a token m
 
 The floor f is that of a request by itself: what one more row adds to the cost of a step with one row. With B requests
 a step costs 1 + (B - 1) f and yields B tokens. They share the reading of the weights already, so a token is cheaper,
-and a row must be likelier to yield one: B f / (1 + (B - 1) f). That is 0.25, 0.57 and 0.73 for B = 1, 4 and 8.
+and a row must be likelier to yield one: B f / (1 + (B - 1) f). That is 0.25, 0.57 and 0.73 for B = 1, 4 and 8, and
+0.01, 0.08 and 0.39 for B = 1, 8 and 64 where f is 0.01. Beyond B = 1 / f, one row more for each request would cost as
+much as the step with one row: there, nothing is drafted (`max_batch`).
 """
 
 import math
@@ -17,9 +19,15 @@ from minillm.core.request import Request
 from minillm.policies.config import SpeculativeConfig
 
 CHEAP_ROW, COSTLY_ROW = 0.12, 0.25
-"""Marginal row cost: what one more row adds to a step with one, and a margin; where a step is spent on reading weights,
-and where arithmetic takes a good part of it. On two cores with AVX512_BF16 a step of 12.0 ms became one of 15.3 with
-three rows and three passes of a draft head more, 0.09 for each; rows beyond eight were measured to add 0.1."""
+"""Marginal row cost on a CPU: what one more row adds to a step with one, with a margin; where it multiplies bfloat16,
+and where not. On two cores with AVX512_BF16 a step of 12.0 ms became one of 15.3 with three rows and three passes
+of a draft head more, 0.09 for each; rows beyond eight were measured to add 0.1."""
+GPU_ROW = 0.01
+"""The same on a GPU. In 16 bits a row adds at least bandwidth / FLOP/s of the step that reads the weights: by its sheet
+0.3% on an H100, 0.7% on an A100. Measured on an H100 with an 8B: 0.5% a request (docs/measured.md, a decode step
+at 1 and 32), 0.9% with int8 weights."""
+FEWEST_DRAFTING = 8
+"""Requests that may all draft, however costly a row is: the floor decides."""
 WINDOW = 60
 """Draft tokens over which a request's acceptance is averaged. With 20 the mean wanders, and with it the length of
 drafts: that cost everyday questions 1%. In return a request whose drafts begin to pass after a long time without takes
@@ -61,10 +69,18 @@ class DraftLength:
         self._pooled = Acceptance(POOLED_WINDOW, PRIOR_ACCEPTANCE * PRIOR_TRIES, PRIOR_TRIES)
         self._requests: dict[str, Acceptance] = {}
 
+    @property
+    def max_batch(self) -> int:
+        """With more requests running, none drafts."""
+        most, floor = self.config.most_drafting, self._floor(1)
+        if self.config.max_batch is not None or most * floor <= 1:
+            return most
+        return max(FEWEST_DRAFTING, int(1 / floor))
+
     def num_drafts(self, request: Request, num_running: int) -> int:
         """How many tokens to draft for the request in this step; asked once a step."""
         config, params = self.config, request.params
-        if num_running > config.max_batch or params.max_tokens < config.min_output_tokens:
+        if num_running > self.max_batch or params.max_tokens < config.min_output_tokens:
             return 0
         acceptance = self._requests.setdefault(request.request_id, Acceptance(WINDOW))
         k = self._worthwhile(self.rate(request), num_running)

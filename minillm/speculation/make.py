@@ -17,7 +17,7 @@ from minillm.runner.kv_pool import NO_CLAIM, MemoryClaim
 from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation.base import Proposer
 from minillm.speculation.draft_head import CONTEXT, DraftHeadProposer
-from minillm.speculation.draft_length import CHEAP_ROW, COSTLY_ROW
+from minillm.speculation.draft_length import CHEAP_ROW, COSTLY_ROW, GPU_ROW
 from minillm.speculation.draft_model import DraftModelProposer
 from minillm.speculation.head import DraftHead
 from minillm.speculation.head_file import load_head
@@ -134,11 +134,9 @@ def check_vocabulary(small: LoadedModel, model: LoadedModel) -> None:
 
 
 def marginal_row_cost(runner: Runner) -> float:
-    """What one more row adds to the cost of a step with one, on the runner's device.
-
-    Both are a CPU's. On an H100 one more request adds 0.5 to 0.7% to an 8B's step (docs/measured.md): far less.
-    """
+    """What one more row adds to the cost of a step with one, on the runner's device."""
     if not isinstance(runner, TorchRunner):
         return COSTLY_ROW
-    cheap = runner.device.type == "cuda" or torch.cpu._is_avx512_bf16_supported()
-    return CHEAP_ROW if cheap else COSTLY_ROW
+    if runner.device.type == "cuda":
+        return GPU_ROW
+    return CHEAP_ROW if torch.cpu._is_avx512_bf16_supported() else COSTLY_ROW

@@ -9,7 +9,7 @@ import io
 import re
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from course.lab.style import ALARM, COLOURS, WIDTH, number
@@ -114,6 +114,10 @@ def draw_panels(title: str, panels: Sequence[Panel], x: Axis, *, description: st
     from matplotlib.figure import Figure
 
     heights = [panel.height for panel in panels]
+    if len(panels) > 1 and x.low is not None and x.high is None:  # a limit set for one would be all of theirs
+        ends = [max(curve.xs) for panel in panels for curve in panel.curves if len(curve.xs)]
+        ends += [mark.x for panel in panels for mark in panel.marks if mark.x is not None]
+        x = replace(x, high=x.low + 1.03 * (max(ends, default=x.low + 1) - x.low))
     with rc_context(LOOK):
         figure = Figure(figsize=(WIDTH / 72, sum(heights) / 72), dpi=72, layout="constrained")
         figure.patch.set_visible(False)

@@ -14,7 +14,7 @@ from course.lab.lab import Lab
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.pictures.draft_tiles import OWN, PASSED, shown
 from course.lab.simulated_70b import OLD, TODAY
-from course.lab.speculation_gain import best_k, break_even, emitted, popular
+from course.lab.speculation_gain import accepted_share, best_k, break_even, emitted, popular
 from course.lab.style import ALARM, COLOURS, WIDTH, number, seconds, size
 from course.lab.svg import FAINT, HALO, INK, SOFT, Picture, line, rect, swatches, tag, text
 from course.lab.verify_costs import VerifyCosts, gain
@@ -125,6 +125,19 @@ def costs_table(costs: VerifyCosts) -> Html:
     checks = [f"checks {k} draft token{'s' * (k > 1)}" for k in lengths]
     table = as_table(("batch", "plain step", *checks), rows)
     return stack(Html(f"<p>{costs.doubt}</p>", costs.doubt), table) if costs.doubt else table
+
+
+DASHBOARD_ALPHAS = (0.3, 0.6, 0.8, 0.9)
+
+
+def dashboard_table(k: int = 4) -> Html:
+    """By α: what a server's log and metrics say of drafts of k."""
+    rows = [
+        (f"{alpha:g}", number(emitted(alpha, k)), f"{accepted_share(alpha, k):.0%}", f"{alpha**k:.0%}")
+        for alpha in DASHBOARD_ALPHAS
+    ]
+    header = ("α", "mean acceptance length", "acceptance rate, as dashboards have it", f"last of {k}, per position")
+    return as_table(header, rows)
 
 
 LONGEST = 8
@@ -240,6 +253,10 @@ LAYER = 2 * TARGET.layer_params / TARGET.layers
 """Bytes of one layer in 16 bits."""
 DRAFT_VOCABULARY = 32_000
 """Tokens that EAGLE-3's head for Llama-3 scores, of 128,256."""
+QKV_SIZE = (TARGET.num_heads + 2 * TARGET.num_kv_heads) * TARGET.head_dim
+EAGLE_INPUTS = 2 * TARGET.hidden * QKV_SIZE + 2 * 3 * TARGET.hidden**2 / K
+"""Bytes that a guess of EAGLE-3 reads beyond a usual layer: queries, keys and values come from a token and a feature,
+an input twice as wide; and once a draft, features of three layers are made one."""
 
 
 @dataclass(frozen=True)
@@ -266,8 +283,8 @@ TODAYS_DRAFTERS = {
     ),
     "EAGLE-3 head": Drafter(
         "one layer on the target's own features",
-        LAYER + 2 * DRAFT_VOCABULARY * TARGET.hidden,
-        "up to 6.5x alone, 1.4x throughput at batch 64 (SGLang, H100)",
+        LAYER + EAGLE_INPUTS + 2 * DRAFT_VOCABULARY * TARGET.hidden,
+        "the paper's best case 6.5x at batch 1; 1.38x throughput at batch 64 (SGLang, H100)",
     ),
     "MTP module": Drafter(
         "one layer trained with the model",
@@ -305,7 +322,8 @@ def served_table(every: Sequence[WorkloadRuns]) -> Html:
     columns: dict[str, Callable[[WorkloadRuns], str]] = {
         "requests": lambda one: one.workload,
         "drafts": lambda one: one.way,
-        "passed": lambda one: _or_dash(one.acceptance, "{:.0%}".format),
+        "passed, of those tested (α)": lambda one: _or_dash(one.acceptance, "{:.0%}".format),
+        "of all guesses": lambda one: _or_dash(one.accepted_share, "{:.0%}".format),
         "tokens per verification": lambda one: _or_dash(one.drafts.emitted_per_verify, number),
         "steps with a draft": lambda one: f"{one.drafting_share:.0%}",
         "time per token": lambda one: seconds(one.decode_s),

@@ -11,7 +11,7 @@ from course.lab.noise import CEILING, ratio_of
 from course.lab.predict import MeasuredAnswer
 from course.lab.run import Run
 from course.lab.simulated_70b import prefill_work
-from course.lab.speculation_gain import emitted, popular
+from course.lab.speculation_gain import break_even, emitted, popular
 from course.lab.style import number
 from course.lab.synthetic_drafts import SyntheticDrafts
 from course.lab.texts import CHAT_QUESTIONS, MANUAL
@@ -39,6 +39,8 @@ KINDS = (COPYING, CHAT, CREATIVE)
 OFF: dict[str, Any] = {"speculative": None}
 SHIPPED: dict[str, Any] = {"speculative": {"method": "ngram"}}
 ALWAYS_DRAFTING: dict[str, Any] = {"speculative": {"method": "ngram", **GATES_OPEN}}
+FULL_DRAFT, HOPELESS = 4, 0.9
+"""A draft's length, and an acceptance: a batch that needs more to gain by such drafts is none to draft in."""
 SHORT_CROWD = 5
 BUDGET = 1024
 """Tokens of one step."""
@@ -245,10 +247,16 @@ class WorkloadRuns:
 
     @property
     def acceptance(self) -> float | None:
-        """Share of the tested guesses that passed: one after a failed guess is not tested."""
+        """Share of the tested guesses that passed, α: one after a failed guess is not tested."""
         shares = [share for step in self.runs[-1].steps for share in step.shares if share.num_drafts]
         tried = sum(min(share.num_accepted + 1, share.num_drafts) for share in shares)
         return sum(share.num_accepted for share in shares) / tried if tried else None
+
+    @property
+    def accepted_share(self) -> float | None:
+        """Share of all guesses that passed: what a dashboard calls the acceptance rate."""
+        drafted = sum(self.drafts.drafted_at)
+        return sum(self.drafts.accepted_at) / drafted if drafted else None
 
     @property
     def drafting_share(self) -> float:
@@ -292,6 +300,11 @@ def is_apart(one: WorkloadRuns, other: WorkloadRuns) -> bool:
     return max(a) < min(b) or max(b) < min(a)
 
 
+def at_once(one: WorkloadRuns) -> int:
+    """Requests that decode together, at most."""
+    return max(step.num_running for step in one.runs[-1].steps)
+
+
 def base_of(one: WorkloadRuns, every: Sequence[WorkloadRuns]) -> WorkloadRuns:
     return next(each for each in every if each.workload == one.workload and each.way == WITHOUT)
 
@@ -304,6 +317,16 @@ def quantized_or_drafted(lab: Lab) -> list[WorkloadRuns]:
     work = [one_by_one(lab, kind) for kind in (COPYING, CHAT)]
     int8 = {**OFF, "quantization": "int8"}
     return compare(lab, work, {WITHOUT: OFF, NGRAM: SHIPPED, INT8: int8})
+
+
+def measured_gates(costs: VerifyCosts) -> dict[str, Any]:
+    """Lookup, with the engine's gates set by what checking cost on this machine: the floor is a row's cost, and the
+    largest batch that drafts is the largest that was measured in which free drafts can still gain."""
+    borders = {batch: break_even(FULL_DRAFT, 0.0, costs.relative(batch, FULL_DRAFT)) for batch in costs.batches}
+    paying = [batch for batch, border in borders.items() if border is not None and border < HOPELESS]
+    floor = round(min(costs.row_cost, HOPELESS), 6)
+    gates = {"acceptance_floor": floor, "max_batch": max(paying, default=1)}
+    return {"speculative": {"method": "ngram", **gates}}
 
 
 # ---------------------------------------------------------------- short answers

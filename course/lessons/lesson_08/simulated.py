@@ -46,6 +46,42 @@ def price_round(on: Deployment, batch: int, context: int, k: int, draft_model: s
     return RoundPrices(price(step).total, price(decode_work(batch, context, k + 1)).total, draft)
 
 
+MIXTURE, DENSE = "qwen3-30b-a3b", "qwen3-32b"
+"""A mixture of experts and a dense model with about as many weights."""
+PAIR_GPUS = 2
+
+
+def mixture_lab() -> Explorer:
+    """What a verification costs by batch: dense, and where more tokens wake more experts."""
+    return Explorer(
+        draw_mixture,
+        k=slider("k, guesses in a draft", 1, 8, K),
+        context=choices("context of each, tokens", CONTEXTS, 1024),
+    )
+
+
+def draw_mixture(k: int, context: int) -> Picture:
+    """Is checking free where a step waits for weights? In a mixture it reads more of them."""
+    curves, told = [], []
+    for name, model in (("Qwen3 32B, dense", DENSE), ("Qwen3 30B-A3B, mixture of experts", MIXTURE)):
+        on = simulated_70b.deployment(model=model, tp=PAIR_GPUS)
+        rounds = [price_round(on, batch, context, k, None) for batch in BATCHES]
+        costs = [each.verify / each.plain for each in rounds]
+        gains = ", ".join(f"{batch}: ×{each.gain(ALPHA, k):.2f}" for batch, each in zip(BATCHES, rounds))
+        curves.append(Curve(name, BATCHES, costs))
+        told.append(f"{name}, speedup at α = {ALPHA:g} with free drafts, by batch: {gains}")
+    dense, mixture = (curve.ys for curve in curves)
+    worst = BATCHES[mixture.index(max(mixture))]
+    return draw_chart(
+        f"Checking {k} guesses, in plain steps: the mixture's is dearest at batch {worst}, ×{max(mixture):.2f}",
+        curves,
+        Axis("batch, requests", log=True),
+        Axis("plain steps", low=0, high=1.15 * max(*dense, *mixture)),
+        [Mark("as long as a plain step", y=1.0)],
+        description=". ".join(told) + ".",
+    )
+
+
 def load_lab() -> Explorer:
     """Speedup by batch, with sliders for all that it depends on."""
     return Explorer(

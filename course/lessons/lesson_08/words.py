@@ -24,6 +24,7 @@ from course.lessons.lesson_08.run import (
     AcceptancePoint,
     PayBack,
     WorkloadRuns,
+    at_once,
     base_of,
     crowded,
     faster,
@@ -35,8 +36,14 @@ from course.lessons.lesson_08.run import (
 
 K, ORDINARY = 4, 0.6
 """A draft's length, and the acceptance of text that isn't a copy."""
+CHEAP = 1.15
+"""A verification that takes no more plain steps than that is nearly free."""
 AS_MANY = 0.1
 """Two ways whose shares of steps with a draft differ by no more drafted in about as many."""
+
+
+CROWD_OUTCOMES = dict(zip(CROWDED, ("faster", "same", "slower")))
+WHERE_CHECKING_IS_CHEAP = {"faster": "faster_checking_is_cheap", "slower": "slower_checking_is_cheap"}
 
 
 def watched(told: Mapping[str, tuple[DraftStory, DraftStory]]) -> Finding:
@@ -52,7 +59,14 @@ def checking(costs: VerifyCosts) -> Finding:
     small, large = costs.batches[0], costs.batches[-1]
     ratios = {"alone": costs.relative(small, K), "crowd": costs.relative(large, K)}
     border = break_even(K, 0.0, ratios["crowd"])
-    outcome = "restless" if costs.is_restless else "never_pays" if border is None else "pays_above_a_border"
+    if costs.is_restless:
+        outcome = "restless"
+    elif border is None:
+        outcome = "never_pays"
+    elif ratios["crowd"] <= CHEAP:
+        outcome = "nearly_free"
+    else:
+        outcome = "dearer_in_a_batch" if ratios["crowd"] > CHEAP * ratios["alone"] else "same_in_a_batch"
     return tell("08", "checking", outcome, batch=large, k=K, border=border or 1.0, **ratios)
 
 
@@ -74,11 +88,17 @@ def kinds(every: Sequence[WorkloadRuns]) -> Finding:
 
 def crowd(every: Sequence[WorkloadRuns], costs: VerifyCosts) -> Finding:
     """Many copying at once, gates open, against one at a time; and what an ordinary acceptance would give."""
-    outcome = dict(zip(CROWDED, ("faster", "same", "slower")))[crowded(every).answer]
+    bet, batch = crowded(every), costs.batches[-1]
+    if isinstance(bet, str):
+        return tell("08", "crowd", "unclear", why=bet)
+    outcome = CROWD_OUTCOMES[bet.answer]
+    if costs.relative(batch, K) <= CHEAP:
+        outcome = WHERE_CHECKING_IS_CHEAP.get(outcome, outcome)
     always, gates = (next(each for each in every if each.way == way) for way in ("always", "gates"))
     base = next(each for each in every if each.way == WITHOUT)
-    told = {"share": ORDINARY, "yields": emitted(ORDINARY, K), "takes": costs.relative(costs.batches[-1], K)}
+    told = {"share": ORDINARY, "yields": emitted(ORDINARY, K), "takes": costs.relative(batch, K)}
     gains = {"gain": faster(always, base), "gates": faster(gates, base), "ordinary": told["yields"] / told["takes"]}
+    gains |= {"drafting": gates.drafting_share, "at_once": at_once(base)}
     return tell("08", "crowd", outcome, passed=always.acceptance or 0.0, **gains, **told)
 
 

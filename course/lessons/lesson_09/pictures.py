@@ -20,6 +20,7 @@ from course.lessons.lesson_09.run import (
     Shelf,
     Sweep,
     compare,
+    h100_steps,
     is_restless,
     rise,
     scenes,
@@ -201,7 +202,7 @@ def draw_least_step(card: str, batch: int) -> Picture:
         for name, kind in kinds.items()
     ]
     here = ", ".join(f"{name} {1e3 * (least_s(on, kind, batch) or 0):.1f} ms" for name, kind in kinds.items())
-    axes = Axis("batch, requests", log=True), Axis("decode step, ms at least", log=True)
+    axes = Axis("batch, requests", log=True), Axis("weights' part of a decode step (no KV), ms at least", log=True)
     title = f"Llama-3 70B on {GPUS} {card}: when do fewer bits stop paying?"
     return draw_chart(title, curves, *axes, [Mark(f"batch {batch}", x=batch)], description=here)
 
@@ -330,6 +331,25 @@ def draw_speedups(found: Sweep) -> Picture:
         [Mark(f"as fast as {PLAIN}", y=1)],
         description=told,
     )
+
+
+def h100_table() -> Html:
+    """This engine's kernels on an H100, an 8B's decode steps: measured there, and kept with the course."""
+    steps = h100_steps()
+    plain = steps[PLAIN]
+    rows = [
+        (
+            name,
+            *(
+                f"{seconds(took)}, ×{plain[batch] / took:.2f}"
+                for batch, took in found.items()
+                if batch in steps["int8"]
+            ),
+        )
+        for name, found in steps.items()
+    ]
+    heads = (f"batch {batch}" for batch in steps["int8"])
+    return as_table(("our kernels, an 8B on an H100", *heads), rows)
 
 
 # ---------------------------------------------------------------- the quality gate

@@ -1,8 +1,10 @@
 """Lesson 09, quantization: formats, traffic, decode steps and phases in each, and what a text says of quality."""
 
+import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from course.lab.lab import Lab
@@ -16,7 +18,7 @@ from course.lessons.lesson_06.run import Dot, room, side_by_side
 from course.measure.quality import Cost, Floors, Quality, Verdict, judge, request_bytes
 from course.measure.scoring import GIVEN, TextScore, decode_texts, held_text
 from minillm import Engine
-from minillm.bench.target import Costs
+from minillm.bench.target import Costs, Target
 from minillm.core.brief import brief
 from minillm.core.errors import ConfigError
 from minillm.core.timeline import PHASES
@@ -129,6 +131,8 @@ class Shelf:
 
 WINDOW = 256
 """Tokens that a request reserves where memory is what is short."""
+GPU_PROMPT = 1500
+"""Tokens of a long prompt on a GPU: several times those at which a step's arithmetic takes as long as its reads."""
 MEMORY_SLOTS = 4
 """Windows of 16-bit keys and values for which that memory has room; and a little, for scales."""
 
@@ -147,14 +151,22 @@ def long_answer(lab: Lab) -> EngineScene:
     return _roomy("batch 1, long answer", side_by_side(1, 0, _scaled(lab, 48, 12)))
 
 
+def is_accelerated(lab: Lab) -> bool:
+    """Whether the lab's device is a GPU, real or simulated: it takes hundreds of rows until a step doesn't wait for
+    weights, where a CPU takes tens."""
+    return lab.simulated is not None or Target(device=lab.config().device).torch_device().type == "cuda"
+
+
 def long_prompt(lab: Lab) -> EngineScene:
-    """One reader, a long prompt, a short answer: nearly all of it is prefill."""
-    return _roomy("batch 1, long prompt", side_by_side(1, _scaled(lab, 600, 120), 4))
+    """One reader, a long prompt, a short answer: most of it is prefill."""
+    tokens = GPU_PROMPT if is_accelerated(lab) else _scaled(lab, 600, 120)
+    return _roomy("batch 1, long prompt", side_by_side(1, tokens, 2 if is_accelerated(lab) else 4))
 
 
 def full_batch(lab: Lab) -> EngineScene:
     """Many requests, all of them in the same batch, answers of a few words."""
-    return _roomy("a full batch", side_by_side(_scaled(lab, 32, 8), 0, _scaled(lab, 14, 8)))
+    count = _scaled(lab, 128, 32) if is_accelerated(lab) else _scaled(lab, 32, 8)
+    return _roomy("a full batch", side_by_side(count, 0, _scaled(lab, 14, 8)))
 
 
 def one_slot(lab: Lab) -> EngineScene:
@@ -195,6 +207,7 @@ def _scaled(lab: Lab, usual: int, small: int) -> int:
 # ---------------------------------------------------------------- decode steps, batch by batch
 
 BATCHES, SHORT_BATCHES = (1, 4, 8, 16, 32), (1, 8)
+GPU_BATCHES, SHORT_GPU_BATCHES = (1, 8, 32, 128, 256), (1, 128)
 SHORT_ROUNDS = 2
 """Runs of each batch of the sweep in the short form; the quietest counts."""
 PLAUSIBLE = 1.25
@@ -211,12 +224,19 @@ def shape_of(shelf: Shelf, name: str) -> ModelShape:
     return ModelShape.of_lab(shelf.lab).stored_as(fields.get("quantization"), fields.get("kv_cache_dtype"))
 
 
+def batches_of(lab: Lab) -> Sequence[int]:
+    """Those of a sweep, as far as they tell something on the lab's device."""
+    if is_accelerated(lab):
+        return GPU_BATCHES if lab.scale == 1 else SHORT_GPU_BATCHES
+    return BATCHES if lab.scale == 1 else SHORT_BATCHES
+
+
 def sweep(shelf: Shelf, names: Sequence[str] = WEIGHTS, batches: Sequence[int] | None = None) -> Sweep:
     """Every batch in every format, by turns. The quietest run of each counts: a disturbance can only slow one down."""
     is_long = shelf.lab.scale == 1
     names = shelf.usable(names)
     found: Sweep = {name: [] for name in names}
-    for batch in batches or (BATCHES if is_long else SHORT_BATCHES):
+    for batch in batches or batches_of(shelf.lab):
         work = side_by_side(batch, 0, (16 if batch <= 4 else 8) if is_long else 7)
         for name, runs in shelf.turns(work, names, rounds=None if is_long else SHORT_ROUNDS, **room(work)).items():
             each = [Dot.of(shape_of(shelf, name), run) for run in runs]
@@ -253,6 +273,21 @@ def is_restless(found: Mapping[str, Sequence[Dot]]) -> bool:
     return uneven or any(
         speedup(found, name, i) > allowed[name] for name, dots in found.items() for i in range(len(dots))
     )
+
+
+# ---------------------------------------------------------------- our kernels on a GPU, as they were measured there
+
+H100 = Path(__file__).parents[2] / "data/measured/gpu_check_h100.json"
+H100_SECTIONS = {PLAIN: "decode_8b", "int8": "decode_8b_int8", "fp8": "decode_8b_fp8", "int4": "decode_8b_int4"}
+
+
+def h100_steps() -> dict[str, dict[int, float]]:
+    """Seconds of an 8B's decode step on an H100, by format and batch, as `make gpu-check` measured them there."""
+    sections = json.loads(H100.read_text())["sections"]
+    return {
+        name: {row["batch"]: row["step_s"] for row in sections[section]["results"]}
+        for name, section in H100_SECTIONS.items()
+    }
 
 
 # ---------------------------------------------------------------- phases, before and after

@@ -1,10 +1,8 @@
 """What the runs of lesson 09 showed: its findings and its claims."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 from course.lab import matrix_zeros
 from course.lab.claims import Claim, conclude, say
@@ -26,16 +24,34 @@ def alone(found: Mapping[str, PhasePair]) -> Finding:
     """One request, a long answer: which phases moved."""
     way = {True: "shorter", False: "longer"}
     moved = [f"{PHASE_LABELS[n]} ({way[p.is_faster]})" for n, p in found.items() if n in PHASE_LABELS and p.is_clear]
-    outcome = "faster" if found["decode"].is_faster else "slower" if found["decode"].is_slower else "same"
-    told = {"was": found["decode"].was, "now": found["decode"].now, "gain": 1 / found["decode"].ratio}
+    outcome = moved_of(found["decode"])
+    told = {
+        "verdict": found["decode"].told,
+        "was": found["decode"].was,
+        "now": found["decode"].now,
+        "gain": 1 / found["decode"].ratio,
+    }
     return tell("09", "alone", outcome, moved=", ".join(moved) or "none", **told)
 
 
+def moved_of(pair: PhasePair) -> str:
+    """Which way a phase went, as findings name it. The same: only if the medians are near as well; else unclear."""
+    if not pair.is_clear and abs(pair.ratio - 1) > run.TELLING:
+        return "unclear"
+    return "faster" if pair.is_faster else "slower" if pair.is_slower else "same"
+
+
 def others(batch: Mapping[str, PhasePair], prompt: Mapping[str, PhasePair]) -> Finding:
-    """A full batch and a long prompt."""
-    slower = batch["E2E"].is_slower or prompt["E2E"].is_slower
-    outcome = "hurt" if slower else "gain" if batch["E2E"].is_faster or prompt["E2E"].is_faster else "same"
-    return tell("09", "others", outcome, batch=batch["E2E"].told, prompt=prompt["E2E"].told)
+    """A full batch and a long prompt: each by which way it went, for they may differ."""
+    found = [
+        tell("09", scene, moved_of(pairs["E2E"]), told=pairs["E2E"].told, ratios=_ratios(pairs))
+        for scene, pairs in (("full_batch", batch), ("long_prompt", prompt))
+    ]
+    return Finding(" ".join(each.here for each in found), [road for each in found for road in each.otherwise])
+
+
+def _ratios(pairs: Mapping[str, PhasePair]) -> str:
+    return f"prefill ×{pairs['prefill'].ratio:.2f}, decode ×{pairs['decode'].ratio:.2f}"
 
 
 def by_batch(found: run.Sweep) -> Finding:
@@ -43,16 +59,28 @@ def by_batch(found: run.Sweep) -> Finding:
     border = run.break_even(found, "int8")
     ends = {"first": run.speedup(found, "int8", 0), "last": run.speedup(found, "int8", -1)}
     int4 = run.speedup(found, "int4", 0) if "int4" in found else float("nan")
+    ends |= {"largest": found["int8"][-1].batch, "int4": int4}
+    if border is None:
+        return tell("09", "batch", "never_stops_paying", **ends)
     return tell(
-        "09", "batch", "never_stops_paying" if border is None else "stops_paying", border=border or 0, int4=int4, **ends
+        "09", "batch", "never_pays" if border == found["int8"][0].batch else "stops_paying", border=border, **ends
     )
 
 
-def quality(scores: run.Scores) -> Finding:
-    """Which formats keep the usual floors."""
+def quality(scores: run.Scores, on_grid: float) -> Finding:
+    """Which formats keep the usual floors.
+
+    Args:
+        on_grid: share of the weights that lie on int4's grid already, as they came.
+    """
     broken = [name for name in scores if run.verdict(scores, name, Floors()).broken]
     kept = [name for name in scores if name not in (PLAIN, *broken)]
-    return tell("09", "quality", "some_broke" if broken else "all_kept", kept=", ".join(kept), broken=", ".join(broken))
+    finding = tell(
+        "09", "quality", "some_broke" if broken else "all_kept", kept=", ".join(kept), broken=", ".join(broken)
+    )
+    if on_grid <= ROUNDED_BEFORE or "int4" not in kept:
+        return finding
+    return replace(finding, here=f"{finding.here} {tell('09', 'quality', 'rounded_before').here}")
 
 
 def cramped(found: Mapping[str, FleetRun]) -> Finding:
@@ -70,8 +98,6 @@ LITTLE = 0.5
 """Prefill gains little where its gain is less than half of decode's."""
 CLAIMED, ABOUT = 1.5, 0.1
 """D10's throughput, and how near to it counts as it."""
-H100 = Path(__file__).parents[2] / "data/measured/gpu_check_h100.json"
-BF16, INT8 = "decode_8b", "decode_8b_int8"
 ROUNDED_BEFORE = 0.9
 """A larger share of weights on a grid is no accident."""
 ACCURACY_LOST, ITEMS = 0.02, 500
@@ -208,9 +234,8 @@ def d10(found: run.Sweep, scores: run.Scores, big: Mapping[str, float]) -> Claim
 
 def on_an_h100() -> dict[str, float]:
     """Decode speed of an 8B model in int8 over 16 bits, by batch, as `make gpu-check` measured it there."""
-    sections = json.loads(H100.read_text())["sections"]
-    steps_of = {name: {row["batch"]: row["step_s"] for row in sections[name]["results"]} for name in (BF16, INT8)}
-    return {f"batch {batch}": steps_of[BF16][batch] / step for batch, step in steps_of[INT8].items()}
+    steps_of = run.h100_steps()
+    return {f"batch {batch}": steps_of[PLAIN][batch] / step for batch, step in steps_of["int8"].items()}
 
 
 def _listed(ratios: Mapping[str, float]) -> str:
@@ -230,12 +255,12 @@ def _with_shelf(work: Callable[[Shelf], Claim]) -> Callable[[Lab], Claim]:
 def _measure_a7(shelf: Shelf) -> Claim:
     scenes = (run.long_answer, run.long_prompt, run.one_slot)
     decode, prompt, line = (run.compare(shelf, make(shelf.lab)) for make in scenes)
-    found = run.sweep(shelf, (PLAIN, "int8"), (run.BATCHES[-1],))
+    found = run.sweep(shelf, (PLAIN, "int8"), run.batches_of(shelf.lab)[-1:])
     return a7(decode, prompt, line, run.slowdown(found, "int8"))
 
 
 def _measure_d10(shelf: Shelf) -> Claim:
-    found = run.sweep(shelf, (PLAIN, "int8"), (1, run.BATCHES[-1]))
+    found = run.sweep(shelf, (PLAIN, "int8"), (1, run.batches_of(shelf.lab)[-1]))
     return d10(found, run.score_formats(shelf, (PLAIN, "int8")), simulated.throughput_gain())
 
 

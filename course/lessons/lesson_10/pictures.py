@@ -176,7 +176,7 @@ def too_many_table(found: Sequence[Fed]) -> Html:
             "streams": lambda fed: str(fed.streams),
             "chunks/s sent": lambda fed: number(fed.chunks / fed.wall_s),
             "of one core": lambda fed: f"{fed.busy:.0%}",
-            "chunks late by, p50": lambda fed: seconds(percentile(fed.lateness, 50)),
+            "chunk lateness, p50": lambda fed: seconds(percentile(fed.lateness, 50)),
             "p99": lambda fed: seconds(percentile(fed.lateness, 99)),
         },
     )

@@ -55,7 +55,20 @@ def tell_held(found: ProxiedStream) -> Finding:
     }
     lump = max(read.tokens for read in found.heard.reads)
     outcome = "better" if gaps["c50"] < gaps["s50"] / 2 else "other"
-    return tell("10", "held", outcome, lump=lump, server=found.server_ttft, client=found.heard.ttft, **gaps)
+    ttft = {"server": found.server_ttft, "client": found.heard.ttft, "added": found.heard.ttft - found.server_ttft}
+    return tell("10", "held", outcome, lump=lump, **ttft, **gaps)
+
+
+AS_LONG = 1.2
+"""Server-side times whose longest is no more than so many times the shortest are called the same."""
+
+
+def tell_both_ends(found: Sequence[ProxiedStream]) -> Finding:
+    """Whether the server's own times tell the ways apart, as the clients' do."""
+    took = [each.borders[4] - each.borders[0] for each in found]
+    first = [each.heard.ttft for each in found]
+    ends = {"least": min(took), "most": max(took), "first": min(first), "last": max(first)}
+    return tell("10", "both_ends", "same" if ends["most"] <= AS_LONG * ends["least"] else "varied", **ends)
 
 
 def tell_busy(found: Sequence[Fed]) -> Finding:

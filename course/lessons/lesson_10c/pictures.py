@@ -11,17 +11,19 @@ from course.lessons.lesson_10c.simulated import Series, Storm
 
 
 def draw_leaving(found: Mapping[str, AbandonedAnswer]) -> Picture:
-    """KV blocks held, step by step; the line is where the reader left, and what lies behind it is wasted."""
-    panels = []
+    """KV blocks held, step by step, until they are free again; the line is where the reader left, what lies behind
+    is wasted."""
+    panels, most = [], max(step.kv_blocks_used for each in found.values() for step in each.steps)
     for name, each in found.items():
-        moments = [step.end - each.heard.sent for step in each.steps]
-        blocks = [step.kv_blocks_used for step in each.steps]
-        held = Curve(name, [*moments, each.ended - each.heard.sent], [*blocks, 0])
+        holding = [step for step in each.steps if step.kv_blocks_used]
+        moments = [step.end - each.heard.sent for step in holding]
+        blocks = [step.kv_blocks_used for step in holding]
+        held = Curve(name, [*moments, moments[-1]], [*blocks, 0])
         words = f"{name}: the client leaves after {len(each.heard.arrivals)} tokens"
         marks = [Mark(words, x=each.heard.ended - each.heard.sent)]
-        panels.append(Panel([held], Axis("KV blocks", low=0, high=1.4 * max(blocks)), marks, height=130))
+        panels.append(Panel([held], Axis("KV blocks", low=0, high=1.4 * most), marks, height=130))
     told = " ".join(
-        f"{name}: {each.written} of {each.heard.asked} tokens generated, blocks back {seconds(max(each.kv_back, 0))} "
+        f"{name}: {each.written} of {each.heard.asked} tokens generated, blocks back {seconds(each.kv_back)} "
         f"after the client left, logged as {each.outcome}."
         for name, each in found.items()
     )
@@ -30,15 +32,18 @@ def draw_leaving(found: Mapping[str, AbandonedAnswer]) -> Picture:
 
 
 def crowds_table(found: Mapping[tuple[str, str], CrowdOfReaders]) -> Html:
-    """What noticing saves, in tokens and in the engine's steps."""
+    """What noticing saves, in tokens, in the engine's steps and in its time."""
     rows = []
     for (room, name), each in found.items():
         base = found[room, GATEWAY]
-        saved = "–", "–"
+        saved = ("–",) * 3
         if each is not base:
-            saved = f"{each.tokens_saved(base):.0%}", f"{each.steps_saved(base):.0%}"
-        rows.append((room, name, f"{each.written} of {each.asked}", saved[0], str(each.steps), saved[1]))
-    return as_table(("server", "connection", "tokens generated", "saved of all tokens", "steps", "steps saved"), rows)
+            shares = each.tokens_saved(base), each.steps_saved(base), each.time_saved(base)
+            saved = tuple(f"{share:.0%}" for share in shares)
+        counts = f"{each.written} of {each.asked}", str(each.steps), seconds(each.seconds)
+        rows.append((room, name, *(cell for pair in zip(counts, saved) for cell in pair)))
+    heads = ("tokens generated", "saved of all tokens", "steps", "saved", "the engine's time", "saved")
+    return as_table(("server", "connection", *heads), rows)
 
 
 def faults_table(found: Sequence[ClientFault]) -> Html:

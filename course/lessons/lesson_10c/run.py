@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import json
+import math
 import random
 import socket
 import threading
@@ -76,9 +77,9 @@ class AbandonedAnswer:
 
     @property
     def kv_back(self) -> float:
-        """Seconds from leaving to the end of the last step that held KV blocks for it."""
+        """Seconds from leaving to the end of the last step that held KV blocks for it; 0 if that came before."""
         left = self.heard.ended
-        return max((step.end for step in self.steps if step.kv_blocks_used), default=left) - left
+        return max((step.end - left for step in self.steps if step.kv_blocks_used and step.end > left), default=0.0)
 
 
 def leave(server: LabServer, share: float = 0.5, reads_on: bool = False, tokens: int | None = None) -> AbandonedAnswer:
@@ -116,14 +117,20 @@ class CrowdOfReaders:
     prompt_tokens: int
     steps: int
     """That the engine took for all of them."""
+    seconds: float
+    """In which a step was running."""
 
     def tokens_saved(self, other: "CrowdOfReaders") -> float:
         """Share of the other's tokens, prompts too, that were not computed here."""
         return 1 - (self.written + self.prompt_tokens) / (other.written + other.prompt_tokens)
 
     def steps_saved(self, other: "CrowdOfReaders") -> float:
-        """The engine's time, counted in steps: seconds of two runs differ by more than that on a busy machine."""
+        """Steps that the engine didn't run. Those that it runs get shorter, too, where a row fewer makes them so."""
         return 1 - self.steps / other.steps
+
+    def time_saved(self, other: "CrowdOfReaders") -> float:
+        """The engine's time, as a share of the other's."""
+        return 1 - self.seconds / other.seconds
 
 
 def crowd(server: LabServer, readers: int, leaving: int, share: float, reads_on: bool) -> CrowdOfReaders:
@@ -147,20 +154,32 @@ def crowd(server: LabServer, readers: int, leaving: int, share: float, reads_on:
         written=sum(_written(steps, each.call_id) for each in heard),
         prompt_tokens=sum(step.num_prefill_tokens for step in steps),
         steps=len(steps),
+        seconds=busy_s(steps),
     )
 
 
+def busy_s(steps: Sequence[StepRecord]) -> float:
+    """Seconds in which a step was running. On a GPU one is planned while the one before runs: both count once."""
+    busy, until = 0.0, -math.inf
+    for step in sorted(steps, key=lambda step: step.start):
+        busy += max(step.end - max(step.start, until), 0.0)
+        until = max(until, step.end)
+    return busy
+
+
+CROWD_ROUNDS = 3
 SEATED, IN_LINE = "a slot for each", "a queue for two slots"
 
 
 def crowds(lab: Lab, readers: int = 8, share: float = 0.5) -> dict[tuple[str, str], CrowdOfReaders]:
-    """Half of the readers leave halfway: few slots and many, with a server that notices and one that cannot."""
-    found = {}
+    """Half of the readers leave halfway: few slots and many, with a server that notices and one that cannot. Several
+    rounds, by turns; the quickest of each counts, for whatever else runs can only slow one down."""
+    found: dict[tuple[str, str], CrowdOfReaders] = {}
     for room, slots in ((SEATED, readers), (IN_LINE, 2)):
         with LabServer(lab, max_num_seqs=slots) as server:
-            for reads_on in (True, False):
+            for reads_on in (True, False) * (CROWD_ROUNDS if lab.scale == 1 else 1):
                 each = crowd(server, readers, readers // 2, share, reads_on)
-                found[room, each.name] = each
+                found[room, each.name] = min(found.get((room, each.name), each), each, key=lambda one: one.seconds)
     return found
 
 
@@ -178,8 +197,10 @@ PAUSE_S = 0.4
 """What a slow tool takes between two requests of an agent."""
 SETTLE_S, NOTICED_S = 60.0, 60.0
 """For KV blocks to come back; for a long answer to be written and given up."""
-FAT = {"n": 4, "logprobs": 20, "temperature": 1.0, "seed": 1}
+FAT = {"n": 4, "logprobs": 20, "temperature": 1.0, "seed": 1, "max_tokens": 48}
 """Several answers in one request, with the likeliest tokens at each place: more than a socket holds."""
+LONG_FAT = {"n": 4, "temperature": 1.0, "seed": 1, "max_tokens": 400}
+"""The same where there are no likeliest tokens, on a simulated device."""
 RECEIVE_BUFFER = 4096
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: lab\r\nContent-Type: application/json\r\n"
 
@@ -293,7 +314,7 @@ def _stops_reading(server: LabServer) -> tuple[str, bool]:
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
         sock.connect((HOST, server.port))
-        _send_request(sock, prompt=PROMPT, max_tokens=48, ignore_eos=True, **FAT)
+        _send_request(sock, prompt=PROMPT, ignore_eos=True, **(FAT if server.lab.simulated is None else LONG_FAT))
         return _logged(server, "slow_reader", before)
 
 

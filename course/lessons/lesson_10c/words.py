@@ -52,13 +52,23 @@ def tell_left(found: Mapping[str, AbandonedAnswer]) -> Finding:
     return tell("10c", "left", outcome, **told, **back)
 
 
+SAVED = 0.1
+"""A smaller share of the engine's time is none that two runs show."""
+
+
 def tell_crowds(found: Mapping[tuple[str, str], CrowdOfReaders]) -> Finding:
-    """Tokens and steps saved, with a slot for each reader and with a queue."""
-    told = {}
+    """Tokens, steps and time saved, with a slot for each reader and with a queue."""
+    told, saved = {}, {}
     for key, room in (("slots", SEATED), ("queue", IN_LINE)):
         straight, gateway = found[room, STRAIGHT], found[room, GATEWAY]
-        told[f"{key}_tokens"], told[f"{key}_steps"] = straight.tokens_saved(gateway), straight.steps_saved(gateway)
-    return tell("10c", "crowds", "here", **told)
+        told[f"{key}_tokens"], saved[key] = straight.tokens_saved(gateway), straight.time_saved(gateway)
+        told |= {f"{key}_steps": straight.steps, f"{key}_all_steps": gateway.steps}
+        told |= {f"{key}_s": straight.seconds, f"{key}_all_s": gateway.seconds}
+    if saved["queue"] < SAVED:
+        outcome = "too_close"
+    else:
+        outcome = "shorter_steps_as_well" if saved["slots"] >= SAVED else "with_a_queue"
+    return tell("10c", "crowds", outcome, **told)
 
 
 def amplification(storms: Mapping[str, Storm]) -> MeasuredAnswer:
@@ -86,11 +96,15 @@ def tell_clients(clients: Mapping[str, Storm], servers: Mapping[str, Storm]) -> 
 
 
 def d15(crowds: Mapping[tuple[str, str], CrowdOfReaders]) -> Claim:
-    """What noticing that readers have left saves, in tokens and in the engine's steps."""
+    """What noticing that readers have left saves, in tokens, in the engine's steps and in its time."""
     rooms = dict.fromkeys(room for room, _ in crowds)
     tokens = {room: crowds[room, STRAIGHT].tokens_saved(crowds[room, GATEWAY]) for room in rooms}
     steps = {room: crowds[room, STRAIGHT].steps_saved(crowds[room, GATEWAY]) for room in rooms}
-    told = "; ".join(f"{room}: tokens saved {tokens[room]:.0%}, steps saved {steps[room]:.0%}" for room in rooms)
+    times = {room: crowds[room, STRAIGHT].time_saved(crowds[room, GATEWAY]) for room in rooms}
+    told = "; ".join(
+        f"{room}: tokens saved {tokens[room]:.0%}, steps saved {steps[room]:.0%}, engine's time saved {times[room]:.0%}"
+        for room in rooms
+    )
     if max(tokens.values()) <= 0.02:
         return conclude("D15", "server_noticed_nothing", told=told)
     verdict = "only_when_many_leave_early" if steps[IN_LINE] > steps[SEATED] else "no_steps_saved"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from asserting import rewards
+from asserting import rewards, shows
 
 from course.lab import draft_rules, draft_story, simulated_70b, verify_costs
 from course.lab.draft_rules import NextToken
@@ -12,7 +12,7 @@ from course.lab.draft_story import GATES_OPEN, DraftStep, DraftStory
 from course.lab.lab import Lab
 from course.lab.pictures import draft_tiles
 from course.lab.run import Run
-from course.lab.speculation_gain import best_k, break_even, emitted, popular, speedup
+from course.lab.speculation_gain import accepted_share, alpha_of, best_k, break_even, emitted, popular, speedup
 from course.lab.synthetic_drafts import SyntheticDrafts
 from course.lab.verify_costs import VerifyCosts
 from course.lessons.lesson_08 import pictures, run, simulated, words
@@ -147,6 +147,47 @@ def test_costs_between_lengths_lie_on_a_line() -> None:
     assert "×1.40" in str(pictures.costs_table(made))
 
 
+def costs_of(alone: float, crowd: float, batch: int = 64) -> VerifyCosts:
+    """What each guess adds to a step of 10 ms, in steps, at batch 1 and at a larger one."""
+    shares = ((1, alone), (batch, crowd))
+    return VerifyCosts({(b, k): (0.01 * (1 + share * k),) for b, share in shares for k in verify_costs.LENGTHS})
+
+
+@pytest.mark.parametrize(
+    ("alone", "crowd", "says", "most"),
+    [
+        (0.0, 0.02, "nearly free at every batch here", 64),
+        (0.0, 0.2, "what was spare at batch 1, the batch itself uses", 64),
+        (0.2, 0.21, "about as much", 64),
+        (0.1, 1.2, "loses even if every guess is free", 1),
+    ],
+)
+def test_why_checking_costs_what_it_does(alone: float, crowd: float, says: str, most: int) -> None:
+    costs = costs_of(alone, crowd)
+    assert says in words.checking(costs).here
+    gates = run.measured_gates(costs)["speculative"]
+    assert gates["max_batch"] == most
+    assert gates["acceptance_floor"] == pytest.approx(min(max(alone, crowd / 64), 0.9), abs=1e-6)
+    EngineConfig(speculative=gates)
+
+
+def test_more_batches_are_measured_only_while_checking_is_cheap(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    for slope, batches in ((0.0, [1, 8, 64]), (0.2, [1, 8])):
+        steps = {k: (0.01 * (1 + slope * k),) for k in verify_costs.LENGTHS}
+        monkeypatch.setattr(
+            verify_costs, "_measure", lambda _, batch, rounds, steps=steps: {(batch, k): t for k, t in steps.items()}
+        )
+        assert verify_costs.measure(tiny_lab).batches == batches
+
+
+def test_alpha_is_not_the_share_of_proposed_tokens() -> None:
+    assert accepted_share(0.6, 4) == pytest.approx(0.3264) and accepted_share(1.0, 4) == 1
+    assert alpha_of(accepted_share(0.8, 5), 5) == pytest.approx(0.8) and alpha_of(0.0, 3) == pytest.approx(0)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        alpha_of(33, 4)
+    assert "0.6  2.31  33%" in str(pictures.dashboard_table())
+
+
 def test_the_picture_tells_where_it_breaks_even() -> None:
     cheap, costly = (pictures.draw_gain(made_costs(0.1), 0.6, 4, c, batch) for c, batch in ((0.1, 1), (0.0, 16)))
     assert f"α = {break_even(4, 0.1, 1.4):.2f}" in cheap.title
@@ -180,6 +221,7 @@ def test_ways_are_compared_on_the_same_requests(tiny_lab: Lab) -> None:
 def test_acceptance_counts_only_guesses_that_were_tested() -> None:
     one = run.WorkloadRuns("w", "always", (run_with([(4, 4), (4, 0), (0, 0), (4, 1)], k=4),))
     assert one.acceptance == pytest.approx(5 / (4 + 1 + 2)) and one.drafting_share == 0.75
+    assert one.accepted_share == pytest.approx(5 / 12)
 
 
 # ---------------------------------------------------------------- nothing is lost
@@ -217,6 +259,13 @@ def test_checking_is_nearly_free_at_low_load_and_dear_at_high() -> None:
     assert free.c == 0 and free.gain(0.7, 4) > alone.gain(0.7, 4) > full.gain(0.7, 4)
 
 
+def test_a_mixture_gains_least_at_a_batch_between() -> None:
+    on = simulated_70b.deployment(model=simulated.MIXTURE, tp=simulated.PAIR_GPUS)
+    alone, few, many = (simulated.price_round(on, batch, 1024, 4, None).gain(0.7, 4) for batch in (1, 4, 64))
+    assert few < alone < many
+    shows(simulated.draw_mixture(4, 1024), "dearest at batch")
+
+
 def test_a_draft_model_pays_back_later_after_longer_prompts() -> None:
     on = simulated_70b.deployment()
     early, late = (run.pay_back(on, prompt) for prompt in (100, 4000))
@@ -252,6 +301,21 @@ def test_the_crowd_bet() -> None:
     base = Made("w", run.WITHOUT, 1.0)
     for seconds, answer in zip((0.5, 1.02, 1.5), run.CROWDED):
         assert run.crowded([base, Made("w", run.ALWAYS, seconds)]).answer == answer
+
+
+@pytest.mark.parametrize(
+    ("seconds", "crowd", "says"),
+    [
+        (0.5, 0.5, "although checking four takes 3.00"),
+        (0.5, 0.01, "checking is cheap here in a full batch as well"),
+        (1.02, 0.5, "No difference worth mentioning"),
+        (1.5, 0.5, "1 requests already share"),
+        (1.5, 0.01, "checking isn't what costs the time"),
+    ],
+)
+def test_what_a_crowd_gains_is_explained_by_what_checking_costs(seconds: float, crowd: float, says: str) -> None:
+    every = [Made("w", run.WITHOUT, 1.0), Made("w", run.ALWAYS, seconds), Made("w", "gates", 0.9)]
+    assert says in words.crowd(every, costs_of(0.0, crowd)).here
 
 
 def test_runs_that_overlap_decide_no_bet(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,6 +137,41 @@ def test_bets_are_scored_by_the_pairs() -> None:
     assert run.who_gained(slow, fast).answer == run.BOTH[False, True]
 
 
+@pytest.mark.parametrize(
+    ("batch", "prompt", "says"),
+    [
+        (0.5, 3.0, ("Half the bytes still shorten its steps", "adds dequantizing to them")),
+        (3.0, 0.5, ("isn't what these steps wait for", "still depends on the bytes")),
+        (1.0, 1.0, ("as much time as the shorter read", "less to gain from a shorter read")),
+    ],
+)
+def test_each_kind_of_traffic_is_explained_by_which_way_it_went(
+    batch: float, prompt: float, says: tuple[str, str]
+) -> None:
+    found = words.others(made_pairs(decode=batch), made_pairs(prefill=prompt))
+    assert all(each in found.here for each in says) and len(found.otherwise) == 2
+    assert "16-bit weights are widened" not in found.here
+
+
+def test_runs_that_overlap_say_nothing_of_the_machine() -> None:
+    doubtful = PhasePair("decode", (6.0, 6.2, 9.0), (4.3, 4.4, 6.1))
+    assert "don't say what int8 does" in words.alone({**made_pairs(), "decode": doubtful}).here
+    assert "Either these steps don't wait" in words.alone(made_pairs()).here
+
+
+def test_only_a_checkpoint_that_was_rounded_is_called_so() -> None:
+    for on_grid, is_told in ((0.99, True), (0.1, False)):
+        assert ("rounded to that grid before" in words.quality(SCORES, on_grid).here) == is_told
+
+
+def test_a_gpu_gets_traffic_of_its_size(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = run.full_batch(tiny_lab).workload, run.long_prompt(tiny_lab).workload, run.batches_of(tiny_lab)
+    monkeypatch.setattr(run, "is_accelerated", lambda _: True)
+    large = run.full_batch(tiny_lab).workload, run.long_prompt(tiny_lab).workload, run.batches_of(tiny_lab)
+    assert len(large[0].arrivals) > len(small[0].arrivals) and large[2][-1] > small[2][-1]
+    assert len(large[1].arrivals[0].prompt) > 5 * len(small[1].arrivals[0].prompt)
+
+
 # ---------------------------------------------------------------- steps
 
 
@@ -154,6 +189,10 @@ def test_speedups_and_where_they_end() -> None:
     assert run.speedup(SWEEP, "int8") == pytest.approx(1.6)
     assert run.break_even(SWEEP, "int8") == 8 and run.slowdown(SWEEP, "int8") == pytest.approx(1.5)
     assert run.break_even({**SWEEP, "int8": SWEEP["int8"][:1]}, "int8") is None
+    assert "From batch 8 on" in words.by_batch(SWEEP).here
+    assert "never stops paying" in words.by_batch({**SWEEP, "int8": SWEEP["int8"][:1]}).here
+    slow = {**SWEEP, "int8": [made_dot(1, 0.021, "int8")]}
+    assert "doesn't pay here at any batch" in words.by_batch(slow).here
     table = str(pictures.promises_table(SWEEP, ROOF))
     assert "×1.60" in table and f"×{SWEEP[PLAIN][0].bytes / SWEEP['int8'][0].bytes:.2f}" in table
     assert not run.is_restless(SWEEP)

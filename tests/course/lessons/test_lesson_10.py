@@ -70,6 +70,12 @@ def test_both_ends_are_drawn_with_the_clients_wait() -> None:
     shows(shown, "straight", "held", "first text after 100 ms", "first text after 490 ms")
 
 
+def test_upper_bars_are_called_the_same_only_if_they_are() -> None:
+    slow = passed(tokens=80)
+    for ways, says in (([passed(), passed(bunch=40)], "nearly the same for all"), ([passed(), slow], "differ, too")):
+        assert says in words.tell_both_ends(ways).here
+
+
 def test_only_whole_characters_are_shown(tiny_lab: Lab) -> None:
     spelled = run.spell(tiny_lab.model.tokenizer)
     assert any("\ufffd" in each.alone for each in spelled)

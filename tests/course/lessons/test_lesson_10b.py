@@ -60,6 +60,18 @@ def test_round_trips_by_hand() -> None:
     assert words.far(TRIPS).answer == pytest.approx((TRIPS[2].ttft - TRIPS[0].ttft) / TRIPS[2].rtt_s)
 
 
+@pytest.mark.parametrize(("far_itl", "words_of_it"), [(0.011, "ms in all rows"), (0.0001, "don't show what distance")])
+def test_gaps_are_called_the_same_only_if_they_are(far_itl: float, words_of_it: str) -> None:
+    assert words_of_it in words.tell_trips([*TRIPS[:2], replace(TRIPS[2], itl=far_itl)]).here
+
+
+def test_e7_depends_on_the_servers_own_part() -> None:
+    claim = words.e7(TRIPS)
+    assert claim.kind == "holds only when" and "are 25% to 50% of TTFT" in claim.verdict
+    slow = [replace(trip, ttft=trip.ttft + 2) for trip in TRIPS]
+    assert words.e7(slow).kind == "not shown"
+
+
 def test_distance_is_light_in_glass() -> None:
     assert explorer.distance_km("Frankfurt", "Sydney") == pytest.approx(16_480, rel=0.01)
     assert explorer.rtt_s("Virginia", "Virginia") == 0

@@ -64,11 +64,34 @@ def test_a_client_that_fails_is_no_saving(server: LabServer, monkeypatch: pytest
 def test_a_crowd_is_counted(server: LabServer) -> None:
     found = run.crowd(server, 3, 1, 0.5, reads_on=True)
     assert found.written == found.asked == 3 * 24
-    less = replace(found, written=found.written - 20, steps=found.steps // 2)
+    less = replace(found, written=found.written - 20, steps=found.steps // 2, seconds=0.7 * found.seconds)
     assert less.tokens_saved(found) == pytest.approx(20 / (found.written + found.prompt_tokens))
     assert found.steps >= 24 and less.steps_saved(found) == 1 - (found.steps // 2) / found.steps
     table = str(pictures.crowds_table({("room", GATEWAY): found, ("room", STRAIGHT): replace(less, name=STRAIGHT)}))
     assert f"{found.written - 20} of {found.asked}" in table and f"{less.steps_saved(found):.0%}" in table
+    assert found.seconds > 0 and "30%" in table
+
+
+def test_steps_that_overlap_count_once() -> None:
+    times = [(0, 2), (1, 3), (5, 6)]
+    steps = [StepRecord(i, *each, (), 0, 1, 5, 96, (), {}) for i, each in enumerate(times)]
+    assert run.busy_s(steps) == 4
+
+
+@pytest.mark.parametrize(
+    ("slots_s", "queue_s", "says"),
+    [
+        (0.99, 1.6, "**Cancelling pays when something is waiting"),
+        (0.8, 1.6, "**Cancelling pays twice**"),
+        (0.7, 1.95, "too close to say"),
+    ],
+)
+def test_what_cancelling_is_worth_is_told_in_time(slots_s: float, queue_s: float, says: str) -> None:
+    found = {}
+    for room, base_s, took_s in ((run.SEATED, 1.0, slots_s), (run.IN_LINE, 2.0, queue_s)):
+        found[room, GATEWAY] = CrowdOfReaders(GATEWAY, 100, 100, 20, 40, base_s)
+        found[room, STRAIGHT] = CrowdOfReaders(STRAIGHT, 100, 80, 20, 38, took_s)
+    assert says in words.tell_crowds(found).here
 
 
 def test_each_trouble_gets_its_typed_error(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,11 +106,12 @@ def test_each_trouble_gets_its_typed_error(tiny_lab: Lab, monkeypatch: pytest.Mo
 def test_d15_depends_on_who_leaves() -> None:
     def crowds(written: int, slot_at: int, in_line: int) -> dict[tuple[str, str], CrowdOfReaders]:
         """Tokens that are written for those who stay, and steps in either room; of 100 tokens and 40 steps."""
-        reads_on = CrowdOfReaders(GATEWAY, 100, 100, 20, 40)
+        reads_on = CrowdOfReaders(GATEWAY, 100, 100, 20, 40, 1.0)
         steps = {run.SEATED: slot_at, run.IN_LINE: in_line}
         found = {(room, GATEWAY): reads_on for room in steps}
         return found | {
-            (room, STRAIGHT): CrowdOfReaders(STRAIGHT, 100, written, 20, count) for room, count in steps.items()
+            (room, STRAIGHT): CrowdOfReaders(STRAIGHT, 100, written, 20, count, count / 40)
+            for room, count in steps.items()
         }
 
     claim = words.d15(crowds(76, 40, 38))

@@ -1,8 +1,10 @@
 """`minillm serve` as a process: one line, then service, then a drain."""
 
+import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -82,6 +84,21 @@ def test_a_port_that_is_taken_shows_before_the_model_is_loaded():
         taken.listen()
         with pytest.raises(ConfigError, match="cannot listen"):
             bind("127.0.0.1", taken.getsockname()[1])
+
+
+def test_small_chunks_leave_at_once():
+    """Else the second answer on a connection comes in lumps: its tokens wait for an acknowledgement that is delayed."""
+
+    async def is_set() -> int:
+        ready: asyncio.Future[asyncio.StreamWriter] = asyncio.get_running_loop().create_future()
+        sock = bind("127.0.0.1", 0)
+        async with await asyncio.start_server(lambda _, writer: ready.set_result(writer), sock=sock):
+            _, client = await asyncio.open_connection(*sock.getsockname())
+            writer = await ready
+            client.close()
+            return writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+    assert asyncio.run(is_set())
 
 
 def test_replicas_are_checked():

@@ -1,6 +1,7 @@
 """When drafting is worth it: short outputs, large batches, low acceptance, and how far to draft."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from minillm.core.params import SamplingParams
 from minillm.core.request import Request
 from minillm.core.timeline import Timeline
 from minillm.policies.config import SpeculativeConfig
-from minillm.speculation.draft_length import DraftLength
+from minillm.speculation.draft_length import GPU_ROW, DraftLength
 
 
 def make_request(name: str = "r", max_tokens: int = 1000, num_output: int = 1) -> Request:
@@ -41,6 +42,25 @@ def test_short_outputs_and_large_batches_are_left_alone() -> None:
     assert length.num_drafts(make_request(max_tokens=10), 1) > 0
     assert length.num_drafts(make_request(), 3) > 0
     assert length.num_drafts(make_request(), 4) == 0
+
+
+@pytest.mark.parametrize(
+    ("row_cost", "fields", "most"),
+    [
+        (0.25, {}, 8),
+        (0.12, {}, 8),
+        (0.03, {}, 33),
+        (GPU_ROW, {}, 64),
+        (0.25, {"acceptance_floor": 0.0}, 64),
+        (GPU_ROW, {"max_batch": 3}, 3),
+    ],
+)
+def test_how_many_may_draft_follows_from_what_a_row_costs(row_cost: float, fields: dict[str, Any], most: int) -> None:
+    config = SpeculativeConfig(method="ngram", k=4, **fields)
+    length = DraftLength(config, row_cost)
+    length._pooled.passed = length._pooled.tried  # all drafts pass: only the batch decides
+    assert [length.num_drafts(make_request(), n) > 0 for n in (most, most + 1)] == [True, False]
+    assert config.most_drafting >= most
 
 
 def test_no_more_is_drafted_than_can_be_used() -> None:
