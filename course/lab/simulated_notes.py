@@ -14,6 +14,7 @@ from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 from IPython.display import display
 
 from course.lab.display import Html
+from course.lab.marks import LABEL, UNAVAILABLE
 from course.lab.predict import Prediction
 from course.lab.run import Run
 from course.lab.simulated_device import SimulatedDevice, SimulatedDeviceError
@@ -81,7 +82,7 @@ class SimulatedNotebook:
         tb_offset: int | None = None,
     ) -> None:
         """In place of a traceback."""
-        display(Html(NOTE.format(escape(str(error))), str(error)))
+        display(Html(NOTE.format(escape(str(error))), str(error), {UNAVAILABLE: True}))
 
     def _after(self, result: ExecutionResult) -> None:
         error = result.error_in_exec
@@ -121,7 +122,7 @@ def label_of(device: SimulatedDevice, config: EngineConfig, when: str = "") -> H
     )
     band = device.error_band(config)
     look = "font-size:12px;opacity:.75"
-    return Html(f'<div style="{look}">{escape(words)}{band.html}</div>', words + band.text)
+    return Html(f'<div style="{look}">{escape(words)}{band.html}</div>', words + band.text, {LABEL: True})
 
 
 def names_set_by(code: str, since: int = 1) -> set[str]:
