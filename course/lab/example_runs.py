@@ -35,8 +35,7 @@ from minillm.bench.report import describe_versions
 from minillm.bench.writing import without_folder
 
 MODEL = "MINILLM_LAB_MODEL"
-OURS = "Text is a placeholder, and what Python does took as long as on the CPU that simulated this."
-SMALL = "font-size:12px;opacity:.75"
+OURS = "Text is a placeholder, and Python's own time is that of the CPU that simulated this."
 
 
 class NoSuchMachineError(ValueError):
@@ -53,7 +52,7 @@ class Bench:
     """What a kernel is started with."""
     is_simulated: bool
     caveat: str
-    """What has to stand beside its numbers, as HTML."""
+    """What has to stand beside its numbers, as HTML in a line."""
     band: str = ""
     """The error band that a label beneath a cell ends with, where it's simulated."""
 
@@ -62,7 +61,7 @@ class Bench:
         environment = MACHINES[MACHINE]
         device = SimulatedDevice.of(environment[VARIABLE])
         band = device.error_band(EngineConfig(model=environment[MODEL]))
-        caveat = f'<div style="{SMALL}">{escape(OURS)}{band.html}</div>'
+        caveat = f"{escape(OURS)} {band.html.removeprefix('<p>').removesuffix('</p>')}"
         return cls(str(device), environment, True, caveat, band.text)
 
     @classmethod
@@ -78,8 +77,7 @@ class Bench:
         model = os.environ.get(MODEL) or chosen
         if model is None:
             raise NoSuchMachineError(f"{MACHINE} has an 8B. {why}")
-        caveat = f'<p style="{SMALL}">{escape(note)}</p>' if note else ""
-        return cls(box.gpu, {VARIABLE: "", MODEL: model}, False, caveat)
+        return cls(box.gpu, {VARIABLE: "", MODEL: model}, False, escape(note))
 
 
 def record(lesson: str, bench: Bench, run: Callable[..., None] = run_cells) -> OtherRun:
@@ -113,7 +111,8 @@ def lasting(cell: NotebookNode, band: str) -> list[dict[str, Any]]:
     Args:
         band: a label that ends so says what the record says once.
     """
-    outputs = [deepcopy(each) for each in cell.outputs if TRANSIENT not in each.get("metadata", {})]
+    printed = [each for each in cell.outputs if each.get("name") != "stderr"]  # a library's warnings
+    outputs = [deepcopy(each) for each in printed if TRANSIENT not in each.get("metadata", {})]
     if any(UNAVAILABLE in each.get("metadata", {}) for each in outputs):
         return []
     for output in outputs:

@@ -25,7 +25,7 @@ MACHINE = "h100-8b"
 """Its name in three_machines.py."""
 IN_WORDS = "On an H100 with an 8B"
 IMPORTS = re.compile(r"^(?:from \S+ import (?:\([^)]*\)|.*)|import .*)$\n?", re.MULTILINE)
-SMALL = "font-size:11px;opacity:.65"
+SMALL = "font-size:11px;opacity:.75;margin-top:6px"
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class OtherRun:
     """The day of the run, UTC: 2026-11-27."""
     versions: Mapping[str, str | None]
     caveat: str
-    """What has to stand beside its numbers, as HTML: how far a simulation was from measurements; empty = nothing."""
+    """What has to stand beside its numbers, as HTML in a line: how far such simulations were off, or nothing."""
     codes: Sequence[str]
     """A digest of each of the lesson's code cells, in order."""
     outputs: Mapping[str, Sequence[Mapping[str, Any]]]
@@ -73,7 +73,7 @@ class OtherRun:
 
     def _run(self, outputs: Sequence[Mapping[str, Any]]) -> ExampleRun:
         shown = "".join(as_html(freeze(nbformat.from_dict(each))) for each in outputs)
-        return ExampleRun(self.machine, f'<div style="{SMALL}">{escape(self.origin)}</div>{shown}{self.caveat}')
+        return ExampleRun(self.machine, shown, f'<div style="{SMALL}">{escape(self.origin)} {self.caveat}</div>')
 
 
 def digests(cells: Sequence[NotebookNode]) -> list[str]:

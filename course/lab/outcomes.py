@@ -46,6 +46,8 @@ class ExampleRun:
     machine: str
     """As the fold's summary says it."""
     html: str
+    note: str = ""
+    """What stands beneath, as HTML: where its numbers come from."""
 
 
 def telling(cells: Sequence[NotebookNode]) -> list[int]:
@@ -107,6 +109,7 @@ def folded_outcomes(notebook: NotebookNode) -> NotebookNode:
 
 def set_beside(notebook: NotebookNode, others: Mapping[int, ExampleRun], lesson: str) -> NotebookNode:
     """A copy in which each folded outcome has the example run of another machine beside it, in place of one that was.
+    Where both gave the same, it wasn't about the machine, and the one is enough.
 
     Args:
         others: by index of the cell.
@@ -117,8 +120,9 @@ def set_beside(notebook: NotebookNode, others: Mapping[int, ExampleRun], lesson:
         for output in cell.get("outputs", ()):
             if FOLDED in output.get("metadata", {}):
                 own, _ = runs_of(output.data["text/html"])
-                name = f"{lesson}-{cell.id}"
-                output.data["text/html"] = _two_folds(own, others[index], name) if index in others else _one_fold(own)
+                other = others.get(index)
+                is_alone = other is None or other.html == own
+                output.data["text/html"] = _one_fold(own) if is_alone else _two_folds(own, other, f"{lesson}-{cell.id}")
     return copy
 
 
@@ -141,7 +145,7 @@ def _two_folds(own: str, other: ExampleRun, name: str) -> str:
     return (
         f'<div style="position:relative"><details name="{name}"><summary>{escape(SUMMARY)} Bet first.</summary>{own}'
         f'</details><details name="{name}"><summary style="position:absolute;top:0;left:{SECOND_AT}">'
-        f"{escape(other.machine)}</summary>{other.html}</details></div>"
+        f"{escape(other.machine)}</summary>{other.html}{other.note}</details></div>"
     )
 
 
