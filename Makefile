@@ -148,6 +148,7 @@ soak: model ## the engine under toggles, aborts and faults, then the server unde
 	PYTHONPATH=.:tests/engine OMP_NUM_THREADS=1 $(BIN)/python -m server.soak --seconds $(SECONDS)
 
 notebooks: model ## build the .ipynb files from their sources
+	$(BIN)/python -m course.lab.example_runs
 	$(BIN)/python -m course.lab.build
 
 docs: setup ## write the API reference, from the docstrings, into build/api

@@ -14,11 +14,11 @@ It fails as well where a notebook itself says that the machine was busy when it 
 """
 
 import argparse
-import base64
 import os
 import re
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import jupytext
@@ -29,11 +29,12 @@ from nbformat import NotebookNode
 from course.grading import source
 from course.grading.attempt import STRICT
 from course.lab import recording
+from course.lab.frozen import freeze
 from course.lab.marks import CONTROL_MOVED, DISTURBED, EXAMPLE, QUIET, TRANSIENT
+from course.lab.other_machine import MACHINE, digests, read_run, with_other_run
 from course.lab.outcomes import folded_outcomes
 
 COURSE = Path(__file__).resolve().parents[1]
-WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 CELL_TIMEOUT_S = 3600
 """The ledger measures all claims in one."""
@@ -56,9 +57,6 @@ def sources(prefix: str = "", folder: Path = COURSE) -> list[Path]:
 def lesson_sources(folder: Path = COURSE) -> list[Path]:
     """The lessons' sources, in reading order."""
     return sorted(folder.glob("[0-9][0-9]*_*.py"))
-
-
-IMPORTS = re.compile(r"^(?:from \S+ import (?:\([^)]*\)|.*)|import .*)$\n?", re.MULTILINE)
 
 
 def read_source(path: Path) -> NotebookNode:
@@ -136,25 +134,38 @@ def stubs_of(path: Path) -> Path:
 
 def execute(notebook: NotebookNode, target: Path) -> Path:
     """Execute a notebook where it will lie, and write it."""
+    run_cells(notebook, target.parent)
+    notebook.metadata = NotebookNode(kernelspec=KERNEL, language_info={"name": "python"})
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            lasting = (output for output in cell.outputs if TRANSIENT not in output.get("metadata", {}))
+            cell.outputs = [freeze(output) for output in lasting]
+    nbformat.write(with_other_run(folded_outcomes(notebook), target.stem), target)
+    return target
+
+
+def run_cells(notebook: NotebookNode, folder: Path, environment: Mapping[str, str] | None = None) -> None:
+    """Execute a notebook in a kernel of its own, as an example for readers. Its cells get their outputs.
+
+    Args:
+        folder: where the kernel runs.
+        environment: variables that it has besides.
+    Raises:
+        nbclient.exceptions.CellExecutionError: a cell failed.
+    """
     NotebookClient(
         notebook,
         timeout=CELL_TIMEOUT_S,
         kernel_name=KERNEL["name"],
         record_timing=False,
         store_widget_state=False,
-        resources={"metadata": {"path": str(target.parent)}},
-    ).execute(env={**os.environ, EXAMPLE: "1"})
-    notebook.metadata = NotebookNode(kernelspec=KERNEL, language_info={"name": "python"})
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            lasting = (output for output in cell.outputs if TRANSIENT not in output.get("metadata", {}))
-            cell.outputs = [freeze(output) for output in lasting]
-    nbformat.write(folded_outcomes(notebook), target)
-    return target
+        resources={"metadata": {"path": str(folder)}},
+    ).execute(env={**os.environ, **(environment or {}), EXAMPLE: "1"})
 
 
 def refresh_prose(path: Path) -> None:
-    """Put a lesson's prose into its notebook as it stands, and fold away what tells how a bet ends.
+    """Put a lesson's prose into its notebook as it stands, fold away what tells how a bet ends, and set beside it what
+    was recorded on another machine.
 
     A module that has moved is imported from elsewhere, and gives the same outputs: imports may differ.
 
@@ -164,43 +175,18 @@ def refresh_prose(path: Path) -> None:
     target, notebook = path.with_suffix(".ipynb"), read_source(path)
     run = [cell for cell in nbformat.read(target, as_version=4).cells if cell.cell_type == "code"]
     codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    if [IMPORTS.sub("", cell.source) for cell in run] != [IMPORTS.sub("", cell.source) for cell in codes]:
+    if digests(run) != digests(codes):
         raise ValueError(f"{target.name}: its code has changed: python -m course.lab.build {path.stem}")
     for cell, before in zip(codes, run, strict=True):
         cell.execution_count, cell.outputs = before.execution_count, before.outputs
-    nbformat.write(folded_outcomes(notebook), target)
-
-
-def freeze(output: NotebookNode) -> NotebookNode:
-    """An output for readers without a kernel: no live widget, and pictures as images.
-
-    Code hosts and JupyterLab, for a notebook it does not trust yet, strip inline SVG; they show images.
-    """
-    data = output.get("data", {})
-    data.pop(WIDGET_VIEW, None)
-    if "text/html" in data:
-        data["text/html"] = re.sub(
-            r"<svg\b.*?</svg>", lambda found: as_image(found.group()), data["text/html"], flags=re.S
-        )
-    return output
-
-
-def as_image(svg: str) -> str:
-    """An <img> with the picture on a light card of its own: readable on a page of any colour."""
-    width, height = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg).groups()
-    label = re.search(r'aria-label="([^"]*)"', svg).group(1)
-    card = '<rect width="100%" height="100%" rx="6" fill="#ffffff"/>'
-    alone = re.sub(r"(<svg\b[^>]*>)", rf"\1{card}", svg, count=1).replace(
-        'width="100%"', f'width="{width}" height="{height}"', 1
-    )
-    encoded = base64.b64encode(alone.encode()).decode()
-    return f'<img alt="{label}" width="{float(width) * 1.2:.0f}" src="data:image/svg+xml;base64,{encoded}">'
+    nbformat.write(with_other_run(folded_outcomes(notebook), path.stem), target)
 
 
 def problems(path: Path) -> list[str]:
     """What is wrong with the notebook of a source; empty when it is up to date and was executed without errors."""
     target = path.with_suffix(".ipynb")
-    return drift(target, read_source(path), path) or unexecuted(target) + giveaways(target) + restless(target)
+    found = drift(target, read_source(path), path)
+    return found or unexecuted(target) + giveaways(target) + other_machine_problems(path) + restless(target)
 
 
 def exercise_problems(path: Path) -> list[str]:
@@ -237,6 +223,19 @@ def giveaways(target: Path) -> list[str]:
     notebook = nbformat.read(target, as_version=4)
     told = zip(notebook.cells, folded_outcomes(notebook).cells, strict=True)
     return [f"{target.name}: {cell.id} tells how a bet above it ends" for cell, bare in told if cell != bare]
+
+
+def other_machine_problems(path: Path) -> list[str]:
+    """Whether the run on another machine (other_machine.py) is of the lesson's code, and is what the notebook shows."""
+    target, other = path.with_suffix(".ipynb"), read_run(path.stem)
+    notebook, number = nbformat.read(target, as_version=4), path.stem.partition("_")[0]
+    if other is not None and not other.is_of(notebook.cells):
+        command = f"python -m course.lab.example_runs {number}"
+        return [f"{target.name}: its example run on {MACHINE} is of other code (`{command}` records it)"]
+    if with_other_run(notebook, path.stem) != notebook:
+        command = f"python -m course.lab.build {number} --prose"
+        return [f"{target.name}: shows another run on {MACHINE} than the one recorded (`{command}` puts it in)"]
+    return []
 
 
 def restless(target: Path) -> list[str]:

@@ -12,3 +12,7 @@ QUIET = 0.2
 """A control that moved by more was run on a machine that is busy with something else."""
 DISTURBED = "disturbed"
 """True: this output says that the machine was busy with something else, and to run it again; see finding.py."""
+UNAVAILABLE = "unavailable"
+"""True: a note in place of a result that a simulated device can't have (simulated_notes.py)."""
+LABEL = "label"
+"""True: says what was simulated, beneath what a cell shows (simulated_notes.py)."""

@@ -3,13 +3,16 @@
 A bet is a cell with `lab.predict(`; the next cell that scores decides it. Folded are the outputs of all cells from
 the bet to the first heading after the score, since what follows a score in its section is about the same runs. And from
 there to the deep dive, those of a cell that uses something which the deciding cells made.
+
+Beside such an example run can stand one of another machine (other_machine.py): two folds, of which one is open.
 """
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from html import escape
+from dataclasses import dataclass
+from html import escape, unescape
 
 from nbformat import NotebookNode
 from nbformat.v4 import new_output
@@ -26,6 +29,25 @@ SCOPES = (
 """Their variables do not stay."""
 INSTEAD = "Run this cell to see. An example run is folded away, so that you can bet first."
 SUMMARY = "Example run, on 2 cores."
+SECOND_AT = "21em"
+"""Where the second fold's summary begins: the first one, in the largest of usual fonts, is shorter."""
+FOLD = re.compile(r"\A<details><summary>.*?</summary>(.*)</details>\Z", re.S)
+TWO_FOLDS = re.compile(
+    r"\A<div style=[^>]*><details name=[^>]*><summary>[^<]*</summary>(.*)</details>"
+    r"<details name=[^>]*><summary style=[^>]*>([^<]*)</summary>(.*)</details></div>\Z",
+    re.S,
+)
+
+
+@dataclass(frozen=True)
+class ExampleRun:
+    """What one cell gave on one machine."""
+
+    machine: str
+    """As the fold's summary says it."""
+    html: str
+    note: str = ""
+    """What stands beneath, as HTML: where its numbers come from."""
 
 
 def telling(cells: Sequence[NotebookNode]) -> list[int]:
@@ -79,10 +101,52 @@ def folded_outcomes(notebook: NotebookNode) -> NotebookNode:
         cell = copy.cells[index]
         if cell.outputs and not all(FOLDED in output.get("metadata", {}) for output in cell.outputs):
             kept = {key: value for output in cell.outputs for key, value in output.get("metadata", {}).items()}
-            shown = fold(f"{SUMMARY} Bet first.", "".join(map(as_html, cell.outputs)))
+            shown = _one_fold("".join(map(as_html, cell.outputs)))
             data = {"text/html": shown, "text/plain": INSTEAD}
             cell.outputs = [new_output("display_data", data, metadata={**kept, FOLDED: True})]
     return copy
+
+
+def set_beside(notebook: NotebookNode, others: Mapping[int, ExampleRun], lesson: str) -> NotebookNode:
+    """A copy in which each folded outcome has the example run of another machine beside it, in place of one that was.
+    Where both gave the same, it wasn't about the machine, and the one is enough.
+
+    Args:
+        others: by index of the cell.
+        lesson: its name, which tells its folds from those of other notebooks on the same screen.
+    """
+    copy = deepcopy(notebook)
+    for index, cell in enumerate(copy.cells):
+        for output in cell.get("outputs", ()):
+            if FOLDED in output.get("metadata", {}):
+                own, _ = runs_of(output.data["text/html"])
+                other = others.get(index)
+                is_alone = other is None or other.html == own
+                output.data["text/html"] = _one_fold(own) if is_alone else _two_folds(own, other, f"{lesson}-{cell.id}")
+    return copy
+
+
+def runs_of(html: str) -> tuple[str, ExampleRun | None]:
+    """What a folded outcome holds: the run on 2 cores, and the one beside it."""
+    if two := TWO_FOLDS.match(html):
+        own, machine, other = two.groups()
+        return own, ExampleRun(unescape(machine), other)
+    return FOLD.sub(r"\1", html), None
+
+
+def _one_fold(own: str) -> str:
+    return fold(f"{SUMMARY} Bet first.", own)
+
+
+def _two_folds(own: str, other: ExampleRun, name: str) -> str:
+    """A switch without a script or a style sheet, which an untrusted notebook would lose: folds of one name close each
+    other, and both summaries stand on one line. Where names or styles are taken away, it's two folds, one below the
+    other."""
+    return (
+        f'<div style="position:relative"><details name="{name}"><summary>{escape(SUMMARY)} Bet first.</summary>{own}'
+        f'</details><details name="{name}"><summary style="position:absolute;top:0;left:{SECOND_AT}">'
+        f"{escape(other.machine)}</summary>{other.html}{other.note}</details></div>"
+    )
 
 
 def as_html(output: NotebookNode) -> str:

@@ -15,6 +15,7 @@ from IPython.display import display
 
 from course.grading import Result
 from course.lab.display import Html
+from course.lab.marks import LABEL, UNAVAILABLE
 from course.lab.predict import Prediction
 from course.lab.run import Run
 from course.lab.simulated_device import SimulatedDevice, SimulatedDeviceError
@@ -89,7 +90,7 @@ class SimulatedNotebook:
         tb_offset: int | None = None,
     ) -> None:
         """In place of a traceback."""
-        display(Html(NOTE.format(escape(str(error))), str(error)))
+        display(Html(NOTE.format(escape(str(error))), str(error), {UNAVAILABLE: True}))
 
     def _after(self, result: ExecutionResult) -> None:
         error = result.error_in_exec
@@ -137,7 +138,7 @@ def label_of(device: SimulatedDevice, config: EngineConfig, when: str = "") -> H
     )
     band = device.error_band(config)
     look = "font-size:12px;opacity:.75"
-    return Html(f'<div style="{look}">{escape(words)}{band.html}</div>', words + band.text)
+    return Html(f'<div style="{look}">{escape(words)}{band.html}</div>', words + band.text, {LABEL: True})
 
 
 def origins(value: object, depth: int = 3) -> set[str]:

@@ -14,18 +14,18 @@ from nbformat import NotebookNode
 
 from course.lab.build import RECORDED
 from course.lab.marks import FOLDED
-from course.lab.outcomes import as_html
-from course.lab.recording import BET, FRAMES, data_attribute, read_recording
+from course.lab.outcomes import ExampleRun, as_html, runs_of
+from course.lab.recording import BET, FRAMES, OUTCOME, data_attribute, read_recording
 
 LIVE = re.compile(r"<(\w+): run this cell to use it>")
 CHECK = re.compile(r'^check\("', re.M)
 PICTURE = re.compile(r'<img\b[^>]*?src="data:image/svg\+xml;base64,([^"]+)"[^>]*>')
 CARD = re.compile(r'<rect width="100%" height="100%" rx="6" fill="#ffffff"/>')
-FOLD = re.compile(r"\A<details><summary>.*?</summary>(.*)</details>\Z", re.S)
 LINK = re.compile(r'href="(?!https?:|#|mailto:)([^"#]*)(#[^"]*)?"')
 HEADING = re.compile(r'<h([1-3]) id="([^"]*)">(.*?)<a class="anchor-link"')
 FRAMES_HERE = re.compile(rf'{FRAMES}="(\d+)"')
 MATH_BLOCK, MATH = re.compile(r"\$\$(.+?)\$\$", re.S), re.compile(r"(?<![\\$\w])\$([^$<]+?)\$(?![\d\w])")
+SCORED = re.compile(rf' {OUTCOME}="[^"]*"')
 SIGNPOST = "\n\n---\n\n"
 highlighted = Highlight2HTML()
 
@@ -42,6 +42,8 @@ class PagePart:
     bet: str = ""
     panel: str = ""
     """What kind of panel it is, if it is live."""
+    other: ExampleRun | None = None
+    """The same outcome on another machine."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,8 @@ def parts_of(notebook: NotebookNode, recorded: Path) -> Iterator[PagePart]:
         code = highlighted(cell.source, language="python")
         shown = "".join(as_html(output) for output in cell.outputs)
         is_folded = any(FOLDED in output.get("metadata", {}) for output in cell.outputs)
-        shown = inlined(FOLD.sub(r"\1", shown) if is_folded else shown)
+        shown, other = runs_of(shown) if is_folded else (shown, None)
+        shown = inlined(shown)
         shown = FRAMES_HERE.sub(lambda found: _controls(recorded / f"{found.group(1)}.json.gz"), shown)
         plain = (output.get("data", {}).get("text/plain", "") for output in cell.outputs)
         panel = next((found.group(1) for found in map(LIVE.match, plain) if found), "")
@@ -127,11 +130,16 @@ def parts_of(notebook: NotebookNode, recorded: Path) -> Iterator[PagePart]:
             bet = cell.id
             yield PagePart("bet", shown, code, bet)
         elif is_folded:
-            yield PagePart("outcome", shown, code, bet)
+            yield PagePart("outcome", shown, code, bet, other=other and _beside(other))
         elif CHECK.search(cell.source):
             yield PagePart("check", "", code)
         else:
             yield PagePart("live" if panel and FRAMES not in shown else "output", shown, code, panel=panel)
+
+
+def _beside(other: ExampleRun) -> ExampleRun:
+    """For a page: its pictures follow the theme, and it scores no bet. The run on 2 cores does."""
+    return replace(other, html=SCORED.sub("", inlined(other.html)))
 
 
 def _controls(path: Path) -> str:
@@ -153,7 +161,7 @@ def _mathml(latex: str, display: str) -> str:
 
 
 def inlined(shown: str) -> str:
-    """Pictures that were made images for readers without a kernel (build.freeze) as SVG again: it follows the theme."""
+    """Pictures that were made images for readers without a kernel (frozen.py) as SVG again: it follows the theme."""
     return PICTURE.sub(lambda found: CARD.sub("", base64.b64decode(found.group(1)).decode()), shown)
 
 
@@ -166,4 +174,5 @@ def _linked(part: PagePart, path: Path, root: Path, names: Mapping[str, str]) ->
         # What has no page lies in the repository: nothing to follow here.
         return f'href="{name}.html{found.group(2) or ""}"' if name else f'data-file="{found.group(1)}"'
 
-    return replace(part, html=LINK.sub(to_page, part.html))
+    other = part.other and replace(part.other, html=LINK.sub(to_page, part.other.html))
+    return replace(part, html=LINK.sub(to_page, part.html), other=other)

@@ -136,7 +136,8 @@
       for (const each of outcomes) {
         each.hidden = !isLocked;
         each.open = isLocked;
-        each.children[0].textContent = "An example run, on 2 cores"; // its summary asks to bet first where no script runs
+        const summary = each.children[0]; // it asks to bet first where no script runs
+        summary.textContent = (summary.textContent ?? "").replace(". Bet first.", "");
       }
       for (const words of instead) words.hidden = isLocked;
       told.replaceChildren();

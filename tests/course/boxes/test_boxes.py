@@ -18,7 +18,7 @@ from jupyter_server.serverapp import ServerApp
 from jupyter_server.services.contents.manager import ContentsManager
 from packaging.specifiers import SpecifierSet
 
-from course.lab.build import as_image
+from course.lab.frozen import as_image
 from course.lab.svg import Picture
 
 ROOT = Path(__file__).parents[3]

@@ -12,6 +12,7 @@ from made_run import made_run
 from nbformat import NotebookNode
 
 from course.lab import build, json_store
+from course.lab.frozen import WIDGET_VIEW, freeze
 from course.lab.pictures.timeline import draw_timeline
 
 SOURCE = """# %% [markdown]
@@ -68,8 +69,8 @@ def test_an_error_in_a_notebook_is_noticed(lesson: Path) -> None:
 
 def test_frozen_pictures_are_valid_images_with_alternative_text() -> None:
     picture = draw_timeline(made_run())
-    output = NotebookNode(data=NotebookNode({"text/html": picture.svg(), build.WIDGET_VIEW: {}}))
-    data = build.freeze(output)["data"]
+    output = NotebookNode(data=NotebookNode({"text/html": picture.svg(), WIDGET_VIEW: {}}))
+    data = freeze(output)["data"]
     assert list(data) == ["text/html"]
     encoded = re.search(r"base64,([^\"]+)", data["text/html"]).group(1)
     root = ET.fromstring(base64.b64decode(encoded))

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from course.lab import simulated_70b
-from course.lab.build import as_image
 from course.lab.display import Html
 from course.lab.explorer import Explorer, buttons, choices, slider, switch
+from course.lab.frozen import as_image
 from course.lab.lab import Lab
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.simulator.errors import PricingError

@@ -18,6 +18,7 @@ from course.lab import build, recording
 from course.lab.display import Html
 from course.lab.explorer import Explorer, buttons, slider, switch
 from course.lab.marks import FOLDED
+from course.lab.outcomes import ExampleRun, set_beside
 from course.lab.predict import Prediction
 from course.site import incidents, pages
 from course.site.__main__ import opening
@@ -93,6 +94,15 @@ def test_a_bet_is_followed_by_what_decides_it_and_pictures_follow_the_theme() ->
     assert [(part.kind, part.bet) for part in parts] == [("bet", "cell-01"), ("outcome", "cell-01"), ("check", "")]
     assert parts[1].html == "<svg>a</svg>"
     assert "0 of 1" not in parts[2].html
+
+
+def test_an_outcome_on_another_machine_stands_beside_it_and_scores_no_bet() -> None:
+    shown = "<details><summary>s</summary><p data-outcome='1'>2 cores</p></details>"
+    run = new_code_cell("run", outputs=[new_output("display_data", {"text/html": shown}, metadata={FOLDED: True})])
+    other = ExampleRun("On an <H100>.", f"<p{recording.data_attribute(recording.OUTCOME, {'answer': 'b'})}>H100</p>")
+    [part] = pages.parts_of(set_beside(new_notebook(cells=[run]), {0: other}, "07"), Path())
+    assert part.html == "<p data-outcome='1'>2 cores</p>"
+    assert part.other == ExampleRun("On an <H100>.", "<p>H100</p>")
 
 
 def test_recorded_incidents_are_all_there_and_have_the_words_and_rules_of_their_sources() -> None:
