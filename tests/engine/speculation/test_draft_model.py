@@ -187,7 +187,7 @@ def test_chosen_drafts_leave_every_seed_its_text(tiny: LoadedModel, name: str) -
     assert sum(SpeculationSummary.of_steps(engine.steps).accepted_at) > 30
 
 
-@pytest.mark.parametrize("name", ["top-p", "penalties"])
+@pytest.mark.parametrize("name", [pytest.param("top-p", marks=pytest.mark.slow), "penalties"])
 def test_seeds_give_the_same_text_again_in_any_company(tiny: LoadedModel, name: str) -> None:
     params = SamplingParams(max_tokens=30, ignore_eos=True, seed=5, **SAMPLED[name])
     together = tokens_of(serve(make_engine(tiny, SLIPPING), params))
