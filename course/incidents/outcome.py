@@ -62,12 +62,6 @@ def trial_of(one: ServicePlay) -> ServiceTrial:
     return ServiceTrial(one.service, one.seed, one.attainment, len(one.run.records), latencies(one), bill)
 
 
-def tokens_of(service: SimulatedService) -> tuple[float, float]:
-    """Prompt and answer tokens of a mean request."""
-    made = service.workload(0)
-    return made.num_prompt_tokens / len(made), made.num_output_tokens / len(made)
-
-
 class ServiceTrials:
     """Plays services on the held-out traffic; nothing is played twice.
 
@@ -99,8 +93,8 @@ class ServiceTrials:
         """Share of their tokens, prompt or answer, that users no longer get: of today's, or of last week's if those
         were fewer.
         """
-        had = map(min, tokens_of(self._last_week), tokens_of(now))
-        return max(0.0, *(1 - left / before for before, left in zip(had, tokens_of(changed))))
+        had = map(min, self._last_week.mean_tokens, now.mean_tokens)
+        return max(0.0, *(1 - left / before for before, left in zip(had, changed.mean_tokens)))
 
     def _trial(self, service: SimulatedService, seed: int) -> ServiceTrial:
         for done in self._done:

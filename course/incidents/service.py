@@ -4,6 +4,7 @@ A cause makes a healthy service ill, an intervention changes one thing of whatev
 knows the other: what a fix does is found out by playing both services.
 """
 
+import functools
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -87,6 +88,12 @@ class SimulatedService:
         """Accelerators that are always paid for."""
         scaling = self.fleet.autoscaling
         return self.tp * (max(scaling.min_replicas, self.fleet.replicas) if scaling else self.fleet.replicas)
+
+    @functools.cached_property
+    def mean_tokens(self) -> tuple[float, float]:
+        """Prompt and answer tokens of a mean request."""
+        made = self.workload(0)
+        return made.num_prompt_tokens / len(made), made.num_output_tokens / len(made)
 
     @property
     def rate(self) -> float:
@@ -173,7 +180,7 @@ class ServicePlay:
 
     __repr__ = brief
 
-    @property
+    @functools.cached_property
     def attainment(self) -> float:
         return attainment(self.run, self.service.slo)
 

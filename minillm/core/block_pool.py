@@ -193,12 +193,14 @@ class BlockPool:
             assert len(set(table)) == len(table), f"a table holds a block twice: {table}"
             for block_id in table:
                 holders[block_id] += 1
-        for block_id, (counted, held) in enumerate(zip(self.ref_counts, holders)):
-            assert counted == held, f"block {block_id}: {counted} counted, {held} holders"
+        if self.ref_counts != holders:  # lists are compared at once: a pool may have 100,000 blocks
+            for block_id, (counted, held) in enumerate(zip(self.ref_counts, holders, strict=True)):
+                assert counted == held, f"block {block_id}: {counted} counted, {held} holders"
         free = list(self.free)
         assert len(free) == len(set(free)), "a block is free twice"
-        assert set(free) == {i for i, count in enumerate(holders) if count == 0}, "free blocks and counts disagree"
+        is_free = not any(map(holders.__getitem__, free)) and len(free) == holders.count(0)
+        assert is_free, "free blocks and counts disagree"
         for block_hash, block_id in self.index.items():
             assert self.hashes[block_id] == block_hash, f"block {block_id} is indexed under a hash it does not have"
-        hashed = sum(block_hash is not None for block_hash in self.hashes)
+        hashed = len(self.hashes) - self.hashes.count(None)
         assert hashed == len(self.index), "a block has a hash that the index does not know"

@@ -29,11 +29,8 @@ from course.incidents.marking import Diagnosis, _secondary, second_phases
 from course.incidents.numbers import PLACES
 from course.incidents.questions import BY_ID as QUESTIONS
 
-QUICK = (
-    *("overload", "burst", "client_cap", "few_slots", "unchunked", "slow_link", "kv_pool", "launch_bound", "ingress"),
-    "far_clients",
-)
-"""Causes that are drawn in `make test`: those of which a test below asks something else, too."""
+QUICK = ("few_slots", "unchunked", "slow_link", "ingress", "far_clients")
+"""Causes that are played whole in `make test`: of each phase one, all of which a test below looks at, too."""
 FIRST, OTHERS = 1, range(3, 13)
 """Seeds."""
 SEVERAL = ("overload", "few_slots", "launch_bound", "far_clients", "slow_link")
@@ -118,7 +115,7 @@ def test_those_who_do_not_know_do_not_score(
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[] if name in ("three-months", "two-limits") else pytest.mark.slow) for name in CLASSICS],
+    [pytest.param(name, marks=[] if name == "two-limits" else pytest.mark.slow) for name in CLASSICS],
 )
 def test_a_classic(name: str) -> None:
     incident = Incident.classic(name)

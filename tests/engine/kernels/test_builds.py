@@ -86,7 +86,7 @@ def needed(program: str) -> str:
     return program
 
 
-@pytest.mark.parametrize("cpu", ["native", "AMX"])
+@pytest.mark.parametrize("cpu", ["native", pytest.param("AMX", marks=pytest.mark.slow)])
 def test_a_hardened_library_is_right(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     flags = [*HARDENED, *(flags_for(cpu)[1:])]
     monkeypatch.setenv("MINILLM_CXXFLAGS", " ".join(flags))

@@ -145,7 +145,7 @@ def load(path: Path, **fields: object) -> LoadedModel:
     [
         ({"quantization": "int8"}, 8),
         ({"quantization": "int4"}, 5),
-        ({"quantization": "int4", "int4_group_size": 64}, 4.5),
+        pytest.param({"quantization": "int4", "int4_group_size": 64}, 4.5, marks=pytest.mark.slow),
     ],
     ids=str,
 )

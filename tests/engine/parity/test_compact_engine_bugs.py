@@ -78,7 +78,7 @@ def test_two_equal_prompts_in_one_step_share_blocks_that_the_step_itself_fills(
     assert all(outputs[name].token_ids == alone.token_ids for name in names)
 
 
-@pytest.mark.parametrize("preemption", ["recompute", "swap"])
+@pytest.mark.parametrize("preemption", ["recompute", pytest.param("swap", marks=pytest.mark.slow)])
 def test_preempted_requests_that_hit_their_own_blocks_again_go_on_unchanged(
     four_layers: Any, ids: list[int], preemption: str
 ) -> None:

@@ -39,6 +39,8 @@ SETTINGS = {
     "penalties": {"repetition_penalty": 1.5, "presence_penalty": 0.4, "frequency_penalty": 0.6},
     "penalties and top-p": {"frequency_penalty": 1.0, "top_p": 0.85},
 }
+QUICK = ("plain", "all filters", "penalties")
+"""In `make test`: each filter is in one of them."""
 
 
 def exact(history: list[int], params: SamplingParams) -> np.ndarray:
@@ -123,7 +125,9 @@ def p_value(outputs: list[tuple[int, ...]], params: SamplingParams) -> float:
 
 
 @pytest.mark.parametrize("draft", [choose_likeliest, draw_from_small])
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in SETTINGS]
+)
 def test_outputs_follow_the_target(name: str, draft: Callable[[list[Request]], None]) -> None:
     params = SamplingParams(**SETTINGS[name])
     outputs, per_verification = write(draft, params)

@@ -63,7 +63,10 @@ PUBLISHED = [
 ]
 
 
-@pytest.mark.parametrize(("model", "card", "fields", "lengths", "at_a_time", "count", "published"), PUBLISHED)
+@pytest.mark.parametrize(
+    ("model", "card", "fields", "lengths", "at_a_time", "count", "published"),
+    [pytest.param(*row, marks=[pytest.mark.slow] * (row[4] > 1000)) for row in PUBLISHED],
+)
 def test_todays_stack_beside_published_figures(
     model: str, card: str, fields: dict, lengths: tuple, at_a_time: int, count: int, published: dict
 ) -> None:
