@@ -33,6 +33,8 @@ def clocks(dot: Dot, roof: Roof, parts: Parts) -> Finding:
         if dot.is_restless
         else "more_than_possible"
         if least > 1
+        else "as_long"
+        if least < 0.5 <= most
         else "memory_wall"
         if mbu >= 0.5
         else "mostly_overhead"

@@ -145,6 +145,7 @@ def test_reading_and_multiplying_overlap() -> None:
 
 FREE_THEN_STEEP = [dot(1, 0.02), dot(2, 0.022), dot(64, 0.2), dot(128, 0.38)]
 QUIET = Roof("made", bandwidth=26e9 / 0.018, flops=100e12, source="reads Llama-2-13B in 18 ms")
+VARYING = measured_roof([(26e9 / 0.018 * share, 100e12) for share in (0.8, 1.0, 1.2)])
 BUSY = Dot(LLAMA_13B, 1, 20, (0.02, 0.02, 0.05, 0.05))
 
 
@@ -153,6 +154,7 @@ BUSY = Dot(LLAMA_13B, 1, 20, (0.02, 0.02, 0.05, 0.05))
     [
         (lambda: words.clocks(dot(), QUIET, {}), "memory-bound"),
         (lambda: words.clocks(dot(itl=0.1), QUIET, {}), "is the longest here"),
+        (lambda: words.clocks(dot(itl=0.035), VARYING, {}), "about as much, is neither"),
         (lambda: words.clocks(dot(itl=0.01), QUIET, {}), "isn't possible"),
         (lambda: words.clocks(BUSY, QUIET, {}), "something else"),
         (lambda: words.clocks(dot(), QUIET, {"weights": 0.018, "communication": 0.002}), "communication: 2 ms"),
