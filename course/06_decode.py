@@ -1,9 +1,8 @@
 # %% [markdown]
 # # 06 · Decode and the memory wall
 #
-# You double the batch and ITL doesn't move. You keep doubling, and at some point every request is slower. Both happen
-# on the same server. In this lesson you measure what a decode step waits for, and learn to predict which doubling is
-# free.
+# You double the batch and ITL doesn't move. You keep doubling, and at some point every request is slower. In this
+# lesson you measure what a decode step waits for, and learn to predict which doubling is free.
 #
 # By the end you can put a floor under the ITL of any model on any GPU on the back of an envelope, say whether a step
 # waits for memory, arithmetic or overhead, and pick the largest batch that keeps an ITL SLO.
@@ -44,8 +43,7 @@ roofs_table([roof, on_paper()])
 # %% [markdown]
 # The number to remember is **FLOP per byte**: how many operations fit into the time it takes to read one byte. A 16-bit
 # weight is two bytes, and a single request uses it for two operations: one FLOP per byte. So at batch size 1 the
-# arithmetic units are mostly idle. Here's one request, one step, on the lab's engine. The limits are measured once more
-# after it: other programs share this machine, so what counts is the median, and the range says how far to trust it.
+# arithmetic units are mostly idle. Here's one request, one step, on the lab's engine.
 
 # %%
 alone = run.measure(lab, batch=1)
@@ -80,9 +78,8 @@ before, after = (simulated.parts_of(lab, dot) for dot in doubled[2:])
 stack(pictures.draw_clocks([doubled[0], doubled[-1]], roof), words.doublings(doubled, roof, before, after))
 
 # %% [markdown]
-# With short contexts, reading hardly changes with the batch. Multiplying doubles whenever the batch does, and so does
-# whatever the host does per request. *Batching is nearly free until one of them catches up with memory, and where that
-# happens is a property of the machine.*
+# With short contexts, reading hardly changes with the batch. Multiplying doubles with it, and so does the host's work
+# per request. *Batching is free until one of them catches up with memory, and where depends on the machine.*
 
 # %% [markdown]
 # ## Guided
@@ -90,8 +87,7 @@ stack(pictures.draw_clocks([doubled[0], doubled[-1]], roof), words.doublings(dou
 # ### The largest batch that keeps the SLO
 #
 # Operators don't look for the "best" batch. They have an ITL SLO and take the largest batch that keeps it, because more
-# tokens per second per GPU means fewer GPUs. Suppose yours allows three times the ITL of a single request. (Of all that
-# were measured so far, the quietest counts: an SLO that was set on a busy machine would be too loose.)
+# tokens per second per GPU means fewer GPUs. Suppose yours allows three times the ITL of a single request, the quietest so far.
 
 # %%
 single = [alone, doubled[0]]
@@ -108,7 +104,7 @@ sweep = run.sweep(lab, single)  # one run a batch, up to the batch that breaks t
 largest.score(run.slo(sweep, single))
 
 # %% [markdown]
-# Drag the SLO. Every point is a batch size, with throughput on the x axis and ITL on the y axis.
+# Drag the SLO. Every point is a batch size.
 
 # %%
 pictures.slo_explorer(sweep, run.slo_seconds(single) / run.SLO, run.SLO)
@@ -127,7 +123,7 @@ words.slo(sweep, single)
 #
 # **MBU** (model bandwidth utilization) is the least time that reading could take, as a share of the step. **MFU** is
 # the same for arithmetic. The two can go on side by side, so what's left is 1 - max(MBU, MFU): overhead, and
-# **kernels** (the programs that a processor runs, about one per operation) that fall short of its peaks.
+# **kernels** (the processor's programs, about one per operation) that fall short of its peaks.
 
 # %%
 roof = this_machine(lab, before=roof)
@@ -135,14 +131,12 @@ stack(roofs_table([roof]), pictures.dots_table(sweep, roof))
 
 # %% [markdown]
 # Read MBU at small batches and MFU at large ones. A dashboard's "GPU utilization" is neither of them: it says that some
-# kernel was running, and reads 100% for a single request whose arithmetic units idle. NVIDIA's DCGM has two honest
-# counters: `DCGM_FI_PROF_DRAM_ACTIVE` is close to MBU, `DCGM_FI_PROF_PIPE_TENSOR_ACTIVE` to MFU.
+# kernel was running, and reads 100% for a single request whose arithmetic units idle.
 #
 # ### The third clock: profile a step
 #
-# Where does overhead come from? PyTorch's profiler records every operation. To have something to record, the engine
-# launches them one by one from Python here, so its step is longer than the one above, and its shares are those of this
-# mode. On a GPU the times are those of kernels.
+# Where does overhead come from? PyTorch's profiler records every operation. So here the engine launches them one by one
+# from Python, which makes its step longer.
 
 # %%
 profiled = run.profile_steps(lab, batch=1)
@@ -165,13 +159,14 @@ stack(pictures.profile_table(profiled), words.profiled(profiled, alone))
 #
 # In the timeline, look for white space between kernels of a decode step. White space there means that the GPU waits for
 # its host. For PyTorch's view of a vLLM server: `--profiler-config '{"profiler": "torch", "torch_profiler_dir":
-# "./trace"}'`, then POST to `/start_profile` and `/stop_profile`.
+# "./trace"}'`, then POST to `/start_profile` and `/stop_profile`. On a dashboard, two of NVIDIA's DCGM counters are
+# honest: `DCGM_FI_PROF_DRAM_ACTIVE` is close to MBU, `DCGM_FI_PROF_PIPE_TENSOR_ACTIVE` to MFU.
 #
 # </details>
 #
 # The cure is to launch less often. **CUDA graphs** record a step's kernels once and replay them with one call.
-# **torch.compile** fuses small operations into fewer kernels (norm and residual, SiLU and multiplication, RoPE). On a
-# CPU, this engine does the same: one call into C++ for all layers.
+# **torch.compile** fuses small operations (norm and residual, SiLU and multiplication) into fewer kernels. On a CPU,
+# this engine does the same: one call into C++ for all layers.
 
 # %%
 slower = lab.predict(
@@ -194,22 +189,28 @@ words.launches(whole, apart)
 # vLLM does both by default (`-O2`); `--enforce-eager` turns both off. SGLang's switch is `--disable-cuda-graph`. The
 # price: start-up time, memory for the graphs, and padding to the recorded batch sizes. By default vLLM replays a step
 # of decodes alone as one graph, and a step that also prefills in pieces, with attention launched between them
-# (`FULL_AND_PIECEWISE`). Steps larger than the largest recorded one gain little: the GPU is busy long enough for its
-# host to run ahead.
+# (`FULL_AND_PIECEWISE`).
 #
-# Graphs do away with launches, not with the host's other work: scheduling, preparing inputs, sampling's bookkeeping,
-# detokenizing. **Async scheduling** hides that: the host prepares step n + 1 while the GPU computes step n. It's the
-# default of vLLM (since 0.14), of SGLang (its overlap scheduler), and of this engine. What can't be hidden is what
-# step n + 1 needs from step n: with a grammar or with drafts some of the host's work has to wait for tokens. And
-# **sampling** runs on the GPU, after the last layer: top-p over a vocabulary of 128k took this engine 1.3 ms more
-# than greedy for 128 requests on an H100, an eighth of the step ([measured](../docs/measured.md)).
+# <details><summary>What graphs leave: async scheduling and sampling</summary>
+#
+# Steps larger than the largest recorded one gain little from graphs: the GPU is busy long enough for its host to run
+# ahead. And graphs do away with launches, not with the host's other work: scheduling, preparing inputs, sampling's
+# bookkeeping, detokenizing. **Async scheduling** hides that: the host prepares step n + 1 while the GPU computes step
+# n. It's the default of vLLM (since 0.14), of SGLang (its overlap scheduler), and of this engine on a GPU. What can't be
+# hidden is what step n + 1 needs from step n: with a grammar or with drafts some of the host's work has to wait for
+# tokens. And **sampling** runs on the GPU, after the last layer: top-p over a vocabulary of 128k took this engine 1.3
+# ms more than greedy for 128 requests on an H100, an eighth of the step ([measured](../docs/measured.md)).
+#
+# Kernels of other batch sizes also add up in another order, so greedy output can change with the load.
+# Batch-invariant kernels (vLLM: `VLLM_BATCH_INVARIANT=1`) avoid that, at a price in speed.
+#
+# </details>
 #
 # ### The roofline
 #
 # The x axis is **arithmetic intensity**, operations per byte read; the y axis is operations per second. The roof is
-# what the machine allows a kernel: memory limits the slope, arithmetic the flat part. A step is more than one kernel,
-# though: its **linear layers** and then its **attention**, each with an intensity of its own. So each step also has a
-# limit of its own, at or below the roof. Each press runs the engine and adds a dot.
+# what the machine allows: memory limits the slope, arithmetic the flat part. A step is its **linear layers**, then its
+# **attention**, each with an intensity of its own, so its limit lies at or below the roof. Each press adds a dot.
 
 # %%
 pictures.roofline_lab(lab, roof, sweep)
@@ -249,18 +250,18 @@ pictures.weights_or_kv(three, "Llama-3-70B")
 # - Weights in 4 bits move the border left: shrink the weights and KV matters sooner. KV in 8 bits moves it back.
 # - KV traffic can exceed weight traffic only if the KV cache is larger than the weights. The dotted line is the KV
 #   capacity.
+# - Contexts also grow *while* a request decodes. At the end of 8,000 tokens of reasoning each step reads the KV of them
+#   all, so ITL drifts upwards within one answer.
 #
 # </details>
 #
-# And on this machine? Here's one batch, over longer and longer contexts: up to where KV outweighs the weights, if
-# memory, the model's window and patience allow. (On an H100 with an 8B that's 8 contexts of 16 thousand tokens.)
+# And on this machine? Here's one batch, over longer contexts: until KV outweighs the weights, if memory allows.
 
 # %%
+batch, context = run.longest_contexts(lab, roof)
 growth = lab.predict(
     "contexts",
-    "{} requests, and contexts grow from a few words to about {:,} tokens. ITL grows by:".format(
-        *run.longest_contexts(lab, roof)
-    ),
+    f"{batch} requests, and contexts grow from a few words to about {context:,} tokens. ITL grows by:",
     list(run.GROWTH),
 )
 growth
@@ -274,9 +275,6 @@ growth.score(run.growth(grown))
 words.growth(grown, roof)
 
 # %% [markdown]
-# Contexts also grow *while* a request decodes: a reasoning model that writes 8,000 tokens carries the KV of all of them
-# at the end, so ITL drifts upwards during one answer.
-#
 # ### The same at 70B
 #
 # Llama-3 70B on four H100s, simulated: each bar is one decode step, split by what it waits for, with an ITL SLO drawn
@@ -297,6 +295,10 @@ stack(*(simulated_70b.error_band(simulated.stack(name)) for name in (simulated_7
 # 4. Qwen3 30B-A3B: why do its bars grow from batch 1 on, when a dense model's don't?
 #
 # <details><summary>Answer</summary>
+#
+# The host's part is what vLLM 0.19 took per step and request. Newer versions take less: vLLM 0.30 served 256 short
+# requests at a time in up to 30% less time than this forecast ([compared](../docs/simulator.md)). So don't conclude
+# from the large batches that host time dominates.
 #
 # 1. A batch of 1 takes over half as long again: the GPUs wait for launches. Batch 256 doesn't change at all. The
 #    largest batch within the SLO falls to less than a third, because no step can be shorter than its launches. (The
@@ -320,38 +322,34 @@ stack(*(simulated_70b.error_band(simulated.stack(name)) for name in (simulated_7
 # \max\!\left(\frac{B\,c\,k}{M},\; \frac{4\,L\,q\,c\,B}{F}\right), \qquad \text{ITL} \ge t_{\text{linear}} +
 # t_{\text{attention}} + o$$
 #
-# Inside a part, reading and multiplying overlap, so the longer one counts. The parts run one after the other, so they
-# add up.
-#
 # - **The linear layers** are compute-bound from $B = \frac{F}{M} \cdot \frac{W}{2P}$ on, at *any* context. With 16-bit
-#   weights that's $B = F/M$. In $b$ bits it's $\frac{b}{16} F/M$ if products still run in 16 bits: quantized weights
-#   bring the knee nearer.
-# - **Attention** has $4\,L\,q/k$ operations per byte, whatever the batch and the context. In 16 bits that's the
-#   number of query heads per KV head: 1 with MHA, 8 for Llama-3-70B. Any GPU's bend is far beyond, so it's
-#   memory-bound at *every* batch. (Latent attention isn't that far from it: [lesson 06b](06b_moe.ipynb).)
+#   weights that's $B = F/M$; in $b$ bits $\frac{b}{16} F/M$, if products still run in 16 bits.
+# - **Attention** has $4\,L\,q/k$ operations per byte in any batch and context. In 16 bits that's the query heads per KV
+#   head: 1 with MHA, 8 for Llama-3-70B. So on any GPU it's memory-bound at *every* batch.
 # - **KV equals weights** at $B\,c = W/k$. Going from MHA to GQA multiplies that by the group size.
 #
-# The envelope: *weight bytes over bandwidth is a floor under ITL*. Good servers land at 1.3 to 1.4 times that at batch
-# size 1 on one GPU (this engine on an H100 with an 8B: 6.18 ms for 15.0 GB at 3.35 TB/s, 1.38 times), and at 1.5 to 1.8
-# times with four, where all-reduces come on top.
+# The envelope: *weight bytes over bandwidth is a floor under ITL*. Good servers land at 1.3 to 1.4 times that on one
+# GPU at batch size 1, and at 1.5 to 1.8 times on four.
 #
 # **Tensor parallelism** splits every matrix over $n$ GPUs, so $F$ and $M$ both grow $n$-fold: the floor drops, and the
-# bend stays where it was. That would hold if communication were free. But twice per layer the GPUs have to add up their
-# partial results (an **all-reduce**), and that isn't free (batch 64, contexts of 1024; two H100s have no room for that
-# much KV, so that row is hypothetical):
+# bend stays. But twice per layer the GPUs have to add up their partial results (an **all-reduce**), and that isn't free
+# (batch 64, contexts of 1024; two H100s have no room for that much KV):
 
 # %%
 simulated.tp_table()
 
 # %% [markdown]
-# Small all-reduces are limited by latency, and don't get shorter with more GPUs; neither does overhead. So their share
-# grows, ITL falls by less than the number of GPUs, and in terms of what a step *takes*, the knee does move. (One-shot
-# all-reduces, reductions in the switch (NVLS) and fusing the all-reduce with the norm after it shrink the constant. An
-# NVLink domain of 72 GPUs lets TP go beyond eight; the argument stays.)
+# Small all-reduces are limited by latency, so they don't get shorter with more GPUs; neither does overhead. Their share
+# grows, ITL falls by less than the number of GPUs, and in terms of what a step *takes*, the knee does move.
 #
-# **The code.** This is how `minillm bench decode` counts bytes, and how the simulator prices a step, part by part: in
-# `_linear`, `products` and `weights` are the two clocks and `longer` the one that counts; `_attention` does the same
-# for KV; `gaps`, `waiting` and `fixed` are the third.
+# <details><summary>What shrinks that constant</summary>
+#
+# One-shot all-reduces, reductions in the switch (NVLS), and fusing the all-reduce with the norm after it. An NVLink
+# domain of 72 GPUs lets TP go beyond eight; the argument stays.
+#
+# </details>
+#
+# **The code** that counts bytes in `minillm bench decode`, and the code that prices a step in the simulator:
 
 # %%
 import inspect
@@ -376,9 +374,8 @@ a4(grown, list(three.values()))
 # > "A decode step reads all the weights of a dense model once, plus each request's KV. At small batches that's mostly
 # > weights, so the floor for ITL is weight bytes over bandwidth, and adding requests is nearly free. That ends when
 # > the linear layers become compute-bound, at a batch around FLOP/s over bytes/s, about 300 on an H100, or earlier
-# > when long contexts make KV the bulk of the bytes: attention stays memory-bound at any batch. Then there's
-# > overhead: launches, which CUDA graphs remove, and host time, which async scheduling hides. In production I'd plot
-# > ITL against batch and run the largest batch that keeps our ITL SLO."
+# > with long contexts: attention stays memory-bound. Then there's overhead: launches, which CUDA graphs remove, and
+# > host time, which async scheduling hides. I'd plot ITL against batch and run the largest batch that keeps our SLO."
 #
 # ## Check yourself
 #
@@ -411,13 +408,12 @@ check("q5", (..., ...))
 # ## What this lab cannot tell you
 #
 # - **Your GPU's knee.** The data sheet says where the roof bends; kernels reach a share of either limit, and not the
-#   same share. Measure ITL against batch on your own server. It takes ten minutes.
+#   same share. Measure ITL against batch on your own server.
 # - **Graphs off, at 70B,** is extrapolated: vLLM 0.19 with 2023's launch overhead. Measure yours with
 #   `--enforce-eager`.
 # - **Caches.** A CPU with a very large cache keeps part of a small model in it, and MBU can then exceed 100%.
-# - **Noise.** Each point is the median of a few steps; "restless" means that something else ran. The limits vary, too,
-#   so they're the median of what was measured between the runs, with their range; [lesson 09](09_quantization.ipynb)
-#   uses the same.
+# - **Noise.** Each point is the median of a few steps; "restless" means that something else ran. The limits are
+#   medians, here and in lesson 09.
 #
 # ## Sources
 #
@@ -426,9 +422,10 @@ check("q5", (..., ...))
 #   clocks for decoding: Pope et al., *Efficiently Scaling Transformer Inference*, 2022. GQA: Ainslie et al., 2023.
 # - H100: NVIDIA's data sheet. The stack of 2023: times of Llama-2-70B published with *Splitwise* (Patel et al., 2024).
 #   vLLM 0.19 (spring 2026) on an RTX 4090: from the validation data of LLMServingSim, moved to the H100.
-# - This engine on an H100: [measured](../docs/measured.md). At batch 1 an MBU of 81% with an 8B model and of
-#   32% with a 0.6B one, against a copy's bandwidth; attention over large batches reads KV at 98% of it. At TP 4, Llama
-#   3.1 70B: ML.ENERGY's leaderboard has 16.6 ms at batch 8, 1.6 times the floor.
+# - This engine on an H100: [measured](../docs/measured.md). At batch 1 an MBU of 81% with an 8B model and of 32% with
+#   a 0.6B one, against a copy's bandwidth (6.18 ms for the 8B's 15.0 GB: 1.38 times the data sheet's floor);
+#   attention over large batches reads KV at 98% of it. At TP 4, Llama 3.1 70B: ML.ENERGY's leaderboard has 16.6 ms at
+#   batch 8, 1.6 times the floor.
 # - MBU: Agarwal et al., *LLM Inference Performance Engineering: Best Practices* (Databricks, 2023).
 # - CUDA graphs and compilation: vLLM's documentation, *Optimization Levels* and *CUDA Graphs*. Profiling: vLLM's
 #   *Profiling vLLM*; the profiler of PyTorch.

@@ -123,7 +123,7 @@ def draw_price(dots: Sequence[Dot], slo: float) -> Picture:
         f"An ITL SLO of {seconds(slo)}: it holds up to batch {kept:.0f}{beyond}",
         [Curve("a batch", rates, gaps, colour=PHASE_COLOURS["decode"])],
         Axis("all requests together: tokens per second", log=True),
-        Axis("each request: ITL, ms", log=True),
+        Axis("each request: ITL, ms", low=0),
         [*ends, Mark("SLO", y=1e3 * slo)],
         height=300,
         description=found,

@@ -410,7 +410,7 @@ def by_part(events: Iterable[FunctionEvent], steps: int) -> tuple[dict[str, floa
     return spent, calls
 
 
-def by_kernel(events: Iterable[FunctionEvent], steps: int) -> dict[str, float] | None:
+def by_kernel(events: Sequence[FunctionEvent], steps: int) -> dict[str, float] | None:
     """The GPU's seconds in a step, by part: each kernel belongs to the label under which it was launched, which the
     profiler draws on the GPU's own clock as well. None = there are no labels there."""
     on_gpu = [event for event in events if event.device_type == DeviceType.CUDA]

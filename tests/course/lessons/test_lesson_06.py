@@ -78,7 +78,8 @@ def test_a_roof_is_the_median_of_its_rounds_and_says_the_range() -> None:
     assert "40" in pictures.reads(roof) and "70" in pictures.reads(roof) and "to" not in pictures.reads(on_paper())
 
 
-def test_what_a_page_measures_is_kept_for_the_next(tiny_lab: Lab, home: Path) -> None:
+def test_what_a_page_measures_is_kept_for_the_next(tiny_lab: Lab, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("course.lab.roof.ROUNDS", 1)
     first = this_machine(tiny_lab)
     again = this_machine(tiny_lab, before=first)
     assert again.rounds[: len(first.rounds)] == first.rounds and len(again.rounds) == 2 * len(first.rounds)
@@ -108,6 +109,37 @@ def test_longer_contexts_are_more_kv(tiny_lab: Lab) -> None:
     )
     assert 120 < long.context < 300 and long.kv_bytes > 4 * short.kv_bytes
     assert long.intensity != short.intensity
+
+
+@pytest.mark.parametrize(
+    ("device", "model", "roof", "late", "batch", "context"),
+    [
+        ("", "smollm2-135m", Roof("2 cores", 70e9, 900e9, "by hand"), 64, 8, 1678),
+        ("h100-sxm", "llama-3.1-8b", on_paper(), 512, 8, 16461),
+        ("4 x h100-sxm", "llama-3-70b", on_paper(gpus=4), 512, 64, 6860),
+    ],
+)
+def test_a_sweep_goes_as_far_as_the_machine_needs(
+    device: str,
+    model: str,
+    roof: Roof,
+    late: int,
+    batch: int,
+    context: int,
+    smollm_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MINILLM_LAB_DEVICE", device)
+    lab = Lab(short=False, model=model)
+    shape = ModelShape.of_lab(lab)
+    assert run.doubled_batches(lab, roof) == (1, 2, late, 2 * late)
+    assert run.longest_contexts(lab, roof) == (batch, context)
+    assert shape.kv_bytes(batch, context) > shape.weight_bytes
+    work = run.longer_and_longer(lab, roof)[2]
+    fields = room(work)
+    assert run.BLOCK * fields["num_kv_blocks"] <= run.pool_tokens(lab)
+    assert fields.get("max_model_len", 0) <= shape.cost.max_context
+    lab.config(**fields)
 
 
 def test_a_run_that_never_decoded_together_is_refused(tiny_lab: Lab) -> None:
