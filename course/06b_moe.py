@@ -5,7 +5,7 @@
 # and for them that's false. Many also compress their KV, and that changes how you spread them over GPUs.
 #
 # - **Surface** (ten minutes, runs included): which weights does a step of a mixture of experts read?
-# - **Guided** (ten): what that does to ITL, expert parallelism, latent attention, and data parallel attention.
+# - **Guided** (fifteen): what that does to ITL, expert parallelism, latent attention, and data parallel attention.
 # - **Deep dive** (five): the arithmetic; context and pipeline parallelism in an appendix.
 
 # %%
