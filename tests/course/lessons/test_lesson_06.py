@@ -78,8 +78,7 @@ def test_a_roof_is_the_median_of_its_rounds_and_says_the_range() -> None:
     assert "40" in pictures.reads(roof) and "70" in pictures.reads(roof) and "to" not in pictures.reads(on_paper())
 
 
-def test_what_a_page_measures_is_kept_for_the_next(tiny_lab: Lab, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("course.lab.roof.ROUNDS", 1)
+def test_what_a_page_measures_is_kept_for_the_next(tiny_lab: Lab, home: Path) -> None:
     first = this_machine(tiny_lab)
     again = this_machine(tiny_lab, before=first)
     assert again.rounds[: len(first.rounds)] == first.rounds and len(again.rounds) == 2 * len(first.rounds)
