@@ -5,8 +5,8 @@
 # and for them that's false. Many also compress their KV, and that changes how you spread them over GPUs.
 #
 # - **Surface** (ten minutes, runs included): which weights does a step of a mixture of experts read?
-# - **Guided** (ten): what that does to ITL, expert parallelism, latent attention, and data parallel attention.
-# - **Deep dive** (five): the arithmetic; sequence and pipeline parallelism in an appendix.
+# - **Guided** (fifteen): what that does to ITL, expert parallelism, latent attention, and data parallel attention.
+# - **Deep dive** (five): the arithmetic; context and pipeline parallelism in an appendix.
 
 # %%
 from course.lab import open_lab, simulated_70b
@@ -23,7 +23,7 @@ lab = open_lab()
 # After attention, each layer of a model has an MLP (its feed-forward part), where most of its weights are. In a
 # **mixture of experts** (MoE) that's many small MLPs, the **experts**, and a **router** sends each token to a few of
 # them: in Qwen3 30B-A3B, 8 of 128 in each layer. The model stores 30 billion parameters, and a token is multiplied by
-# about 3 billion. A lone request reads only those. But a batch activates the experts of *all* its tokens.
+# about 3 billion. A single request reads only those. But a batch activates the experts of *all* its tokens.
 #
 # ### Predict
 #
@@ -47,9 +47,9 @@ share.score(run.share_bet(found))
 stack(pictures.draw_share(found, "Qwen3 30B-A3B", run.BET), words.shares(found))
 
 # %% [markdown]
-# Two regimes follow. With few requests an MoE decodes at the cost of a small model. With many, it reads nearly all of
-# its weights, and what it saves is arithmetic. Compare models: how many tokens does it take until most experts are
-# read?
+# This gives two regimes. With few requests an MoE decodes at the cost of a small model. With many, it reads nearly
+# all of its weights, and what it saves is arithmetic. Compare models: how many tokens does it take until most experts
+# are read?
 
 # %%
 pictures.share_explorer(found)
@@ -75,8 +75,10 @@ pictures.share_explorer(found)
 stack(pictures.dense_table(), simulated_70b.error_band(simulated.stack(simulated_70b.TODAY, pictures.PAIR[0], tp=2)))
 
 # %% [markdown]
-# The gain is large for a lone request and small in the middle, where the MoE reads nearly as many bytes per step. It
-# comes back a little at large batches, where the dense model's arithmetic and KV weigh in. Vary context and card:
+# The gain is large for a single request and small in the middle, where the MoE reads nearly as many bytes per step. The
+# gap reopens at large batch: at these contexts by KV, of which the dense model has 2.7 times as much per token, and
+# beyond a batch of about 300 by arithmetic, when its linear layers become compute-bound. Vary context and card, and
+# look which part grows:
 
 # %%
 simulated.step_parts("Qwen3 30B-A3B (MoE)")
@@ -88,31 +90,42 @@ simulated.step_parts("Qwen3 30B-A3B (MoE)")
 # ### Expert parallelism
 #
 # **Tensor parallelism** (TP) cuts every expert into slices, and narrow experts become very narrow. **Expert
-# parallelism** (EP) gives each GPU whole experts. Then a token has to travel to its experts and back: two
-# **all-to-alls** (each GPU sends to all others) per layer. And a layer is done when its busiest GPU is.
+# parallelism** (EP) gives each GPU whole experts. What that costs in communication depends on attention:
+#
+# - **With TP attention** (`--tensor-parallel-size 8 --enable-expert-parallel`), every GPU has every token's hidden
+#   state anyway. Each computes its own experts for all tokens, and one all-reduce adds the results up, as before.
+#   There's no all-to-all, and `--all2all-backend` changes nothing.
+# - **With data parallel attention** (below), a token's hidden state is on one GPU only. It has to travel to its experts
+#   and back: two **all-to-alls** (each GPU sends to all others) per layer.
+#
+# Either way, a layer is done when its slowest GPU is.
 
 # %%
 pictures.imbalance()
 
 # %% [markdown]
-# Find out: when is the imbalance worst? How much does a batch of 512 help? And what if GPU 0's experts are popular?
+# Find out: when is the imbalance of rows worst? And that of experts? How much does a batch of 512 help? And what if
+# GPU 0's experts are popular?
 #
 # <details><summary>Answer</summary>
 #
-# It's worst with few tokens and many GPUs: a few draws are never even. Large batches average out chance but not
-# popularity: with 1.5 times the even share, GPU 0 stays the straggler at any batch. The cure is to replicate popular
-# experts, or move them.
+# In rows it's worst with few tokens and many GPUs: a few draws are never even. But which of the two counts? In decode,
+# an expert with a few rows is memory-bound, so a GPU's time goes with the *experts it reads*, and those are nearly even
+# from a few dozen tokens on: at 32 tokens on 8 GPUs each reads most of its 16. Rows count once experts have enough of
+# them to be compute-bound: in prefill, and at very large batches. There chance has averaged out, and popularity hasn't:
+# with 1.5 times the even share, GPU 0 stays the straggler at any batch. The cure is to replicate popular experts, or
+# move them.
 #
-# Flags: in vLLM, `--enable-expert-parallel` (experts are spread over TP × DP GPUs), `--all2all-backend`
-# (`allgather_reducescatter` by default; `deepep_low_latency` for decode across nodes, `deepep_high_throughput` for
-# prefill), and `--enable-eplb` with `--eplb-config '{"num_redundant_experts": 32}'` for copies of popular experts. In
-# SGLang: `--ep-size`, `--moe-a2a-backend deepep`.
+# Flags: in vLLM, `--enable-expert-parallel` (experts are spread over TP × DP GPUs); with data parallelism,
+# `--all2all-backend` (`allgather_reducescatter` by default; `deepep_low_latency` for decode across nodes,
+# `deepep_high_throughput` for prefill); and `--enable-eplb` with `--eplb-config '{"num_redundant_experts": 32}'` for
+# copies of popular experts. In SGLang: `--ep-size`, `--moe-a2a-backend deepep`.
 #
 # </details>
 #
-# **Where it loses**: an all-to-all has a latency, too, and imbalance is at its worst with few tokens. Published figures
-# still don't all point one way (TensorRT-LLM had EP ahead of TP for a single request: [docs](../docs/simulator.md)).
-# Measure both.
+# **Where it loses**: an all-to-all has a latency, too, and one token's eight experts are never spread evenly.
+# Published figures still don't all point one way (TensorRT-LLM had EP ahead of TP for a single request:
+# [docs](../docs/simulator.md)). Measure both.
 #
 # ### Latent attention: the KV bill
 #
@@ -123,15 +136,28 @@ pictures.imbalance()
 pictures.kv_table()
 
 # %% [markdown]
-# That's less than a third of GQA with eight heads, at the quality of full attention (its authors report). In decode,
-# all 128 heads score the latent vector directly. That's some 240 FLOPs per byte (128 × 2 × (576 + 512) FLOPs for 576 ×
-# 2 bytes), close to an H100's bend: MLA trades bytes, which decoding is short of, for arithmetic that it had to spare.
+# That's less than a third of GQA with eight heads, at the quality of full attention (its authors report). In decode, a
+# GPU's heads score the latent vector directly, and all of them share the bytes. With 128 heads on one GPU that's some
+# 240 FLOPs per byte (128 × 2 × (576 + 512) FLOPs for 576 × 2 bytes), close to an H100's bend at 295: MLA trades bytes,
+# which decoding is short of, for arithmetic that it had to spare. Two follow-ups that interviewers like:
 #
-# ### Why TP wastes it, and data parallel attention doesn't
+# - **Under TP on eight GPUs**, each has 16 of the heads and reads the same vectors: about 30 FLOPs per byte. It's
+#   memory-bound like any other attention.
+# - **With a draft token** (MTP), two query tokens share the bytes: about 480 with all heads on one GPU. That's beyond
+#   the bend, so there attention is *compute-bound* in decode.
+#
+# ### Why TP wastes it, and two ways out
 #
 # TP splits the KV cache by heads. A latent vector has no heads to split, so every GPU of the group keeps **the same
-# copy**. With **data parallel attention** (DP attention) each GPU runs attention for its own requests and keeps only
-# their KV; experts stay spread over all GPUs. The price: attention weights are copied to every GPU.
+# copy**. There are two ways out:
+#
+# - **Data parallel attention** (DP attention): each GPU runs attention for its own requests and keeps only their KV;
+#   experts stay spread over all GPUs. The price: attention weights are copied to every GPU, and one request's attention
+#   runs on one GPU.
+# - **Decode context parallelism** (DCP): within a TP group, each GPU keeps every eighth *position* of every request's
+#   KV. Each attends to its positions with all heads, and the partial results are merged exactly. Weights aren't copied,
+#   and a single request still uses all GPUs. The price: an exchange in every attention layer, which pays when contexts
+#   are long.
 
 # %%
 pictures.latent_room()
@@ -139,15 +165,17 @@ pictures.latent_room()
 # %% [markdown]
 # <details><summary>Where it loses, and the flags</summary>
 #
-# - **Latency at low load.** A request's attention runs on one GPU instead of eight, and each GPU reads all attention
-#   weights for few requests. TP is the better choice until KV runs short.
+# - **Latency at low load.** With DP attention a request's attention runs on one GPU instead of eight, and each GPU
+#   reads all attention weights for few requests. TP is the better choice until KV runs short, and TP with DCP after
+#   that if contexts are long and requests few.
 # - **Uneven load.** The experts tie all **ranks** (the GPUs of the group) together: every step takes as long as the
 #   rank with the most work, and a rank without requests runs dummy passes. Routing has to balance running requests
 #   *and* their contexts.
 # - **Prefix caches** are one per rank: send a conversation back to its rank.
 #
-# vLLM: `--data-parallel-size 8 --enable-expert-parallel` (with `--tensor-parallel-size 1`). SGLang: `--tp 8 --dp 8
-# --enable-dp-attention`. TensorRT-LLM calls it attention DP.
+# DP attention in vLLM: `--data-parallel-size 8 --enable-expert-parallel` (with `--tensor-parallel-size 1`); in SGLang:
+# `--tp 8 --dp 8 --enable-dp-attention`. TensorRT-LLM calls it attention DP. DCP in vLLM: `--tensor-parallel-size 8
+# --decode-context-parallel-size 8`; in SGLang: `--tp 8 --dcp-size 8`.
 #
 # </details>
 
@@ -165,7 +193,8 @@ pictures.latent_room()
 #
 # KV bytes per token and layer, $b$ bytes per number: $2 h\,d\,b$ for MHA ($h$ heads of $d$ numbers), $2 g\,d\,b$ for
 # GQA with $g$ groups, $(d_c + d_r)\,b$ for MLA with a latent of $d_c$ and a rotated key of $d_r$ numbers. On $n$ GPUs
-# under TP, GQA takes $2 g\,d\,b / n$ on each as long as $n \le g$. MLA takes all of it on each.
+# under TP, GQA takes $2 g\,d\,b / n$ on each as long as $n \le g$. MLA takes all of it on each, or $1/m$ of it with DCP
+# of size $m$.
 #
 # This is how the engine computes a layer of experts (`minillm/model/moe.py`):
 
@@ -178,30 +207,51 @@ print(inspect.getsource(ExpertRouter.forward))
 print(inspect.getsource(MoE.forward))
 
 # %% [markdown]
-# <details><summary>Appendix: sequence and pipeline parallelism</summary>
+# <details><summary>Appendix: context and pipeline parallelism</summary>
 #
-# **Sequence (context) parallelism** splits a long prompt's tokens over GPUs; keys and values are passed from GPU to GPU
-# (ring attention), or heads are exchanged by all-to-all (Ulysses). It shortens the prefill of very long prompts. In
-# decode there's one new token, so what can be split is the KV it attends to. It does nothing for short contexts.
+# **Context parallelism** splits a long prompt's tokens over GPUs; keys and values are passed from GPU to GPU (ring
+# attention), or heads are exchanged by all-to-all (Ulysses). It shortens the prefill of very long prompts. In decode
+# there's one new token, so what can be split is the KV it attends to: DCP, above. It does nothing for short contexts.
+# (*Sequence* parallelism is something else: Megatron's way to split norms and their activations between all-reduces.)
 #
 # **Pipeline parallelism** gives each GPU whole layers. Activations are handed on once per stage, so slow links between
-# servers are fine. It buys memory and throughput, not latency: one token still goes through all layers, one stage after
-# the other, and reads each stage's weights at the bandwidth of that stage's GPUs only. See it with `minillm simulate
-# --model llama-3-70b --hardware h100-sxm --tp 1 --pp 4 --qps 1 --traffic chat`, and again with `--tp 4 --pp 1`.
+# servers are fine. For **ITL** it buys nothing: one token still goes through all layers, one stage after the other, and
+# reads each stage's weights at the bandwidth of that stage's GPUs only. See it with `minillm simulate --model
+# llama-3-70b --hardware h100-sxm --tp 1 --pp 4 --qps 1 --traffic chat`, and again with `--tp 4 --pp 1`. For the
+# **TTFT of a long prompt** it does: while chunk 1 is in stage 2, chunk 2 is in stage 1, so a prompt of many chunks
+# keeps all stages busy. Later chunks attend to more, so chunks that get smaller keep the stages in step (SGLang's
+# dynamic chunking). Our simulator doesn't: there, a single prompt's chunks go through the stages one after the other.
 #
 # Rule of thumb: TP inside the NVLink domain, EP with DP attention for large MoEs, PP across servers when the model
-# doesn't fit one.
+# doesn't fit one, or for the prefill of very long prompts.
+#
+# </details>
+#
+# <details><summary>Appendix: what large deployments add</summary>
+#
+# - **Wide EP.** The more GPUs share the experts, the fewer weights each reads, and the more tokens each expert gets.
+#   DeepSeek-V3's report decodes with its experts over 320 GPUs and prefills with 32: prompts bring enough tokens by
+#   themselves. With disaggregation the two sizes are chosen apart.
+# - **Two batches, overlapped.** While one half of the batch computes, the other half's all-to-all is on the wire.
+# - **Shared experts** see every token, so they behave like a dense MLP; **group-limited routing** lets a token choose
+#   experts on a few nodes only, which bounds what the all-to-all sends between nodes.
+# - **Grouped products** (DeepGEMM's, for one) run all experts of a GPU in one kernel: with a *masked* layout of fixed
+#   size for decode, so that CUDA graphs can record it, and a contiguous one for prefill.
+# - **Fewer bits for experts**: they're most of the weights, so gpt-oss ships them in MXFP4, which is why it fits.
+# - **Other ways to cut the KV bill**: sparse attention reads a chosen part of the KV (fewer reads, same memory); linear
+#   attention in most layers keeps a state per request instead of KV per token ([lesson 07b](07b_smaller_kv.ipynb)).
 #
 # </details>
 
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "For an MoE, a decode step reads only the experts its tokens activate. Eight of 128 is six percent for one request,
-# > but by 64 requests it's most of them, so at small batch it costs what its active parameters cost, and at large batch
-# > what all of them do. I'd spread experts over GPUs and watch imbalance, because a layer waits for its busiest rank.
-# > With MLA, tensor parallelism copies the latent KV to every GPU, so I'd run attention data parallel: several times
-# > the KV room, for a copy of the attention weights. At low load I'd keep TP, since its latency is lower."
+# > "For an MoE, a decode step reads only the experts its tokens activate. Eight of 128 is six percent for one
+# > request, but by 64 requests it's most of them, so at small batch it costs what its active parameters cost, and at
+# > large batch what all of them do. I'd spread experts over GPUs and watch imbalance, because a layer waits for its
+# > slowest rank. With MLA, tensor parallelism copies the latent KV to every GPU. With many requests I'd run attention
+# > data parallel: several times the KV capacity, for a copy of the attention weights. With few requests and long
+# > contexts I'd keep TP, since its latency is lower, and stripe the KV by position with decode context parallelism."
 #
 # ## Check yourself
 
@@ -234,5 +284,7 @@ check("q3", ...)  # DeepSeek-V3 on 8 H200: how many times the KV fits with data 
 # - MLA: *DeepSeek-V2*, 2024 (arXiv 2405.04434); experts over many GPUs and redundant copies: *DeepSeek-V3 Technical
 #   Report*, 2024.
 # - DP attention: *SGLang v0.4* (LMSYS blog, December 2024) and SGLang's guide *DP, DPA and SGLang DP Router*. Flags:
-#   vLLM's documentation, *Expert Parallel Deployment* and *Data Parallel Deployment*; SGLang's *Expert Parallelism*.
+#   vLLM's documentation, *Expert Parallel Deployment*, *Data Parallel Deployment* and *Context Parallel Deployment*;
+#   SGLang's *Expert Parallelism* and *Decode Context Parallelism*. Chunks in a pipeline: SGLang's *Pipeline Parallelism
+#   for Long Context*.
 # - Ring attention: Liu et al., 2023. Ulysses: Jacobs et al., 2023. Pipelines: Huang et al., *GPipe*, 2019.

@@ -82,9 +82,11 @@ class ModelShape:
         """Operations for each byte read."""
         return self.flops(batch, context) / self.bytes(batch, context)
 
-    def highest_intensity(self, context: float) -> float:
-        """What intensity comes close to, however large the batch: then the weights no longer count, the KV does."""
-        return self.flops_per_token(context) / (context * self.kv_bytes_per_token)
+    @property
+    def attention_intensity(self) -> float:
+        """Operations of attention for each byte of KV: the same in every batch and context, since requests share no
+        KV."""
+        return (self.flops_per_token(1) - self.flops_per_token(0)) / self.kv_bytes_per_token
 
     def room_tokens(self) -> float | None:
         """Tokens whose KV fits beside the weights on its GPUs; None = not on GPUs of ours.
@@ -114,5 +116,9 @@ LLAMA_70B = ModelShape("Llama-3-70B", find_model("llama-3-70b"), gpus=4)
 
 
 def three(lab: Lab) -> dict[str, ModelShape]:
-    """The lab's model, one with a key and a value for each head, and a large one whose heads share them."""
-    return {shape.name: shape for shape in (ModelShape.of_lab(lab), LLAMA_13B, LLAMA_70B)}
+    """The lab's model, one with a key and a value for each head, and a large one whose heads share them. Two, where the
+    lab's is one of these."""
+    others = {shape.name: shape for shape in (LLAMA_13B, LLAMA_70B)}
+    own = ModelShape.of_lab(lab)
+    is_known = own.name.lower() in map(str.lower, others)
+    return others if is_known else {own.name: own, **others}

@@ -1,9 +1,18 @@
-"""The two limits of a machine: how fast it reads memory, how fast it multiplies. No step gets above either."""
+"""The two limits of a machine: how fast it reads memory, how fast it multiplies. No step gets above either.
 
+Both change while a page is read: other programs take their share, clocks fall. So a limit is the median of what was
+measured on this machine lately, between the runs, and the range is stated beside it. Lessons 06 and 09 use the same.
+"""
+
+import platform
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from pydantic import Field
 
+from course.lab.json_store import JsonStore, StoredModel
 from course.lab.lab import Lab
 from course.lab.model_shape import ModelShape
 from course.simulator.cost.hardware import find_hardware
@@ -16,7 +25,19 @@ TINY_BUFFER, TINY_SIZE = 4_000_000, 128
 """For a random model of two layers, in tests."""
 HIDDEN_OF_TESTS = 64
 ROUNDS = 3
-"""Reading and multiplying by turns, the best of each: whatever else runs can only slow one down."""
+"""Reading and multiplying by turns, each time that a page asks."""
+LATEST = 9
+"""Rounds that count: those of three looks at the machine."""
+
+
+class KeptRounds(StoredModel):
+    """What was measured on this machine lately."""
+
+    rounds: dict[str, list[tuple[float, float]]] = Field(default_factory=dict)
+    """Bytes per second, FLOP per second; by device, oldest first."""
+
+
+FILE = JsonStore("roof.json", KeptRounds)
 
 
 @dataclass(frozen=True)
@@ -29,6 +50,18 @@ class Roof:
     flops: float
     """Operations (FLOP) per second, multiplying large matrices."""
     source: str
+    rounds: tuple[tuple[float, float], ...] = ()
+    """Bytes and FLOP per second, as measured, oldest first; none of a data sheet."""
+
+    @property
+    def slowest(self) -> float:
+        """The lowest bandwidth that was measured."""
+        return min((bandwidth for bandwidth, _ in self.rounds), default=self.bandwidth)
+
+    @property
+    def fastest(self) -> float:
+        """The highest bandwidth that was measured."""
+        return max((bandwidth for bandwidth, _ in self.rounds), default=self.bandwidth)
 
     @property
     def ridge(self) -> float:
@@ -44,22 +77,37 @@ class Roof:
         return count / self.flops
 
     def at(self, intensity: float) -> float:
-        """Operations per second that the roof allows."""
+        """Operations per second that the roof allows to one kernel of this intensity."""
         return min(self.flops, self.bandwidth * intensity)
 
-    def knee(self, shape: ModelShape, context: float) -> float | None:
-        """The batch at which multiplying takes as long as reading; None = at these contexts no batch gets there.
+    def linear(self, shape: ModelShape, batch: float) -> float:
+        """Seconds for the linear layers of a decode step, at least: they read every weight once, and multiply with it
+        for each request."""
+        return max(self.reading(shape.weight_bytes), self.multiplying(batch * shape.flops_per_token(0)))
 
-        Solves  batch x FLOP per token / flops = (weights + batch x KV of a context) / bandwidth.
-        """
-        slope = shape.flops_per_token(context) / self.ridge - context * shape.kv_bytes_per_token
-        return shape.weight_bytes / slope if slope > 0 else None
+    def attention(self, shape: ModelShape, batch: float, context: float) -> float:
+        """Seconds for the attention of a decode step, at least: each request reads and scores keys and values of its
+        own."""
+        scores = batch * (shape.flops_per_token(context) - shape.flops_per_token(0))
+        return max(self.reading(shape.kv_bytes(batch, context)), self.multiplying(scores))
+
+    def floor(self, shape: ModelShape, batch: float, context: float) -> float:
+        """Seconds for both, which run one after the other. That can be more than reading or multiplying alone takes."""
+        return self.linear(shape, batch) + self.attention(shape, batch, context)
+
+    def knee(self, shape: ModelShape) -> float:
+        """The batch from which the linear layers wait for arithmetic, whatever the contexts."""
+        return self.reading(shape.weight_bytes) / self.multiplying(shape.flops_per_token(0))
 
 
-def this_machine(lab: Lab) -> Roof:
+def this_machine(lab: Lab, before: Roof | None = None) -> Roof:
     """Measured here and now, on the device that the lab's engine uses; the data sheet of one that is simulated.
 
     Where the processor multiplies one dtype faster than another, the faster counts: an engine may choose.
+
+    Args:
+        before: what this page has measured already, which counts as well. None = what earlier pages have, if that was
+            kept.
     """
     if lab.simulated is not None:
         return on_paper(lab.simulated.hardware, lab.simulated.count)
@@ -70,12 +118,21 @@ def this_machine(lab: Lab) -> Roof:
         buffer, size = GPU_BUFFER, None
     speeds = {dtype: _multiplies(dtype, device, size) for dtype in sorted({shape.weight_dtype, "float32"})}
     best = max(speeds, key=speeds.get)
-    bandwidths, flops = [], [speeds[best]]
-    for _ in range(ROUNDS):
-        measured = measure_bandwidth(buffer, 3, device)
-        bandwidths.append(measured.copy if device.type == "cuda" else measured.read)
-        flops.append(_multiplies(best, device, size))
-    return Roof("this machine", max(bandwidths), max(flops), f"measured just now; it multiplies fastest in {best}")
+    measured = []
+    for _ in range(ROUNDS if lab.scale == 1 else 1):
+        streamed = measure_bandwidth(buffer, 3, device)
+        measured.append((streamed.copy if device.type == "cuda" else streamed.read, _multiplies(best, device, size)))
+    where = f"{platform.node()}/{device.type}/{torch.get_num_threads()} threads/{best}"
+    earlier = before.rounds if before is not None else FILE.read().rounds.get(where, ())
+    FILE.change(lambda kept: kept.rounds.update({where: [*kept.rounds.get(where, ()), *measured][-LATEST:]}))
+    return measured_roof((*earlier, *measured)[-LATEST:], f"it multiplies fastest in {best}")
+
+
+def measured_roof(rounds: Sequence[tuple[float, float]], remark: str = "") -> Roof:
+    """The medians of some rounds: bytes and FLOP per second."""
+    bandwidth, flops = (statistics.median(each) for each in zip(*rounds))
+    source = f"measured here, the median of {len(rounds)} rounds"
+    return Roof("this machine", bandwidth, flops, f"{source}; {remark}" if remark else source, tuple(rounds))
 
 
 def _multiplies(dtype: str, device: torch.device, size: int | None) -> float:

@@ -11,8 +11,20 @@ from course.lessons.lesson_06 import simulated
 from course.lessons.lesson_06.run import Dot
 
 SLO, CONTEXT = 0.03, 1024
-LONG_CONTEXT = 8192
 NEVER = "never"
+
+
+def as_pair(answer: object) -> tuple[float | str, float | str]:
+    """Two batches, each a number or "never"; as a pair, or in one text.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    parts = answer.split(",") if isinstance(answer, str) else answer
+    if not isinstance(parts, (tuple, list)) or len(parts) != 2:
+        raise ValueError('give two answers: the linear layers, then attention, each a batch or "never"')
+    first, second = (NEVER if str(each).strip(" '\"").lower() == NEVER else float(each) for each in parts)
+    return first, second
 
 
 def checks(sweep: Sequence[Dot], roof: Roof) -> Checks:
@@ -22,7 +34,8 @@ def checks(sweep: Sequence[Dot], roof: Roof) -> Checks:
     q2: tokens of context at which Llama-2-13B's KV is as many bytes as its weights.
     q3: what a step of the largest batch of the sweep takes longer for here: "reading" or "multiplying".
     q4: the largest batch of Llama-3-70B (four H100s, vLLM 0.19, contexts of 1024) that keeps an ITL of 30 ms.
-    q5: the batch from which Llama-3-70B with contexts of 8192 tokens waits for arithmetic on H100s, or "never".
+    q5: the batches from which Llama-3-70B's linear layers, and its attention, wait for arithmetic on H100s: a pair,
+        each a number or "never".
     """
 
     def q1(answer: object) -> tuple[Criterion, ...]:
@@ -55,17 +68,15 @@ def checks(sweep: Sequence[Dot], roof: Roof) -> Checks:
         return (near(answer, keys[0], "largest batch", slips, 0.1),)
 
     def q5(answer: object) -> tuple[Criterion, ...]:
+        linear, attention = as_pair(answer)
         sheet = on_paper()
-        knee, limit = sheet.knee(LLAMA_70B, LONG_CONTEXT), LLAMA_70B.highest_intensity(LONG_CONTEXT)
-        ends = f"{number(limit)} FLOP per byte; the roof bends at {number(sheet.ridge)}"
-        told = f"no batch of such contexts gets beyond {ends}"
-        if knee is not None:
-            return (close_to(answer, knee, "batch"),)
-        said = str(answer).strip().lower()
-        if said != NEVER:
-            float(said)  # a batch, or nothing that can be read
-            told += ". Batching helps with the weights, which all requests share; no two requests share their KV"
-        return (Criterion("batch", float(said == NEVER), 1, told),)
+        knee, scores = sheet.knee(LLAMA_70B), LLAMA_70B.attention_intensity
+        shared = f"the weights are shared: {number(knee)} requests do as many operations for each byte as the card"
+        what, bend = "linear layers", number(sheet.ridge)
+        first = Criterion(what, 0, 1, shared) if linear == NEVER else close_to(linear, knee, what, 0.15)
+        told = f"{number(scores)} FLOP per byte of KV in any batch and context, and the roof bends at {bend}: no two "
+        told += "requests share their KV"
+        return first, Criterion("attention", float((attention == NEVER) == (scores < sheet.ridge)), 1, told)
 
     def largest(stack: str) -> int:
         return simulated.within(simulated.stack(stack), CONTEXT, SLO)

@@ -10,8 +10,8 @@ from course.lab.model_shape import ModelShape
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.roof import Roof
 from course.lab.style import COLOURS, PHASE_COLOURS, WIDTH, number, seconds, size
-from course.lab.svg import HALO, SOFT, Picture, Scale, phase_fill, rect, text, time_axis
-from course.lessons.lesson_06.run import Dot, StepProfile, largest_within, measure
+from course.lab.svg import HALO, SOFT, Picture, Scale, line, phase_fill, rect, text, time_axis
+from course.lessons.lesson_06.run import GPU, LAUNCHING, Dot, StepProfile, largest_within, measure, pool_tokens
 from course.simulator.errors import DoesNotFitError
 from minillm.bench.report import with_unit
 
@@ -23,7 +23,8 @@ LEFT, RIGHT = 118, 150
 
 
 def draw_clocks(dots: Sequence[Dot], roof: Roof) -> Picture:
-    """For each batch: seconds of reading at least, of multiplying at least, and what the step took beyond both."""
+    """For each batch: seconds of reading at least, of multiplying at least, and what the step took. The first two can
+    go on side by side, so all three bars begin together, and what is neither lies beyond the longer one."""
     longest = max(max(dot.itl, roof.reading(dot.bytes), roof.multiplying(dot.flops)) for dot in dots)
     scale = Scale(0, 1.02 * longest, LEFT, WIDTH - RIGHT)
     bottom = 68 * len(dots) + 4
@@ -47,6 +48,11 @@ def draw_clocks(dots: Sequence[Dot], roof: Roof) -> Picture:
                 body += rect(scale(edge), top, wide, 15, fill=fill, stroke=SOFT, stroke_width=0.4)
                 edge += part
             body += text(scale(edge) + 5, top + 12, words, size=11, font_weight="bold" if j == 2 else None, **HALO)
+        longer = scale(dot.itl - rest)
+        body += line(longer, y - 3, longer, y + 56, stroke=SOFT, stroke_dasharray="3 3")
+        if longer - LEFT > 130:
+            told_in = "explained by " + ("reading" if reads >= products else "multiplying")
+            body += text(LEFT + 5, y + 50, told_in, size=11, fill="#000")
         if scale(rest) - scale(0) > 70:
             body += text(
                 scale(dot.itl) - 5, y + 50, f"neither: {rest / dot.itl:.0%}", size=11, text_anchor="end", fill="#000"
@@ -58,7 +64,8 @@ def draw_clocks(dots: Sequence[Dot], roof: Roof) -> Picture:
 
 
 def draw_roofline(roof: Roof, dots: Sequence[Dot], before: Sequence[Dot] = (), title: str = "") -> Picture:
-    """How far below this machine's roof is each step? A dot a kind of step.
+    """How far below this machine's roof is each step? A dot a kind of step. Under the roof, what the parts of the last
+    one allow: its linear layers and its attention run one after the other, each with an intensity of its own.
 
     Args:
         dots: the first and the last with their names.
@@ -71,11 +78,12 @@ def draw_roofline(roof: Roof, dots: Sequence[Dot], before: Sequence[Dot] = (), t
     for name, some in (("steps before", before), ("steps", dots)):
         if some:
             curves.append(Curve(name, [d.intensity for d in some], [d.flops / d.itl / 1e9 for d in some], "points"))
+    allowed = [dot.flops / dot.floor(roof) / 1e9 for dot in every]
+    curves.append(Curve("what linear layers, then attention allow", intensities, allowed, "points"))
     named = [dots[0], dots[-1]] if len(dots) > 1 else dots
     marks = [Mark(f"{d.called}: {seconds(d.itl)}", x=d.intensity, y=d.flops / d.itl / 1e9) for d in named]
     found = "; ".join(
-        f"{dot.called}: {number(dot.intensity)} FLOP per byte, {dot.flops / dot.itl / roof.at(dot.intensity):.0%} of "
-        "what the roof allows there"
+        f"{dot.called}: {number(dot.intensity)} FLOP per byte, {dot.floor(roof) / dot.itl:.0%} of what its parts allow"
         for dot in every
     )
     return draw_chart(
@@ -96,11 +104,11 @@ def roof_curve(roof: Roof, intensities: Sequence[float], unit: float = 1e9) -> C
     return Curve(f"the roof: reads {reads}, multiplies {multiplies}", intensities, allowed, style="dashes")
 
 
-def slo_explorer(dots: Sequence[Dot], start: float = 3.0) -> Explorer:
-    """The price of a batch, with the ITL SLO on a slider: in ITLs of a lone request."""
+def slo_explorer(dots: Sequence[Dot], single_s: float, start: float = 3.0) -> Explorer:
+    """The price of a batch, with the ITL SLO on a slider: in ITLs of a single request, which is `single_s`."""
     return Explorer(
-        lambda times: draw_price(dots, times * dots[0].itl),
-        times=slider("ITL SLO, times that of a lone request", 1.2, 20.0, start, 0.1),
+        lambda times: draw_price(dots, times * single_s),
+        times=slider("ITL SLO, times that of a single request", 1.2, 20.0, start, 0.1),
     )
 
 
@@ -110,11 +118,12 @@ def draw_price(dots: Sequence[Dot], slo: float) -> Picture:
     kept = largest_within(dots, slo)
     found = "; ".join(f"batch {d.batch}: {number(d.tokens_per_s)} tokens/s at {seconds(d.itl)}" for d in dots)
     ends = [Mark(f"batch {dots[i].batch}", x=rates[i], y=gaps[i]) for i in (0, len(dots) // 2, -1)]
+    beyond = " at least, where this sweep ends" if kept == dots[-1].batch else ""
     return draw_chart(
-        f"An ITL SLO of {seconds(slo)}: it holds up to batch {kept:.0f}",
+        f"An ITL SLO of {seconds(slo)}: it holds up to batch {kept:.0f}{beyond}",
         [Curve("a batch", rates, gaps, colour=PHASE_COLOURS["decode"])],
         Axis("all requests together: tokens per second", log=True),
-        Axis("each request: ITL, ms", log=True),
+        Axis("each request: ITL, ms", low=0),
         [*ends, Mark("SLO", y=1e3 * slo)],
         height=300,
         description=found,
@@ -174,44 +183,54 @@ def draw_bytes(shape: ModelShape, batch: int, context: int) -> Picture:
 
 # ---------------------------------------------------------------- the roofline, live
 
-LIVE_BATCHES = (1, 2, 4, 8, 16, 32, 64)
-LIVE_CONTEXTS = {"a few words": 0, "about 250 tokens": 250, "about 500": 500, "about 1000": 1000}
-MOST_TOKENS = 8000
-"""Tokens of all prompts together: prefilling more of them takes too long on a CPU."""
+LIVE_CONTEXTS = {"a few words": 0, "about 250 tokens": 250, "about 1000": 1000, "about 4000": 4000}
+LIVE_PATIENCE_S = 2.5
+"""Prompts may take so long to compute at the machine's peak, before a press shows a dot."""
 
 
 def roofline_lab(lab: Lab, roof: Roof, dots: Sequence[Dot]) -> Explorer:
-    """Every press is a run, and a dot. Earlier dots stay, without names."""
-    seen = list(dots)
+    """Every press is a run, and a dot. Earlier dots stay, without names. Batches are those of the sweep."""
+    seen, shape = list(dots), dots[0].shape
+    most = LIVE_PATIENCE_S / roof.multiplying(shape.flops_per_token(0))
+    contexts = {name: tokens for name, tokens in LIVE_CONTEXTS.items() if tokens < 0.9 * shape.cost.max_context}
 
     def run(batch: int, context: str) -> Iterator[Picture]:
-        if batch * LIVE_CONTEXTS[context] > MOST_TOKENS:
-            raise ValueError(f"that's a long prefill: keep batch x context below {MOST_TOKENS} tokens")
+        if batch * contexts[context] > min(most, pool_tokens(lab)):
+            raise ValueError(f"that takes too long here: keep batch x context below {number(most)} tokens")
         yield draw_roofline(roof, [], seen, title=f"Prefilling {batch} prompts, then decoding: wait for the dot …")
-        dot = measure(lab, batch, LIVE_CONTEXTS[context])
+        dot = measure(lab, batch, contexts[context])
         yield draw_roofline(roof, [dot], seen)
         seen.append(dot)
 
-    batches, contexts = choices("batch, requests", LIVE_BATCHES, 4), buttons("context of each", list(LIVE_CONTEXTS))
-    return Explorer(run, button="Run these", batch=batches, context=contexts).showing(draw_roofline(roof, seen))
+    batches = choices("batch, requests", [2**i for i in range(dots[-1].batch.bit_length())], 4)
+    chosen = buttons("context of each", list(contexts))
+    return Explorer(run, button="Run these", batch=batches, context=chosen).showing(draw_roofline(roof, seen))
 
 
 # ---------------------------------------------------------------- tables
 
 
+def reads(roof: Roof) -> str:
+    """Its bandwidth; and the range, if it was measured."""
+    told = with_unit(roof.bandwidth, "B/s")
+    if not roof.rounds:
+        return told
+    return f"{told} ({' to '.join(with_unit(each, 'B/s') for each in (roof.slowest, roof.fastest))})"
+
+
 def roofs_table(roofs: Sequence[Roof]) -> Html:
     """Reading, multiplying, and how many operations fit into the reading of one byte."""
     rows = [
-        (roof.name, with_unit(roof.bandwidth, "B/s"), with_unit(roof.flops, "FLOP/s"), number(roof.ridge), roof.source)
-        for roof in roofs
+        (roof.name, reads(roof), with_unit(roof.flops, "FLOP/s"), number(roof.ridge), roof.source)
+        for roof in dict.fromkeys(roofs)  # a simulated H100 beside an H100 is one
     ]
     return as_table(("machine", "reads", "multiplies", "FLOP per byte", "from"), rows)
 
 
 def dots_table(dots: Sequence[Dot], roof: Roof) -> Html:
-    """How much of the machine each step used."""
+    """How much of the machine each step used. What is neither is what the larger of MBU and MFU leaves."""
     columns = {
-        "weights, KV": lambda dot: f"{dot.shape.weight_bytes / 1e6:.0f} MB, {number(dot.kv_bytes / 1e6)} MB",
+        "weights, KV": lambda dot: f"{size(dot.shape.weight_bytes)}, {size(dot.kv_bytes)}",
         "FLOP per byte": lambda dot: number(dot.intensity),
         "ITL": lambda dot: seconds(dot.itl),
         "tokens/s": lambda dot: number(dot.tokens_per_s),
@@ -223,9 +242,10 @@ def dots_table(dots: Sequence[Dot], roof: Roof) -> Html:
 
 
 def profile_table(found: StepProfile) -> Html:
-    """Time and launches of a step, by part."""
+    """Time and launches of a step, by part: of kernels on a GPU, if the profiler can tell; else of the host."""
     rows = [
         (part, seconds(spent), f"{spent / found.total:.0%}", f"{found.calls.get(part, 0):.0f}")
         for part, spent in found.seconds.items()
     ]
-    return as_table((f"one step, batch {found.batch}", "time", "share", "calls"), rows)
+    whose = "GPU time" if found.clock == GPU else "time to launch" if found.clock == LAUNCHING else "time"
+    return as_table((f"one step, batch {found.batch}", whose, "share", "calls"), rows)

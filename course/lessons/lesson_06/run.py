@@ -1,5 +1,6 @@
 """Lesson 06, the memory wall: decode steps, what each had to read and to multiply, and where one goes."""
 
+import bisect
 import itertools
 import math
 import os
@@ -18,7 +19,8 @@ from torch.autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from course.lab.lab import Lab
+from course.lab import simulated_70b
+from course.lab.lab import LAB_DEFAULTS, Lab
 from course.lab.model_shape import ModelShape
 from course.lab.predict import MeasuredAnswer
 from course.lab.roof import Roof
@@ -26,7 +28,9 @@ from course.lab.run import Run, percentile
 from course.lab.style import seconds
 from course.lab.texts import CHAT_QUESTIONS
 from course.lab.workloads import LabWorkload, PromptArrival, document
+from course.simulator.cost.placement import USABLE_MEMORY, WORKING_BYTES
 from minillm import Engine, SamplingParams
+from minillm.bench.target import Target
 from minillm.core.brief import brief
 from minillm.core.timeline import StepRecord
 from minillm.kernels.attention.base import AttentionBackend
@@ -35,13 +39,18 @@ from minillm.model.linear import AnyLinear
 # ---------------------------------------------------------------- requests that decode side by side
 
 SLOTS = 128
-TOKEN_CHARACTERS = 2
-"""At least so many characters make a token, in any of our texts: KV blocks are set aside by that."""
-PARAGRAPH_TOKENS = 75
-CHARACTERS_PER_TOKEN = 4.75
+SHORT_CHARACTERS, LONG_CHARACTERS = 2, 4.2
+"""At least so many characters make a token, in a few words and in a handbook: KV blocks are set aside by that."""
+PARAGRAPH_TOKENS = 60
+"""At least, or a long prompt would end early."""
+CHARACTERS_PER_TOKEN = 4.35
+FEW_WORDS = 14
+"""Tokens of a short prompt, about."""
 BLOCK = 16
 BUDGET = 2048
 """Tokens of one step: all of the prompts, where they are short."""
+WIDE = 16
+"""Steps' worth of prompts from which on a step takes four times as many: contexts shall not grow while others wait."""
 
 
 def side_by_side(batch: int, context: int = 0, steps: int = 8) -> LabWorkload:
@@ -50,7 +59,8 @@ def side_by_side(batch: int, context: int = 0, steps: int = 8) -> LabWorkload:
     Args:
         context: about so many tokens of handbook in each prompt, different ones; 0 = a few words.
     """
-    steps += math.ceil(batch * context / BUDGET)
+    tokens = batch * max(context, FEW_WORDS)
+    steps += tokens // budget(tokens, batch)
     prompts = [_prompt(i, context) for i in range(batch)]
     return LabWorkload(
         f"{batch} side by side, context {context or 'short'}",
@@ -61,13 +71,25 @@ def side_by_side(batch: int, context: int = 0, steps: int = 8) -> LabWorkload:
 
 def room(workload: LabWorkload) -> dict[str, Any]:
     """Engine fields under which all of them decode at once: a slot and KV blocks for each, nothing reused."""
-    tokens = [len(a.prompt) / TOKEN_CHARACTERS + a.max_tokens for a in workload.arrivals]
-    return {
+    tokens = [_most_tokens(arrival.prompt) + arrival.max_tokens for arrival in workload.arrivals]
+    fields = {
         "max_num_seqs": max(SLOTS, len(tokens)),
-        "max_num_batched_tokens": BUDGET,
+        "max_num_batched_tokens": budget(sum(tokens), len(tokens)),
         "num_kv_blocks": sum(math.ceil(t / BLOCK) + 2 for t in tokens),
         "enable_prefix_caching": False,
     }
+    longest = math.ceil(max(tokens))
+    return fields | ({"max_model_len": longest} if longest > LAB_DEFAULTS["max_model_len"] else {})
+
+
+def budget(tokens: float, batch: int) -> int:
+    """Tokens of one step, where so many are in all prompts of a batch together."""
+    return max(BUDGET if tokens <= WIDE * BUDGET else 4 * BUDGET, 4 * batch)
+
+
+def _most_tokens(prompt: str) -> float:
+    """No more than this, whatever the tokenizer."""
+    return min(len(prompt) / SHORT_CHARACTERS, BLOCK + len(prompt) / LONG_CHARACTERS)
 
 
 def _prompt(index: int, context: int) -> str:
@@ -80,7 +102,8 @@ def _prompt(index: int, context: int) -> str:
 
 # ---------------------------------------------------------------- real steps, and what each had to read and to multiply
 
-BATCHES, SHORT_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128), (1, 4, 16, 64)
+MOST = 4096
+"""No batch of a sweep is larger."""
 RESTLESS = 1.6
 """A machine whose slow steps (p90) take this many times its quick ones (p10) is busy with something else, too."""
 
@@ -158,8 +181,12 @@ class Dot:
         return roof.multiplying(self.flops) / self.itl
 
     def rest(self, roof: Roof) -> float:
-        """Seconds that are neither: what the step took beyond reading and multiplying, one after the other."""
-        return max(self.itl - roof.reading(self.bytes) - roof.multiplying(self.flops), 0.0)
+        """Seconds that are neither: what the step took beyond the longer of the two, which can run side by side."""
+        return max(self.itl - max(roof.reading(self.bytes), roof.multiplying(self.flops)), 0.0)
+
+    def floor(self, roof: Roof) -> float:
+        """Seconds that the step takes at least: its linear layers, then its attention."""
+        return roof.floor(self.shape, self.batch, self.context)
 
     @property
     def called(self) -> str:
@@ -201,23 +228,100 @@ def measure(lab: Lab, batch: int, context: int = 0) -> Dot:
     return dots(lab, [lab.run(workload, **room(workload))])[0]
 
 
-def batches(lab: Lab, some: Sequence[int] = ()) -> list[LabWorkload]:
+def batches(lab: Lab, some: Sequence[int]) -> list[LabWorkload]:
     """Short contexts, batch by batch, round after round: a disturbance hits all batches alike."""
-    some = some or (BATCHES if lab.scale == 1 else SHORT_BATCHES)
     return [side_by_side(batch, 0, num_steps(lab, batch)) for batch in some] * rounds(lab)
 
 
-def longer_and_longer(lab: Lab) -> list[LabWorkload]:
+def doubled_batches(lab: Lab, roof: Roof) -> tuple[int, int, int, int]:
+    """Two doublings: of a single request, and where the linear layers have long been waiting for arithmetic, if this
+    machine gets there with less than a thousand requests."""
+    past = 4 * roof.knee(ModelShape.of_lab(lab))
+    late = 2 ** round(math.log2(min(max(past, 8), 512)))
+    return 1, 2, late, 2 * late
+
+
+def sweep(lab: Lab, single: Sequence[Dot]) -> list[Dot]:
+    """Short contexts, batch after batch, up to the one that breaks the SLO; then all of them once more.
+
+    Args:
+        single: steps of one request that were measured before: they set the SLO.
+    """
+    shape, limit, played, runs = ModelShape.of_lab(lab), slo_seconds(single), [], []
+    for batch in powers(lab):
+        work = side_by_side(batch, 0, num_steps(lab, batch))
+        if BLOCK * room(work)["num_kv_blocks"] > pool_tokens(lab):
+            break
+        played.append(work)
+        runs.append(lab.run(work, **room(work)))
+        if Dot.of(shape, runs[-1]).itl > limit:
+            runs.append(lab.run(work, **room(work)))  # or was the machine busy with something else?
+            if Dot.of(shape, runs[-1]).itl > limit:
+                break
+    again = played[:-1] * (rounds(lab) - 1)
+    return dots(lab, runs + [lab.run(work, **room(work)) for work in again])
+
+
+def powers(lab: Lab) -> list[int]:
+    """Batches of a sweep, smallest first: powers of two; in the short form, of four."""
+    return [2**i for i in range(0, MOST.bit_length(), 1 if lab.scale == 1 else 2)]
+
+
+def slo_seconds(single: Sequence[Dot]) -> float:
+    """The ITL that is allowed: SLO times that of a single request, by the quietest of some measurements."""
+    return SLO * min(dot.itl for dot in single)
+
+
+def furthest(single: Sequence[Dot], roof: Roof) -> int:
+    """A batch that can't keep the SLO: arithmetic alone, at its peak, would take all of it. A power of two."""
+    shape = single[0].shape
+    most = slo_seconds(single) / roof.multiplying(shape.flops_per_token(0))
+    return 2 ** math.ceil(math.log2(min(max(most, 2), MOST)))
+
+
+REACH = 1.15
+"""How far beyond the contexts that make the KV as many bytes as the weights."""
+PATIENCE_S = 20.0
+"""Prompts may take so long to compute, at the machine's peak."""
+POOL_SHARE, WINDOW_SHARE = 0.9, 0.9
+"""Of the memory for KV, and of the longest context that a model takes."""
+SHORT_TOKENS = 1280
+"""All contexts together, in the short form on an engine that computes."""
+
+
+def longer_and_longer(lab: Lab, roof: Roof) -> list[LabWorkload]:
     """The same batch over longer and longer contexts: the weights stay, the KV grows.
 
-    The longest makes the KV as many bytes as the weights, as far as the window and patience reach. The shortest comes
-    first and last: if the machine has become slower or faster in between, its pooled steps show it.
+    The longest makes the KV more bytes than the weights, as far as memory, the model's window and patience reach. The
+    shortest comes first and last: if the machine has become slower or faster in between, its pooled steps show it.
     """
-    batch, longest = (8, 1500) if lab.scale == 1 else (4, 320)
-    window = lab.config().max_model_len * 3 // 4
-    longest = min(longest, round(ModelShape.of_lab(lab).crossover_tokens / batch), window)
+    batch, longest = longest_contexts(lab, roof)
     wanted = (0, longest // 2, longest, 0) if lab.scale == 1 else (0, longest, 0)
     return [side_by_side(batch, context, num_steps(lab, batch)) for context in wanted]
+
+
+def longest_contexts(lab: Lab, roof: Roof) -> tuple[int, int]:
+    """A batch, and the tokens of each of its contexts."""
+    shape, batch = ModelShape.of_lab(lab), 8
+    patient = PATIENCE_S / roof.multiplying(shape.flops_per_token(0))
+    tokens = min(REACH * shape.crossover_tokens, POOL_SHARE * pool_tokens(lab), patient)
+    if lab.scale < 1 and lab.simulated is None:
+        batch, tokens = 4, min(tokens, SHORT_TOKENS)
+    window = WINDOW_SHARE * shape.cost.max_context
+    while tokens / batch > window and batch < SLOTS:
+        batch *= 2
+    return batch, int(min(tokens / batch, window))
+
+
+def pool_tokens(lab: Lab) -> float:
+    """Tokens whose KV fits beside the weights on the lab's device. Infinite on a CPU: time runs out before memory."""
+    if lab.simulated is not None:
+        return simulated_70b.room_tokens(lab.simulated.deployment(lab.config(num_kv_blocks=None)))
+    device = Target(device=lab.config().device).torch_device()
+    if device.type != "cuda":
+        return math.inf
+    shape, memory = ModelShape.of_lab(lab), torch.cuda.get_device_properties(device).total_memory
+    return max(USABLE_MEMORY * memory - shape.weight_bytes - WORKING_BYTES, 0) / shape.kv_bytes_per_token
 
 
 def rounds(lab: Lab) -> int:
@@ -233,10 +337,13 @@ def num_steps(lab: Lab, batch: int) -> int:
 # ---------------------------------------------------------------- where one step goes, by PyTorch's profiler
 
 PRODUCT, ATTENTION, OTHER, PYTHON = "matrix products", "attention", "other operations", "between operations (Python)"
+IDLE = "no kernel running"
 WARM, STEPS = 6, 8
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or the profiler writes into the notebook when it starts and stops
 OP_BY_OP = {"fused_kernels": False, "cuda_graphs": False}
 """Engine fields under which Python launches every operation of every layer by itself."""
+COMPUTING, GPU, LAUNCHING = "computing", "GPU", "launching"
+"""Whose seconds a profile has: those of a CPU that computes; of a GPU's kernels; of a host that launches them."""
 
 
 @dataclass(frozen=True)
@@ -245,10 +352,12 @@ class StepProfile:
 
     batch: int
     seconds: dict[str, float]
-    """By part, in the order of the constants above."""
+    """By part: the first three constants above; and what was between them, on the host or on the GPU."""
     calls: Mapping[str, float]
+    """Of the host."""
     trace: Any
     """What torch.profiler recorded, to export."""
+    clock: str = COMPUTING
 
     __repr__ = brief
 
@@ -265,13 +374,14 @@ class StepProfile:
 def profile_steps(lab: Lab, batch: int) -> StepProfile:
     """Profile an engine that launches operation by operation: inside one call for all layers there'd be nothing to see.
 
-    Times are the host's: on a GPU those of launching.
+    On a GPU the seconds are those of its kernels; where the profiler can't tell, those of launching.
 
     Raises:
         SimulatedDeviceError: nothing is launched.
     """
     lab.needs_model("A profile of one step")
-    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * torch.cuda.is_available()
+    on_gpu = Target(device=lab.config().device).torch_device().type == "cuda"
+    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_gpu
     with decoding(lab, batch, WARM + STEPS, **OP_BY_OP) as engine:
         for _ in range(WARM):
             engine.step()
@@ -279,7 +389,10 @@ def profile_steps(lab: Lab, batch: int) -> StepProfile:
             for _ in range(STEPS):
                 with record_function(PYTHON):
                     engine.step()
-    return StepProfile(batch, *by_part(trace.events(), STEPS), trace)
+    spent, calls = by_part(trace.events(), STEPS)
+    kernels = by_kernel(trace.events(), STEPS) if on_gpu else None
+    clock = COMPUTING if not on_gpu else LAUNCHING if kernels is None else GPU
+    return StepProfile(batch, spent if kernels is None else kernels, calls, trace, clock)
 
 
 def by_part(events: Iterable[FunctionEvent], steps: int) -> tuple[dict[str, float], Counter[str]]:
@@ -295,6 +408,34 @@ def by_part(events: Iterable[FunctionEvent], steps: int) -> tuple[dict[str, floa
             calls[name] += 1 / steps
     del calls[PYTHON]
     return spent, calls
+
+
+def by_kernel(events: Sequence[FunctionEvent], steps: int) -> dict[str, float] | None:
+    """The GPU's seconds in a step, by part: each kernel belongs to the label under which it was launched, which the
+    profiler draws on the GPU's own clock as well. None = there are no labels there."""
+    on_gpu = [event for event in events if event.device_type == DeviceType.CUDA]
+    labels = {part: _spans(event for event in on_gpu if event.name == part) for part in (PRODUCT, ATTENTION)}
+    steps_on_host = _spans(e for e in events if e.name == PYTHON and e.device_type == DeviceType.CPU)
+    if not labels[PRODUCT] or not steps_on_host:
+        return None
+    spent = dict.fromkeys((PRODUCT, ATTENTION, OTHER, IDLE), 0.0)
+    for start, end in _spans(event for event in on_gpu if event.name not in (PRODUCT, ATTENTION, PYTHON)):
+        part = next((part for part, spans in labels.items() if _holds(spans, (start + end) / 2)), OTHER)
+        spent[part] += (end - start) / 1e6 / steps
+    whole = (steps_on_host[-1][1] - steps_on_host[0][0]) / 1e6 / steps
+    spent[IDLE] = max(whole - sum(spent.values()), 0.0)
+    return spent
+
+
+def _spans(events: Iterable[FunctionEvent]) -> list[tuple[float, float]]:
+    """From when to when, microseconds; in order."""
+    return sorted((event.time_range.start, event.time_range.end) for event in events)
+
+
+def _holds(spans: Sequence[tuple[float, float]], moment: float) -> bool:
+    """Whether a moment lies in one of some spans that don't overlap."""
+    last = bisect.bisect_right(spans, (moment, math.inf)) - 1
+    return last >= 0 and moment <= spans[last][1]
 
 
 @contextmanager
@@ -332,42 +473,42 @@ def _named(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
 BORDER = 2**0.5
 """Nearer to x 1, or nearer to x 2?"""
 DOUBLINGS = {
-    (True, True): "1 → 2: hardly changes; 64 → 128: hardly changes",
-    (True, False): "1 → 2: hardly changes; 64 → 128: nearly doubles",
-    (False, True): "1 → 2: nearly doubles; 64 → 128: hardly changes",
-    (False, False): "1 → 2: nearly doubles; 64 → 128: nearly doubles",
+    (True, True): "neither doubling changes it much",
+    (True, False): "the first hardly changes it, the second nearly doubles it",
+    (False, True): "the first nearly doubles it, the second hardly changes it",
+    (False, False): "both nearly double it",
 }
 """By whether ITL stayed, at each of the two doublings."""
 GROWTH = ("less than a quarter more", "a quarter more to double", "more than double")
 SLO = 3.0
-"""Times the ITL of a lone request."""
+"""Times the ITL of a single request."""
 
 
 def two_doublings(dots: Sequence[Dot]) -> tuple[float, float]:
-    """By what ITL grew from batch 1 to 2, and from 64 to 128."""
-    itl = {dot.batch: dot.itl for dot in dots}
-    return itl[2] / itl[1], itl[128] / itl[64]
+    """By what ITL grew at the first doubling, and at the second."""
+    one, two, many, twice = (dot.itl for dot in dots)
+    return two / one, twice / many
 
 
 def doublings(dots: Sequence[Dot]) -> MeasuredAnswer:
     """Which of the two doublings was nearly free."""
     early, late = two_doublings(dots)
-    told = {dot.batch: f"{dot.batch}: {seconds(dot.itl)}" for dot in dots}
-    found = f"ITL at batch {', '.join(told.values())}; from 1 to 2 ×{early:.2f}, from 64 to 128 ×{late:.2f}"
-    return MeasuredAnswer(DOUBLINGS[early < BORDER, late < BORDER], found + _noise(dots))
+    told = ", ".join(f"{dot.batch}: {seconds(dot.itl)}" for dot in dots)
+    grew = f"from {dots[0].batch} to {dots[1].batch} ×{early:.2f}, from {dots[2].batch} to {dots[3].batch} ×{late:.2f}"
+    return MeasuredAnswer(DOUBLINGS[early < BORDER, late < BORDER], f"ITL at batch {told}; {grew}" + _noise(dots))
 
 
-def slo(sweep: Sequence[Dot]) -> MeasuredAnswer:
-    """The largest batch within SLO times a lone request's ITL."""
-    limit = SLO * sweep[0].itl
+def slo(sweep: Sequence[Dot], single: Sequence[Dot]) -> MeasuredAnswer:
+    """The largest batch within SLO times a single request's ITL."""
+    limit = slo_seconds(single)
     kept = largest_within(sweep, limit)
-    return MeasuredAnswer(
-        kept, f"a lone request's ITL is {seconds(sweep[0].itl)}; {seconds(limit)} is reached at batch {kept:.0f}"
-    )
+    at = "kept up to" if kept == sweep[-1].batch else "reached at"
+    told = f"a single request's ITL is {seconds(limit / SLO)}; {seconds(limit)} is {at} batch {kept:.0f}"
+    return MeasuredAnswer(kept, told + _noise(sweep))
 
 
 def launches(whole: Sequence[Dot], apart: Sequence[Dot]) -> MeasuredAnswer:
-    """How many times as long a lone request's step takes if Python launches every operation."""
+    """How many times as long a single request's step takes if Python launches every operation."""
     ratio = apart[0].itl / whole[0].itl
     told = f"{seconds(whole[0].itl)} in one call, {seconds(apart[0].itl)} operation by operation"
     return MeasuredAnswer(ratio, f"{told}: ×{ratio:.2f}" + _noise([whole[0], apart[0]]))
@@ -379,7 +520,7 @@ def growth(dots: Sequence[Dot]) -> MeasuredAnswer:
     ratio = long.itl / short.itl
     answer = GROWTH[0] if ratio < 1.25 else GROWTH[1] if ratio <= 2 else GROWTH[2]
     ends = " to ".join(f"{seconds(dot.itl)} at a context of {dot.context:.0f}" for dot in (short, long))
-    return MeasuredAnswer(answer, f"{ends} (×{ratio:.2f})" + _noise([short, long]))
+    return MeasuredAnswer(answer, f"batch {short.batch}: {ends} (×{ratio:.2f})" + _noise([short, long]))
 
 
 def _noise(dots: Sequence[Dot]) -> str:

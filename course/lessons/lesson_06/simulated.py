@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from course.lab import simulated_70b
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, choices
+from course.lab.lab import Lab
 from course.lab.simulated_70b import OLD, STACKS, TODAY
 from course.lab.style import ALARM, COLOURS, WIDTH, number, seconds
 from course.lab.svg import HALO, SOFT, Picture, Scale, line, rect, swatches, text, time_axis
 from course.lessons.lesson_06.pictures import KV_FILL, MULTIPLY, READ
+from course.lessons.lesson_06.run import Dot
 from course.simulator.cost.profile import Profile, find_profile
 from course.simulator.cost.roofline import StepTime
 from course.simulator.deployment import Deployment
@@ -79,6 +81,14 @@ def price(on: Deployment, batch: int, context: float) -> Priced:
     model = on.step_time()
     read = model.weights_s + model.idle_s * share_woken(model.skip, batch)
     return Priced(batch, context, model.price(simulated_70b.decode_work(batch, context)), read)
+
+
+def parts_of(lab: Lab, dot: Dot) -> dict[str, float]:
+    """What the simulator's price of a lab's step is made of, seconds by cause; nothing where the engine computes."""
+    if lab.simulated is None:
+        return {}
+    on = lab.simulated.deployment(lab.config(max_num_seqs=dot.batch, max_num_batched_tokens=dot.batch))
+    return dict(zip(CAUSES, price(on, dot.batch, dot.context).parts))
 
 
 def slots_that_fit(on: Deployment, context: float) -> int:

@@ -22,8 +22,8 @@ def checks() -> Checks:
         return (near(answer, 8 * once, "kB per token", {once: "that's one copy: every GPU keeps one"}),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
-        sliced, parallel = room().values()
-        slips = {8.0: "the attention weights are copied to every GPU, too, and take some of the room"}
+        sliced, parallel, striped = room().values()
+        slips = {striped / sliced: "the attention weights are copied to every GPU, too, and take some of the room"}
         return (near(answer, parallel / sliced, "times the KV", slips, 0.08),)
 
     return Checks({"q1": q1, "q2": q2, "q3": q3})

@@ -6,10 +6,22 @@ from collections.abc import Mapping
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, choices, slider
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
-from course.lab.style import ALARM, WIDTH, number, seconds, size
-from course.lab.svg import INK, SOFT, Picture, Scale, line, rect, text
+from course.lab.style import ALARM, WIDTH, number, seconds
+from course.lab.svg import HALO, INK, SOFT, Picture, Scale, line, rect, text
 from course.lessons.lesson_06 import simulated
-from course.lessons.lesson_06b.run import BATCHES, CHOSEN, EXPERTS, GPUS, NODES, expected, room, rows_by_rank
+from course.lessons.lesson_06b.run import (
+    BATCHES,
+    CHOSEN,
+    EXPERTS,
+    GPUS,
+    NODES,
+    PARALLEL,
+    SLICED,
+    STRIPED,
+    expected,
+    room,
+    work_by_rank,
+)
 from course.simulator.cost.models import LATENT_SHAPES
 from minillm.model.arithmetic import KVCacheSize
 
@@ -61,7 +73,7 @@ def dense_table(context: int = 1024) -> Html:
 
 
 def imbalance() -> Explorer:
-    """Rows by rank for one layer of one step; redrawn for each setting."""
+    """What each rank has to do in one layer of one step; redrawn for each setting."""
     return Explorer(
         draw_ranks,
         ranks=choices("GPUs", (2, 4, 8, 16), 8),
@@ -70,21 +82,33 @@ def imbalance() -> Explorer:
     )
 
 
+HALF, GAP = 0.5, 84
+"""Where the second column of bars begins, as a share of the width; and what a bar leaves for its number."""
+
+
 def draw_ranks(ranks: int, tokens: int, skew: float) -> Picture:
-    """A bar a GPU; the layer is done when the longest one is."""
-    rows = rows_by_rank(ranks, tokens, skew)
-    mean, most = sum(rows) / ranks, max(rows)
-    scale, bottom, body = Scale(0, most * 1.02, 64, WIDTH - 84), 22 * ranks + 22, ""
-    for rank, count in enumerate(rows):
-        y, busiest = 22 + 22 * rank, count == most
-        body += text(56, y + 13, f"GPU {rank}", size=11, text_anchor="end")
-        body += rect(64, y, scale(count) - 64, 17, fill=ALARM if busiest else "#56B4E9")
-        body += text(WIDTH - 8, y + 13, f"{count} rows", size=11, text_anchor="end", fill=ALARM if busiest else INK)
-    body += line(scale(mean), 18, scale(mean), bottom, stroke=INK, stroke_dasharray="4 3")
-    body += text(scale(mean), 13, f"even share: {number(mean)}", size=11, fill=SOFT, text_anchor="middle")
-    told = f"{tokens} tokens, {CHOSEN} of {EXPERTS} experts each: rows by GPU {rows}, even share {number(mean)}."
-    title = f"The layer waits for the busiest GPU: {most / mean:.2f} times an even share"
-    return Picture(title, body, bottom + 6, description=told)
+    """Two bars a GPU: rows to multiply, and experts to read. The layer is done when the slowest GPU is."""
+    work = work_by_rank(ranks, tokens, skew)
+    columns = {"rows": [each.rows for each in work], "experts": [each.experts for each in work]}
+    bottom, body, over, told = 22 * ranks + 22, "", {}, []
+    for i, (name, counts) in enumerate(columns.items()):
+        left = 64 + i * HALF * WIDTH
+        mean, most, labels = sum(counts) / ranks, max(counts), ""
+        over[name] = most / mean
+        scale = Scale(0, most * 1.02, left, left + HALF * WIDTH - 64 - GAP)
+        for rank, count in enumerate(counts):
+            y, busiest = 22 + 22 * rank, count == most
+            body += text(left - 8, y + 13, f"GPU {rank}", size=11, text_anchor="end")
+            body += rect(left, y, scale(count) - left, 17, fill=ALARM if busiest else "#56B4E9")
+            fill = ALARM if busiest else INK
+            labels += text(scale(count) + 5, y + 13, f"{count} {name}", size=11, fill=fill, **HALO)
+        body += line(scale(mean), 18, scale(mean), bottom, stroke=INK, stroke_dasharray="4 3") + labels
+        body += text(scale(mean), 13, f"even share: {number(mean)}", size=11, fill=SOFT, text_anchor="middle")
+        told.append(f"{name} by GPU {counts}, even share {number(mean)}")
+    rows, experts = over.values()
+    times = f"multiplies {rows:.2f} times an even share of rows, or reads {experts:.2f} times one of experts"
+    words = f"{tokens} tokens, {CHOSEN} of {EXPERTS} experts each: {'; '.join(told)}."
+    return Picture(f"The busiest GPU {times}", body, bottom + 6, description=words)
 
 
 def kv_table() -> Html:
@@ -93,24 +117,27 @@ def kv_table() -> Html:
     layers, heads, head = hf["num_hidden_layers"], hf["num_attention_heads"], hf["v_head_dim"]
     kinds = [KVCacheSize.of_heads(layers, heads, kv_heads, head) for kv_heads in (heads, 8, 1)]
     kinds.append(KVCacheSize("MLA", layers, 1, hf["kv_lora_rank"] + hf["qk_rope_head_dim"]))
-    rows = [(k.kind, str(k.vectors), str(k.vector_size), size(k.bytes_per_token("bfloat16"))) for k in kinds]
+    rows = [
+        (k.kind, str(k.vectors), str(k.vector_size), f"{k.bytes_per_token('bfloat16') / 1e3:,.1f} kB") for k in kinds
+    ]
     return as_table(("attention", "vectors per layer", "numbers each", "KV per token"), rows)
 
 
 def latent_room() -> Explorer:
-    """Room for KV by number of GPUs, both ways."""
+    """Room for KV, three ways."""
     return Explorer(draw_room, card=choices("card", ("h200", "b200"), "h200"), gpus=choices("GPUs", NODES, GPUS))
 
 
 def draw_room(card: str, gpus: int) -> Picture:
-    """Room by number of GPUs, both ways; the chosen number is marked."""
-    found = [room(each, card) for each in NODES]
-    places, here = range(len(NODES)), found[NODES.index(gpus)]
-    sliced, parallel = here.values()
-    return draw_chart(
-        f"DeepSeek-V3 on {gpus} {card.upper()}s: DP attention has room for {parallel / sliced:.1f} times the KV",
-        [Curve(name, places, [each[name] / 1e6 for each in found]) for name in here],
-        Axis("GPUs", names=[str(each) for each in NODES]),
-        Axis("room for KV, million tokens in all", log=True),
-        [Mark(f"{each / 1e6:.2f} million", x=NODES.index(gpus), y=each / 1e6) for each in here.values()],
-    )
+    """A bar for each way to spread attention: tokens of KV that fit, on all GPUs together."""
+    found = room(gpus, card)
+    scale, body = Scale(0, max(found.values()) * 1.02, 230, WIDTH - 90), ""
+    for i, (way, tokens) in enumerate(found.items()):
+        y = 8 + 30 * i
+        body += text(222, y + 15, way, size=12, text_anchor="end")
+        body += rect(230, y, scale(tokens) - 230, 22, fill="#56B4E9", stroke=SOFT, stroke_width=0.4)
+        body += text(scale(tokens) + 5, y + 15, f"{tokens / 1e6:.2f} million", size=12)
+    dp, dcp = (found[way] / found[SLICED] for way in (PARALLEL, STRIPED))
+    told = "; ".join(f"{way}: {tokens / 1e6:.2f} million tokens" for way, tokens in found.items())
+    times = f"{dp:.1f} times the KV with DP attention, {dcp:.1f} times with DCP"
+    return Picture(f"DeepSeek-V3 on {gpus} {card.upper()}s: room for {times}", body, 104, description=told)

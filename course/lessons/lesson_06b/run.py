@@ -7,6 +7,7 @@ import statistics
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
@@ -60,7 +61,7 @@ def routed(lab: Lab, batches: Sequence[int] = BATCHES, steps: int = 8) -> dict[i
 
 def _share_read(moe: Lab, batch: int, steps: int) -> float:
     seen: list[Tensor] = []
-    with decoding(moe, batch, steps) as engine:
+    with decoding(moe, batch, steps, cuda_graphs=False) as engine:  # a graph replays a router without asking it
         routers = [each for each in engine.loaded_model.decoder.modules() if isinstance(each, ExpertRouter)]
         hooks = [each.register_forward_hook(lambda _, __, out: seen.append(out[0])) for each in routers]
         for _ in range(steps + 1):
@@ -83,18 +84,28 @@ GPUS, EXPERTS, CHOSEN = 8, 128, 8
 NODES = (8, 16, 32)
 
 
-def rows_by_rank(ranks: int, tokens: int, skew: float, seed: int = 0) -> list[int]:
-    """One draw of where tokens' experts are: rows that each rank multiplies in one layer. The first rank's experts are
-    `skew` times as popular as they'd be."""
+@dataclass(frozen=True)
+class RankWork:
+    """What one rank does in one layer of one step."""
+
+    rows: int
+    """It multiplies: one for each token with one of its experts."""
+    experts: int
+    """Whose weights it reads: those that at least one token chose."""
+
+
+def work_by_rank(ranks: int, tokens: int, skew: float, seed: int = 0) -> list[RankWork]:
+    """One draw of where tokens' experts are. The first rank's experts are `skew` times as popular as they'd be."""
     draw, each = random.Random(seed), EXPERTS // ranks
     weights = [skew] * each + [(EXPERTS - skew * each) / (EXPERTS - each)] * (EXPERTS - each)
-    found = Counter()
+    found = Counter[int]()
     for _ in range(tokens):
         keys = [  # Efraimidis, Spirakis; where the first rank is all there is to choose, the others weigh nothing
             (draw.random() ** (1 / weight) if weight > 0 else -1.0, expert) for expert, weight in enumerate(weights)
         ]
-        found.update(expert // each for _, expert in sorted(keys)[-CHOSEN:])
-    return [found[rank] for rank in range(ranks)]
+        found.update(expert for _, expert in sorted(keys)[-CHOSEN:])
+    own = [[found[expert] for expert in range(rank * each, (rank + 1) * each)] for rank in range(ranks)]
+    return [RankWork(sum(counts), sum(count > 0 for count in counts)) for counts in own]
 
 
 def attention_bytes() -> float:
@@ -105,11 +116,16 @@ def attention_bytes() -> float:
     return model.layer_params - mlps - model.sparse_layers * hf["hidden_size"] * model.num_experts
 
 
+SLICED, PARALLEL, STRIPED = "tensor parallel", "data parallel attention", "tensor and decode context parallel"
+
+
 def room(gpus: int = GPUS, card: str = "h200") -> dict[str, float]:
-    """Tokens of DeepSeek-V3's KV (fp8 weights, bf16 KV) that fit on some GPUs, by how attention is spread."""
+    """Tokens of DeepSeek-V3's KV (fp8 weights, bf16 KV) that fit on some GPUs, by how attention is spread: every GPU
+    has all KV; or that of its own requests, and all attention weights; or a share of every request's positions."""
     model, memory = find_model("deepseek-v3"), find_hardware(card).memory
     token = model.kv_bytes_per_token("bfloat16")
     sliced = bytes_for_kv(model, memory, Placement(gpus, "fp8", "bfloat16"))
     attention = attention_bytes()
     whole = USABLE_MEMORY * memory - (model.stored_bytes("fp8") - attention) / gpus - attention - WORKING_BYTES
-    return {"tensor parallel": max(sliced, 0) / token, "data parallel attention": gpus * max(whole, 0) / token}
+    once = max(sliced, 0) / token
+    return {SLICED: once, PARALLEL: gpus * max(whole, 0) / token, STRIPED: gpus * once}

@@ -1,8 +1,9 @@
 """Expert parallelism: whole experts on each rank, and how much more the busiest rank has to do than the others.
 
 Attention is sliced as in tensor parallelism, but of E experts each of M ranks has E / M whole ones (GShard, Lepikhin et
-al. 2020). In a sparse layer, two all-to-alls replace the MLP's all-reduce: dispatch sends every token to the ranks
-that have its k experts, combine brings the outputs back. A layer is done when its busiest rank is.
+al. 2020). All ranks have all tokens then, and the MLP's all-reduce adds up what each rank's experts made of them. With
+data-parallel attention a token is on one rank only, so two all-to-alls replace it: dispatch sends every token to the
+ranks that have its k experts, combine brings the outputs back. A layer is done when its busiest rank is.
 
 If each of T tokens draws k experts, all equally likely, a rank has T k / M rows to multiply on average. The busiest
 rank is expected to have

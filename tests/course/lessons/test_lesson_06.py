@@ -1,6 +1,8 @@
 """Lesson 06: three clocks, the roof, weights or KV. Arithmetic by hand; the rest on a tiny model and the simulator."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -8,9 +10,10 @@ from asserting import rewards
 from torch.autograd import DeviceType
 
 from course.lab import simulated_70b
+from course.lab.finding import Finding
 from course.lab.lab import Lab
 from course.lab.model_shape import LLAMA_13B, LLAMA_70B, ModelShape, three
-from course.lab.roof import Roof, on_paper
+from course.lab.roof import FILE, Roof, measured_roof, on_paper, this_machine
 from course.lessons.lesson_06 import pictures, run, simulated, words
 from course.lessons.lesson_06.check import checks
 from course.lessons.lesson_06.run import Dot, room, side_by_side
@@ -53,14 +56,33 @@ def test_the_lab_model_is_read_from_its_config(tiny_lab: Lab) -> None:
     assert len(three(tiny_lab)) == 3
 
 
-def test_both_clocks_agree_at_the_knee_and_long_contexts_have_none() -> None:
+def test_a_step_is_linear_layers_and_then_attention() -> None:
     sheet = on_paper()
-    knee = sheet.knee(LLAMA_70B, 100)
-    assert sheet.reading(LLAMA_70B.bytes(knee, 100)) == pytest.approx(sheet.multiplying(LLAMA_70B.flops(knee, 100)))
-    assert LLAMA_70B.intensity(knee, 100) == pytest.approx(sheet.ridge)
-    assert sheet.knee(LLAMA_70B, 8192) is None and LLAMA_70B.highest_intensity(8192) < sheet.ridge
+    knee = sheet.knee(LLAMA_70B)
+    assert knee == pytest.approx(sheet.ridge, rel=1e-3)  # 16-bit weights
+    assert sheet.linear(LLAMA_70B, knee / 2) == sheet.reading(LLAMA_70B.weight_bytes)
+    assert sheet.linear(LLAMA_70B, knee * 2) == pytest.approx(2 * sheet.reading(LLAMA_70B.weight_bytes))
+    for batch in (1, 10_000):  # attention never waits for arithmetic
+        assert sheet.attention(LLAMA_70B, batch, 8192) == sheet.reading(LLAMA_70B.kv_bytes(batch, 8192))
+    assert LLAMA_70B.attention_intensity == pytest.approx(8) and LLAMA_13B.attention_intensity == pytest.approx(1)
+    whole = max(sheet.reading(LLAMA_70B.bytes(512, 1024)), sheet.multiplying(LLAMA_70B.flops(512, 1024)))
+    assert on_paper(gpus=4).floor(LLAMA_70B, 512, 1024) == pytest.approx(0.031, rel=0.03)
+    assert sheet.floor(LLAMA_70B, 512, 1024) > 1.3 * whole
     assert on_paper(gpus=4).ridge == pytest.approx(sheet.ridge)
     assert sheet.at(sheet.ridge / 2) == pytest.approx(sheet.flops / 2) and sheet.at(10 * sheet.ridge) == sheet.flops
+
+
+def test_a_roof_is_the_median_of_its_rounds_and_says_the_range() -> None:
+    roof = measured_roof([(40e9, 1e12), (70e9, 3e12), (50e9, 2e12)])
+    assert (roof.bandwidth, roof.flops, roof.slowest, roof.fastest) == (50e9, 2e12, 40e9, 70e9)
+    assert "40" in pictures.reads(roof) and "70" in pictures.reads(roof) and "to" not in pictures.reads(on_paper())
+
+
+def test_what_a_page_measures_is_kept_for_the_next(tiny_lab: Lab, home: Path) -> None:
+    first = this_machine(tiny_lab)
+    again = this_machine(tiny_lab, before=first)
+    assert again.rounds[: len(first.rounds)] == first.rounds and len(again.rounds) == 2 * len(first.rounds)
+    assert list(FILE.read().rounds.values()) == [list(again.rounds)]
 
 
 # ---------------------------------------------------------------- steps of the engine
@@ -88,6 +110,37 @@ def test_longer_contexts_are_more_kv(tiny_lab: Lab) -> None:
     assert long.intensity != short.intensity
 
 
+@pytest.mark.parametrize(
+    ("device", "model", "roof", "late", "batch", "context"),
+    [
+        ("", "smollm2-135m", Roof("2 cores", 70e9, 900e9, "by hand"), 64, 8, 1678),
+        ("h100-sxm", "llama-3.1-8b", on_paper(), 512, 8, 16461),
+        ("4 x h100-sxm", "llama-3-70b", on_paper(gpus=4), 512, 64, 6860),
+    ],
+)
+def test_a_sweep_goes_as_far_as_the_machine_needs(
+    device: str,
+    model: str,
+    roof: Roof,
+    late: int,
+    batch: int,
+    context: int,
+    smollm_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MINILLM_LAB_DEVICE", device)
+    lab = Lab(short=False, model=model)
+    shape = ModelShape.of_lab(lab)
+    assert run.doubled_batches(lab, roof) == (1, 2, late, 2 * late)
+    assert run.longest_contexts(lab, roof) == (batch, context)
+    assert shape.kv_bytes(batch, context) > shape.weight_bytes
+    work = run.longer_and_longer(lab, roof)[2]
+    fields = room(work)
+    assert run.BLOCK * fields["num_kv_blocks"] <= run.pool_tokens(lab)
+    assert fields.get("max_model_len", 0) <= shape.cost.max_context
+    lab.config(**fields)
+
+
 def test_a_run_that_never_decoded_together_is_refused(tiny_lab: Lab) -> None:
     work = side_by_side(4)
     run = tiny_lab.run(work, **{**room(work), "max_num_seqs": 2})
@@ -99,27 +152,104 @@ def test_a_run_that_never_decoded_together_is_refused(tiny_lab: Lab) -> None:
 
 
 def test_each_bet_has_its_answer() -> None:
-    free_then_steep = [dot(1, 0.02), dot(2, 0.022), dot(64, 0.2), dot(128, 0.38)]
-    assert run.doublings(free_then_steep).answer == run.DOUBLINGS[True, False]
+    assert run.doublings(FREE_THEN_STEEP).answer == run.DOUBLINGS[True, False]
     steep_then_free = [dot(1, 0.02), dot(2, 0.04), dot(64, 0.2), dot(128, 0.22)]
     assert run.doublings(steep_then_free).answer == run.DOUBLINGS[False, True]
     for ratio, answer in zip((1.1, 1.6, 3.0), run.GROWTH):
         assert run.growth([dot(8, 0.02), dot(8, 0.02 * ratio, context=2000)]).answer == answer
     assert run.launches([dot(1, 0.02)], [dot(1, 0.03)]).answer == pytest.approx(1.5)
-    assert run.slo([dot(1, 0.02), dot(4, 0.03), dot(16, 0.12)]).answer == pytest.approx(8)
-    assert run.slo(SWEEP).answer == 16 and run.largest_within(SWEEP, 0.01) == 0
+    assert run.slo([dot(1, 0.02), dot(4, 0.03), dot(16, 0.12)], [dot(1, 0.02)]).answer == pytest.approx(8)
+    assert run.slo(SWEEP, SWEEP[:1]).answer == 16 and run.largest_within(SWEEP, 0.01) == 0
+
+
+def test_the_slo_is_three_times_the_quietest_single_request() -> None:
+    assert run.slo_seconds([dot(1, 0.031), dot(1, 0.02)]) == pytest.approx(0.06)
+    batch = run.furthest([dot(1, 0.02)], ROOF)
+    assert ROOF.multiplying(LLAMA_13B.flops(batch, 0)) >= 0.06
+
+
+def test_reading_and_multiplying_overlap() -> None:
+    step = dot(64, 20.0)
+    assert step.rest(ROOF) / step.itl == pytest.approx(1 - max(step.mbu(ROOF), step.mfu(ROOF)))
+    assert step.mfu(ROOF) > step.mbu(ROOF) > 0.1
+
+
+FREE_THEN_STEEP = [dot(1, 0.02), dot(2, 0.022), dot(64, 0.2), dot(128, 0.38)]
+QUIET = Roof("made", bandwidth=26e9 / 0.018, flops=100e12, source="reads Llama-2-13B in 18 ms")
+VARYING = measured_roof([(26e9 / 0.018 * share, 100e12) for share in (0.8, 1.0, 1.2)])
+BUSY = Dot(LLAMA_13B, 1, 20, (0.02, 0.02, 0.05, 0.05))
+
+
+@pytest.mark.parametrize(
+    ("finding", "words_of_it"),
+    [
+        (lambda: words.clocks(dot(), QUIET, {}), "memory-bound"),
+        (lambda: words.clocks(dot(itl=0.1), QUIET, {}), "is the longest here"),
+        (lambda: words.clocks(dot(itl=0.035), VARYING, {}), "about as much, is neither"),
+        (lambda: words.clocks(dot(itl=0.01), QUIET, {}), "isn't possible"),
+        (lambda: words.clocks(BUSY, QUIET, {}), "something else"),
+        (lambda: words.clocks(dot(), QUIET, {"weights": 0.018, "communication": 0.002}), "communication: 2 ms"),
+        (lambda: words.doublings(FREE_THEN_STEEP, ROOF, {}, {}), "additional arithmetic takes"),
+        (lambda: words.doublings(FREE_THEN_STEEP, ROOF, {"host": 0.1}, {"host": 0.28}), "host: 180 ms"),
+        (lambda: words.doublings([dot(1), dot(2), dot(64), dot(128)], ROOF, {}, {}), "even the second"),
+        (lambda: words.doublings([dot(1), dot(2, 0.04), dot(64), dot(128)], ROOF, {}, {}), "can't be"),
+        (lambda: words.doublings([BUSY, *FREE_THEN_STEEP[1:]], ROOF, {}, {}), "before you conclude"),
+        (lambda: words.slo(SWEEP, SWEEP[:1]), "every batch of this sweep"),
+        (lambda: words.slo([*SWEEP, dot(64, 0.3)], SWEEP[:1]), "only ITL raises the alarm"),
+        (lambda: words.slo([*SWEEP, dot(64, 0.1)], SWEEP[:1]), "before throughput levels off"),
+        (lambda: words.slo([*SWEEP, dot(64, 0.03)], SWEEP[:1]), "Something else was running"),
+        (lambda: words.slo([dot(1, 0.03), dot(2, 0.1)], [dot(1, 0.02)]), "Something else was running"),
+        (lambda: words.launches([dot(1), dot(64)], [dot(1, 0.04), dot(64, 0.025)]), "go on beside"),
+        (lambda: words.launches([dot(1), dot(64)], [dot(1, 0.04), dot(64, 0.04)]), "per step, not per request"),
+        (lambda: words.launches([dot(1), dot(64)], [dot(1, 0.04), dot(64, 0.06)]), "don't tell the two apart"),
+        (lambda: words.launches([dot(1), dot(64)], [dot(1, 0.02), dot(64, 0.02)]), "hardly matters"),
+        (lambda: words.launches([BUSY, dot(64)], [dot(1, 0.04), dot(64, 0.02)]), "Run both cells again"),
+    ],
+)
+def test_a_finding_is_true_of_its_machine(finding: Callable[[], Finding], words_of_it: str) -> None:
+    assert words_of_it in finding().here
+
+
+@pytest.mark.parametrize(
+    ("context", "itl", "words_of_it"),
+    [
+        (100, 0.021, "How fast KV is read can't be told"),
+        (40_000, 0.05, "of the memory's speed"),
+        (40_000, 0.2, "more to read than a byte of weights"),
+        (40_000, 0.025, "hidden behind something"),
+    ],
+)
+def test_what_longer_contexts_cost(context: float, itl: float, words_of_it: str) -> None:
+    assert words_of_it in words.growth([dot(1), dot(1, itl, context)], QUIET).here
+
+
+@pytest.mark.parametrize(
+    ("clock", "parts", "words_of_it"),
+    [
+        (run.COMPUTING, (6, 1, 2, 1), "Matrix products are 60%"),
+        (run.COMPUTING, (3, 1, 3, 3), "overhead is the longest clock"),
+        (run.GPU, (2, 1, 1, 6), "for **60% of it no kernel runs**"),
+        (run.GPU, (6, 1, 2, 1), "for 10% no kernel runs"),
+        (run.LAUNCHING, (3, 1, 3, 3), "not the GPU's for computing"),
+    ],
+)
+def test_a_profile_says_whose_time_it_has(clock: str, parts: tuple[float, ...], words_of_it: str) -> None:
+    names = (run.PRODUCT, run.ATTENTION, run.OTHER, run.IDLE if clock == run.GPU else run.PYTHON)
+    found = run.StepProfile(1, dict(zip(names, parts)), {run.PRODUCT: 100}, None, clock)
+    assert words_of_it in words.profiled(found, dot()).here
 
 
 def test_pictures_tell_what_happened() -> None:
     assert "neither" in pictures.draw_clocks(SWEEP[:1], ROOF).description
     assert "holds up to batch 16" in pictures.draw_price(SWEEP, 1.0).title
+    assert "of what its parts allow" in pictures.draw_roofline(ROOF, SWEEP).description
 
 
 def test_a_profile_adds_up_to_the_step(tiny_lab: Lab) -> None:
     found = run.profile_steps(tiny_lab, 2)
     assert all(spent > 0 for spent in found.seconds.values()) and found.calls[run.PRODUCT] >= 2 * 4
     assert found.calls[run.ATTENTION] == 2 and "100%" not in str(pictures.profile_table(found))
-    assert words.profiled(found).here
+    assert found.clock == run.COMPUTING and words.profiled(found, dot()).here
 
 
 def test_what_a_gpu_did_is_no_second_call() -> None:
@@ -137,6 +267,23 @@ def test_what_a_gpu_did_is_no_second_call() -> None:
     assert [spent[name] for name in (run.PRODUCT, run.OTHER, run.PYTHON)] == pytest.approx([10e-6, 5e-6, 15e-6])
 
 
+def test_kernels_belong_to_the_label_that_the_gpu_shows_around_them() -> None:
+    def event(name: str, start: float, end: float, where: DeviceType = DeviceType.CUDA) -> SimpleNamespace:
+        return SimpleNamespace(name=name, device_type=where, time_range=SimpleNamespace(start=start, end=end))
+
+    steps = [event(run.PYTHON, 0, 100, DeviceType.CPU), event(run.PYTHON, 100, 200, DeviceType.CPU)]
+    labels = [event(run.PRODUCT, 10, 30), event(run.ATTENTION, 40, 60), event(run.PRODUCT, 110, 130)]
+    kernels = [event("gemm", 12, 28), event("attend", 41, 59), event("norm", 70, 74), event("gemm", 111, 129)]
+    found = run.by_kernel([*steps, *labels, *kernels], steps=2)
+    assert found == {
+        run.PRODUCT: pytest.approx(17e-6),
+        run.ATTENTION: pytest.approx(9e-6),
+        run.OTHER: pytest.approx(2e-6),
+        run.IDLE: pytest.approx(72e-6),
+    }
+    assert run.by_kernel([*steps, *kernels], steps=2) is None
+
+
 def test_a4_depends_on_what_was_measured() -> None:
     shapes = [LLAMA_13B, LLAMA_70B]
     few, many = LLAMA_13B.crossover_tokens / 100, LLAMA_13B.crossover_tokens * 2
@@ -149,7 +296,9 @@ def test_a4_depends_on_what_was_measured() -> None:
 def test_the_check_rewards_what_is_right() -> None:
     floor = 1e3 * LLAMA_70B.weight_bytes / (4 * 3.35e12)
     largest = simulated.within(simulated.stack(simulated_70b.TODAY), 1024, 0.03)
-    rewards(checks(SWEEP, ROOF), floor, LLAMA_13B.crossover_tokens, "Multiplying", largest, "Never")
+    rewards(checks(SWEEP, ROOF), floor, LLAMA_13B.crossover_tokens, "Multiplying", largest, (295, "Never"))
+    half = {"295, never": 2, ("never", "never"): 1, (295, 295): 1, "never": 0}
+    assert [checks(SWEEP, ROOF)("q5", answer).score for answer in half] == list(half.values())
     slow_reader = replace(ROOF, bandwidth=1e6)
     assert checks(SWEEP, slow_reader)("q3", "reading").score == 1
 

@@ -14,9 +14,11 @@ def test_more_tokens_read_more_experts(tiny_lab: Lab, smollm_path) -> None:
     lab.close()
     assert found[1] == pytest.approx(8 / 128) and found[1] < found[64] <= 1
     assert run.share_bet(found).answer == pytest.approx(100 * found[64])
-    assert (
-        "favourites" in words.shares({1: 0.06, 64: 0.5}).here and "upper" not in words.shares({1: 0.06, 64: 0.98}).here
-    )
+
+
+@pytest.mark.parametrize(("share", "words_of_it"), [(0.5, "favourites"), (0.98, "close to the")])
+def test_favourites_are_told_from_chance(share: float, words_of_it: str) -> None:
+    assert words_of_it in words.shares({1: 0.06, 64: share}).here
 
 
 def test_expected_experts() -> None:
@@ -27,15 +29,23 @@ def test_expected_experts() -> None:
 
 @pytest.mark.parametrize("skew", [1.0, 1.5])
 def test_ranks_share_the_rows(skew: float) -> None:
-    rows = run.rows_by_rank(8, 400, skew)
+    rows = [each.rows for each in run.work_by_rank(8, 400, skew)]
     assert sum(rows) == 400 * run.CHOSEN
     assert rows[0] / (sum(rows) / 8) == pytest.approx(skew, rel=0.1)
-    assert pictures.draw_ranks(8, 1, skew).title.startswith("The layer waits")
+
+
+def test_ranks_read_more_evenly_than_they_multiply() -> None:
+    """A rank's weights are read once, however many tokens chose them."""
+    work = run.work_by_rank(8, 32, 1.0)
+    rows, experts = (max(each) / (sum(each) / 8) for each in zip(*((w.rows, w.experts) for w in work)))
+    assert rows > 1.2 > 1.15 > experts and all(each.experts <= 16 for each in work)
+    assert f"multiplies {rows:.2f}" in pictures.draw_ranks(8, 32, 1.0).title
+    assert sum(each.experts for each in run.work_by_rank(8, 1, 1.0)) == run.CHOSEN
 
 
 def test_data_parallel_attention_has_more_room() -> None:
     room = run.room()
-    assert 4 < room["data parallel attention"] / room["tensor parallel"] < 8
+    assert 4 < room[run.PARALLEL] / room[run.SLICED] < 8 == pytest.approx(room[run.STRIPED] / room[run.SLICED])
     assert 11e9 < run.attention_bytes() < 12e9  # 187 million in each of 61 layers
     assert "times the KV" in pictures.draw_room("h200", 8).title
     assert "70.3 kB" in str(pictures.kv_table()) and "× " in str(pictures.dense_table())
@@ -43,4 +53,4 @@ def test_data_parallel_attention_has_more_room() -> None:
 
 def test_the_check_rewards_what_is_right() -> None:
     ways = run.room()
-    rewards(checks(), 1 - 0.75**4, 8 * 70.272, ways["data parallel attention"] / ways["tensor parallel"])
+    rewards(checks(), 1 - 0.75**4, 8 * 70.272, ways[run.PARALLEL] / ways[run.SLICED])
