@@ -43,15 +43,16 @@ PARAGRAPH_TOKENS = 60
 
 
 def device_kind(lab: Lab) -> str:
-    """cpu or cuda: where the lab's engine computes, or what it simulates."""
-    if lab.simulated is not None:
+    """cpu or cuda: where the lab's engine computes, or what it simulates; cuda for a server, which is asked as one on a
+    GPU would be."""
+    if lab.simulated is not None or lab.is_remote:
         return "cuda"
     return choose_device(lab.config().device).type
 
 
 def window(lab: Lab) -> int:
-    """Longest prompt and answer that the lab's model has positions for, tokens."""
-    return lab_shape(lab).max_position_embeddings
+    """Longest prompt and answer that the lab's model has positions for, or its server takes; tokens."""
+    return lab.window if lab.is_remote else lab_shape(lab).max_position_embeddings
 
 
 def prompt_lengths(lab: Lab) -> tuple[int, ...]:
@@ -69,7 +70,7 @@ def fields_for(lab: Lab, longest: int) -> dict[str, object]:
     """
     room = min(longest + 512, window(lab))
     exact = {"dtype": "float32"} if device_kind(lab) == "cpu" else {}
-    sizes = {"max_model_len": room, "max_num_batched_tokens": room, "num_kv_blocks": 2 * room // 16 + 64}
+    sizes = lab.room(max_model_len=room, max_num_batched_tokens=room, num_kv_blocks=2 * room // 16 + 64)
     return {"enable_prefix_caching": False, **exact, **sizes}
 
 
@@ -395,8 +396,9 @@ def sweep_sizes(lab: Lab) -> list[int]:
 def chunk_fields(lab: Lab, chunk: int) -> dict[str, object]:
     """EngineConfig fields: at most `chunk` tokens of a prompt a step."""
     longest = long_prompt(lab)
-    chunked = {"long_prefill_token_threshold": min(chunk, longest), "max_num_seqs": 8}
-    return {**fields_for(lab, longest), **chunked}
+    whole = lab.room(long_prefill_token_threshold=longest)
+    chunked = {"long_prefill_token_threshold": chunk} if chunk < longest else whole
+    return {**fields_for(lab, longest), **lab.room(max_num_seqs=8), **chunked}
 
 
 def trade(run: Run) -> Trade:
