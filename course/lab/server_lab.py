@@ -10,11 +10,12 @@ that it was started so; there may be several, with spaces between.
 import functools
 import json
 import os
+import secrets
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NoReturn
 from urllib.parse import unquote
 
@@ -29,13 +30,14 @@ from course.lab.workloads import LabWorkload, workload
 from course.loadgen.client import Api, Endpoint
 from course.loadgen.errors import EndpointError
 from minillm.core.errors import ConfigError
+from minillm.observe.records import RequestRecord
 from minillm.policies.config import EngineConfig, parse_fields
 
 VARIABLE = "MINILLM_LAB_SERVER"
 PAGE_TIMEOUT_S = 30.0
 OWN_AFFAIR = ("model", "dtype", "device", "async_scheduling")
 """Fields by which a lesson suits the lab's own engine, whatever it compares. A server has what it has."""
-ON_ANYWHERE = {"enable_prefix_caching": True, "enable_chunked_prefill": True}
+ON_ANYWHERE = {"enable_prefix_caching": True, "enable_chunked_prefill": True, "prefix_eviction": "lru"}
 """What vLLM, SGLang and minillm do unless they're told not to."""
 FLAGS = {
     "max_num_seqs": "--max-num-seqs N in vLLM, --max-running-requests N in SGLang",
@@ -143,10 +145,22 @@ class LessonSession(RemoteSession):
         return from_outside(super().run())
 
 
+@dataclass(frozen=True)
+class RecordFromOutside(RequestRecord):
+    """One answer, of which a client has the text."""
+
+    @property
+    def prompt_token_ids(self) -> NoReturn:
+        raise unseen("The token ids of a prompt")
+
+    @property
+    def token_ids(self) -> NoReturn:
+        raise unseen("The token ids of an answer")
+
+
 def from_outside(run: Run) -> Run:
     """The run, with notes in place of what a client doesn't know."""
-    steps = NotHere(unseen("The engine's steps"))
-    blocks = NotHere(unseen("KV blocks"))
+    steps, blocks = NotHere(unseen("The engine's steps")), NotHere(unseen("KV blocks"))
     seen = replace(
         run.snapshot,
         steps=steps,
@@ -154,7 +168,19 @@ def from_outside(run: Run) -> Run:
         block_size=run.snapshot.block_size or NotHere(unseen("The size of a KV block")),
         num_recomputed_tokens=NotHere(unseen("Recomputed tokens")),
     )
-    return replace(run, steps=steps, snapshot=seen, fullest=seen)
+    names = [each.name for each in fields(RequestRecord)]
+    outputs = tuple(RecordFromOutside(*(getattr(record, name) for name in names)) for record in run.outputs)
+    return replace(run, steps=steps, snapshot=seen, fullest=seen, outputs=outputs)
+
+
+def with_a_line_of_its_own(traffic: LabWorkload) -> LabWorkload:
+    """The workload, its texts behind a first line that no other run has: a server's prefix cache outlives a run, and
+    each run of a lab starts with an empty one. Token ids stay: where lengths are exact, nothing is cached."""
+    line = f"Run {secrets.token_hex(4)}.\n\n"
+    arrivals = tuple(
+        replace(each, prompt=line + each.prompt) if isinstance(each.prompt, str) else each for each in traffic.arrivals
+    )
+    return replace(traffic, arrivals=arrivals)
 
 
 class OneServer(RemoteLab):
@@ -253,7 +279,7 @@ class ServerLab(PredictionBook):
         """
         if any(isinstance(part, dict) for arrival in traffic.arrivals for part in arrival.prompt):
             raise ServerLabError("This workload sends whole conversations, which a lab on a server doesn't play yet.")
-        return self._labs[self.server_with(config).url].start(traffic, config)
+        return self._labs[self.server_with(config).url].start(with_a_line_of_its_own(traffic), config)
 
     def server_with(self, config: EngineConfig) -> KnownServer:
         """The server that was started so; of several the one that says least of itself.

@@ -380,7 +380,8 @@ class Trade:
     worst_gap: float
     """The longest wait between two tokens of any other request during the prefill."""
     steps: int
-    """Steps in which it was read: so often all weights were read for it."""
+    """Steps in which it was read: so often all weights were read for it. On a server elsewhere, as many as chunks of
+    that size take."""
 
     @property
     def whole(self) -> bool:
@@ -405,15 +406,20 @@ def trade(run: Run) -> Trade:
     """What the run shows about its last row, the long prompt, and about the others."""
     long = run.row_of(len(run.rows) - 1)
     others = [row.view for row in run.rows[:-1] if row.view]
-    mine = [s.num_tokens for step in run.steps for s in step.shares if s.request_id == long.request_id and s.is_prefill]
+    chunk = run.config.long_prefill_token_threshold or long.num_prompt_tokens
+    if run.remote is None:
+        shares = [share for step in run.steps for share in step.shares]
+        steps = sum(share.request_id == long.request_id and share.is_prefill for share in shares)
+    else:
+        steps = len(chunk_sizes(long.num_prompt_tokens, chunk))
     return Trade(
-        chunk=run.config.long_prefill_token_threshold or long.num_prompt_tokens,
+        chunk=chunk,
         tokens=long.num_prompt_tokens,
         ttft=long.deliveries[0] - long.borders[0],
         worst_gap=max(
             (gap for view in others for gap in gaps_while(view, long.borders[1], long.borders[2])), default=0.0
         ),
-        steps=len(mine),
+        steps=steps,
     )
 
 
