@@ -16,15 +16,15 @@
 # %%
 from course.lab import open_lab, simulated_70b
 from course.lab.display import stack
-from course.lab.server import LabServer
+from course.lab.server_tap import open_server
 from course.lessons.lesson_10 import pictures, run, simulated, words
 from course.lessons.lesson_10.check import checks
 from course.lessons.lesson_10.words import a5, d16
 
 lab = open_lab()
 # The real one, `minillm serve`, in the background, with the lab's weights. Running this again closes the previous one.
-server = LabServer(lab, instead_of=globals().get("server"))
-print("listening at", server.url)
+server = open_server(lab, instead_of=globals().get("server"))
+print(server.about)
 
 # %% [markdown]
 # ## Surface

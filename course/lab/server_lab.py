@@ -8,6 +8,7 @@ that it was started so; there may be several, with spaces between.
 """
 
 import functools
+import itertools
 import json
 import os
 import secrets
@@ -89,6 +90,11 @@ class KnownServer:
         return all(name in said and said[name] == value for name, value in asked.items())
 
 
+def spelt(value: Any) -> str:
+    """A field's value as an address has it: JSON, and strings as they are."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 def servers_of_environment() -> list[KnownServer]:
     """Those that MINILLM_LAB_SERVER names; none where it isn't set.
 
@@ -138,56 +144,65 @@ def ask_json(endpoint: Endpoint, path: str, body: dict[str, Any] | None = None) 
         raise EndpointError(f"{endpoint.url} does not answer: {error}") from None
 
 
-class LessonSession(RemoteSession):
-    """A run whose inside no lesson reads as if it were empty."""
-
-    def run(self) -> Run:
-        return from_outside(super().run())
-
-
 @dataclass(frozen=True)
 class RecordFromOutside(RequestRecord):
-    """One answer, of which a client has the text."""
+    """One answer, of which a client has the text; and of its prompt the tokens, if it asks for them."""
+
+    prompt: str | list[int]
+    tokenizer: ServerTokenizer
 
     @property
-    def prompt_token_ids(self) -> NoReturn:
-        raise unseen("The token ids of a prompt")
+    def prompt_token_ids(self) -> list[int]:
+        return self.tokenizer.encode(self.prompt) if isinstance(self.prompt, str) else self.prompt
 
     @property
     def token_ids(self) -> NoReturn:
         raise unseen("The token ids of an answer")
 
 
-def from_outside(run: Run) -> Run:
-    """The run, with notes in place of what a client doesn't know."""
-    steps, blocks = NotHere(unseen("The engine's steps")), NotHere(unseen("KV blocks"))
-    seen = replace(
-        run.snapshot,
-        steps=steps,
-        block_owners=blocks,
-        block_size=run.snapshot.block_size or NotHere(unseen("The size of a KV block")),
-        num_recomputed_tokens=NotHere(unseen("Recomputed tokens")),
-    )
-    names = [each.name for each in fields(RequestRecord)]
-    outputs = tuple(RecordFromOutside(*(getattr(record, name) for name in names)) for record in run.outputs)
-    return replace(run, steps=steps, snapshot=seen, fullest=seen, outputs=outputs)
+class LessonSession(RemoteSession):
+    """A run whose inside no lesson reads as if it were empty."""
 
+    tokenizer: ServerTokenizer
 
-def with_a_line_of_its_own(traffic: LabWorkload) -> LabWorkload:
-    """The workload, its texts behind a first line that no other run has: a server's prefix cache outlives a run, and
-    each run of a lab starts with an empty one. Token ids stay: where lengths are exact, nothing is cached."""
-    line = f"Run {secrets.token_hex(4)}.\n\n"
-    arrivals = tuple(
-        replace(each, prompt=line + each.prompt) if isinstance(each.prompt, str) else each for each in traffic.arrivals
-    )
-    return replace(traffic, arrivals=arrivals)
+    def run(self) -> Run:
+        """What has happened so far, with notes in place of what a client doesn't know."""
+        run = super().run()
+        steps, blocks = NotHere(unseen("The engine's steps")), NotHere(unseen("KV blocks"))
+        seen = replace(
+            run.snapshot,
+            steps=steps,
+            block_owners=blocks,
+            block_size=run.snapshot.block_size or NotHere(unseen("The size of a KV block")),
+            num_recomputed_tokens=NotHere(unseen("Recomputed tokens")),
+        )
+        outputs = tuple(map(self._record, run.outputs))
+        return replace(run, steps=steps, snapshot=seen, fullest=seen, outputs=outputs)
+
+    def _record(self, record: RequestRecord) -> RecordFromOutside:
+        own = [getattr(record, each.name) for each in fields(RequestRecord)]
+        return RecordFromOutside(*own, self.workload.arrivals[int(record.request_id)].prompt, self.tokenizer)
 
 
 class OneServer(RemoteLab):
     """One of the servers."""
 
+    @functools.cached_property
+    def tokenizer(self) -> ServerTokenizer:
+        return ServerTokenizer(self.endpoint)
+
     def _session_of(self, traffic: LabWorkload, config: EngineConfig) -> LessonSession:
-        return LessonSession(self.endpoint, config, traffic, self.timeout_s)
+        session = LessonSession(self.endpoint, config, traffic, self.timeout_s)
+        session.tokenizer = self.tokenizer
+        return session
+
+
+def behind(line: str, traffic: LabWorkload) -> LabWorkload:
+    """The workload, its texts behind a first line. Token ids stay: where lengths are exact, nothing is cached."""
+    arrivals = tuple(
+        replace(each, prompt=line + each.prompt) if isinstance(each.prompt, str) else each for each in traffic.arrivals
+    )
+    return replace(traffic, arrivals=arrivals)
 
 
 class ServerLab(PredictionBook):
@@ -216,6 +231,7 @@ class ServerLab(PredictionBook):
         listed = ask_json(first, "/v1/models")["data"][0]
         self.endpoint = replace(first, model=listed["id"])
         self._window: int | None = listed.get("max_model_len")
+        self._numbers = itertools.count(secrets.randbelow(10_000))
         progress.note_opened()
 
     def __repr__(self) -> str:
@@ -279,7 +295,12 @@ class ServerLab(PredictionBook):
         """
         if any(isinstance(part, dict) for arrival in traffic.arrivals for part in arrival.prompt):
             raise ServerLabError("This workload sends whole conversations, which a lab on a server doesn't play yet.")
-        return self._labs[self.server_with(config).url].start(with_a_line_of_its_own(traffic), config)
+        return self._labs[self.server_with(config).url].start(behind(self.new_line(), traffic), config)
+
+    def new_line(self) -> str:
+        """A first line for the prompts of one run: a server's prefix cache outlives a run, and each run of a lab starts
+        with an empty one. It's short, so that prompts which differ right after it have no KV block in common."""
+        return f"{next(self._numbers) % 10_000:04}\n"
 
     def server_with(self, config: EngineConfig) -> KnownServer:
         """The server that was started so; of several the one that says least of itself.
@@ -290,8 +311,9 @@ class ServerLab(PredictionBook):
         asked = {name: getattr(config, name) for name in config.model_fields_set if name not in OWN_AFFAIR}
         fit = [server for server in self.servers if server.was_started_with(asked)]
         if not fit:
-            said = "&".join(f"{name}={json.dumps(value)}" for name, value in sorted(asked.items()))
-            how = "; ".join(f"{name}: {FLAGS[name]}" for name in sorted(asked) if name in FLAGS)
+            needed = {name: value for name, value in sorted(asked.items()) if ON_ANYWHERE.get(name) != value}
+            said = "&".join(f"{name}={spelt(value)}" for name, value in needed.items())
+            how = "; ".join(f"{name}: {FLAGS[name]}" for name in needed if name in FLAGS)
             raise ServerLabError(
                 f"This run needs a server with {said.replace('&', ', ')}, and {VARIABLE} names none. Start one"
                 f"{f' ({how})' if how else ''}, add http://HOST:PORT?{said} to {VARIABLE}, and open the notebook again."
@@ -315,7 +337,7 @@ class ServerLab(PredictionBook):
         raise unseen("An engine without traffic")
 
     def serving_thread(self, config: EngineConfig) -> NoReturn:
-        raise unseen("A server started with other fields from this notebook")
+        raise unseen("Serving with other fields")
 
     @contextmanager
     def alone(self) -> Iterator[None]:
