@@ -31,6 +31,7 @@ from course.lab.workloads import LabWorkload, workload
 from course.loadgen.client import Api, Endpoint
 from course.loadgen.errors import EndpointError
 from minillm.core.errors import ConfigError
+from minillm.model.checkpoints import SHAPES
 from minillm.observe.records import RequestRecord
 from minillm.policies.config import EngineConfig, parse_fields
 
@@ -114,15 +115,14 @@ class ServerTokenizer:
 
     def encode(self, text: str) -> list[int]:
         if text not in self._known:
-            asked = {"model": self._endpoint.model, "prompt": text}
-            self._known[text] = ask_json(self._endpoint, "/tokenize", asked)["tokens"]
+            self._known[text] = ask_json(self._endpoint, "/tokenize", {"prompt": text})["tokens"]
         return list(self._known[text])
 
     def __call__(self, text: str) -> dict[str, list[int]]:
         return {"input_ids": self.encode(text)}
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        said = ask_json(self._endpoint, "/detokenize", {"model": self._endpoint.model, "tokens": list(token_ids)})
+        said = ask_json(self._endpoint, "/detokenize", {"tokens": list(token_ids)})
         return said["prompt"] if "prompt" in said else said["text"]  # vLLM's and ours; SGLang's
 
 
@@ -238,12 +238,29 @@ class ServerLab(PredictionBook):
         return f"ServerLab({self.endpoint.model} at {', '.join(server.url for server in self.servers)})"
 
     def config(self, **fields: Any) -> EngineConfig:
-        """What a run needs of a server. MINILLM_LAB_MODEL names the shape of its model, where its own name doesn't.
+        """What a run needs of a server.
 
         Raises:
             ConfigError: a field is unknown or out of range.
         """
-        return EngineConfig(**{"model": os.environ.get("MINILLM_LAB_MODEL") or self.endpoint.model, **fields})
+        return EngineConfig(**{"model": self.endpoint.model, **fields})
+
+    @property
+    def shape_name(self) -> str:
+        """What the shape of its model is called: MINILLM_LAB_MODEL, or the beginning of the model's own name.
+
+        Raises:
+            ServerLabError: neither is known.
+        """
+        name = os.environ.get("MINILLM_LAB_MODEL") or self.endpoint.model.rpartition("/")[2].lower()
+        while name and name not in SHAPES:  # llama-3.1-8b-instruct
+            name = name.rpartition("-")[0]
+        if not name:
+            raise ServerLabError(
+                f"The shape of {self.endpoint.model} isn't known here. MINILLM_LAB_MODEL=llama-3.1-8b says that it's "
+                "like that one."
+            )
+        return name
 
     def room(self, **sizes: Any) -> dict[str, Any]:
         """Nothing: a server has its own sizes."""
@@ -316,7 +333,8 @@ class ServerLab(PredictionBook):
             how = "; ".join(f"{name}: {FLAGS[name]}" for name in needed if name in FLAGS)
             raise ServerLabError(
                 f"This run needs a server with {said.replace('&', ', ')}, and {VARIABLE} names none. Start one"
-                f"{f' ({how})' if how else ''}, add http://HOST:PORT?{said} to {VARIABLE}, and open the notebook again."
+                f"{f' ({how})' if how else ''}, add http://HOST:PORT?{said} to {VARIABLE}, and begin with the first "
+                "cell again."
             )
         return min(fit, key=lambda server: len(server.fields))
 

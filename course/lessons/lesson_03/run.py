@@ -141,7 +141,7 @@ def shape_of(model: str) -> ModelConfig:
 
 def lab_shape(lab: Lab) -> ModelConfig:
     """Shape of the model that the lab runs."""
-    return shape_of(lab.config().model)
+    return shape_of(lab.shape_name if lab.is_remote else lab.config().model)
 
 
 def short_name(lab: Lab) -> str:
