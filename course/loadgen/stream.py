@@ -29,7 +29,7 @@ class StreamedAnswer:
     deliveries: list[float] = field(default_factory=list)
     """When the last byte of each was read."""
     events: list[float] = field(default_factory=list)
-    """The same of every event that is about the answer, with text or without."""
+    """The same of every event of a completion, with text or without. Not of a chat's: its opening has no token."""
     texts: list[str] = field(default_factory=list)
     """The text of each."""
     finish_reason: str | None = None
@@ -107,7 +107,8 @@ def _take(answer: StreamedAnswer, chunk: dict[str, Any], stamp: float) -> None:
             answer.server_times = {"from": key, **chunk[key]}
     for choice in chunk.get("choices") or ():
         text = _text_of(choice)
-        answer.events.append(stamp)
+        if "delta" not in choice:
+            answer.events.append(stamp)
         if text:
             answer.deliveries.append(stamp)
             answer.texts.append(text)

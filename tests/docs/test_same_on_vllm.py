@@ -9,6 +9,7 @@ import pytest
 from pages import ROOT, split
 from test_commands import parse_words
 
+from course.lab.server_lab import FLAGS
 from course.lab.three_machines import LESSONS
 from course.lessons.start.contents import lessons
 
@@ -83,6 +84,10 @@ def test_a_box_stands_above_the_interview_with_two_servers_and_a_measurement(les
     assert first.startswith("vllm serve ") and second.startswith("sglang serve ") and third.startswith(MEASURED_WITH)
     words = len(re.findall(r"[^\W_][\w'’:.-]*", box.prose.partition("[What each name is")[0]))
     assert LEAST_WORDS <= words <= MOST_WORDS, f"{words} words"
+
+
+def test_what_a_lab_on_a_server_advises_was_checked_too() -> None:
+    assert {flag for how in FLAGS.values() for flag in FLAG.findall(how)} <= listed()["all"]
 
 
 def test_the_page_lists_nothing_that_no_box_names() -> None:
