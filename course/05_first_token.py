@@ -258,10 +258,10 @@ d21(pairs((0.5, 2.0, 8.0)))
 # vllm bench serve --model Qwen/Qwen3-8B --random-input-len 2000 --random-output-len 200 --request-rate 4
 # ```
 #
-# That flag makes vLLM print a line for each step: `context tokens`, `generation requests`, `iteration elapsed time`.
-# Steps with context tokens take longer, and every generation request in them waits. SGLang runs the two apart unless
-# told otherwise (`Prefill batch` and `Decode batch` lines), prompts first, so answers stall while prompts are read;
-# `--enable-mixed-chunk` puts both into one batch. Expect ITL p99 to fall with it, and TTFT to rise.
+# With its last flag vLLM prints a line for each step: `context tokens`, `generation requests`, `iteration elapsed
+# time`. Steps with context tokens take longer, and every generation request in them waits. SGLang runs the two apart
+# unless told otherwise (`Prefill batch` and `Decode batch` lines), prompts first, so answers stall while prompts are
+# read; `--enable-mixed-chunk` puts both into one batch. Expect ITL p99 to fall with it, and TTFT to rise.
 #
 # TTFT is `vllm:request_queue_time_seconds` plus `vllm:request_prefill_time_seconds`, and a little on top at the client.
 # For what waits, `vllm:num_requests_waiting_by_reason` says `capacity` or `deferred`.

@@ -292,9 +292,10 @@ f2([point, *points])
 # (log: `Mean acceptance length`; `sglang:spec_accept_length`). Accepted over `vllm:spec_decode_num_draft_tokens_total`
 # is the dashboards' acceptance rate, and it isn't this lesson's α: it falls as k grows.
 #
-# Raise `--max-concurrency`: for a dense model the gain shrinks, then turns into a loss. The best experiment fixes the
-# luck: add `"rejection_sample_method":"synthetic"` and `"synthetic_acceptance_length":2.5` to vLLM's object. Answers
-# become nonsense and the timing stays real, so you see what *any* drafter with that length is worth.
+# Raise `--max-concurrency`: for a dense model the gain shrinks, then turns into a loss. Random prompts are hard to
+# draft for, so send your own traffic, or take luck out of it: add `"rejection_sample_method":"synthetic"` and
+# `"synthetic_acceptance_length":2.5` to vLLM's object. Answers become nonsense and the timing stays real, so you see
+# what *any* drafter with that length is worth.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #

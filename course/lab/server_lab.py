@@ -234,6 +234,12 @@ class ServerLab(PredictionBook):
         self._numbers = itertools.count(secrets.randbelow(10_000))
         progress.note_opened()
 
+    def __getattr__(self, name: str) -> NoReturn:
+        """Whatever else a lab has, other lessons ask for."""
+        if name.startswith("_"):  # asked by libraries that look what it is
+            raise AttributeError(name)
+        raise unseen(f"lab.{name}")
+
     def __repr__(self) -> str:
         return f"ServerLab({self.endpoint.model} at {', '.join(server.url for server in self.servers)})"
 

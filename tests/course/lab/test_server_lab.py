@@ -99,7 +99,7 @@ def test_both_ends_of_the_wire(lab: ServerLab) -> None:
     assert isinstance(server, ServerTap)
     held = run_10.through(server, tokens=12, buffer_bytes=100_000)
     assert len(held.server) == len(held.heard.arrivals) > 1
-    assert held.heard.ttft > held.server_ttft and len(set(held.heard.arrivals)) == 1, "all at once, at its end"
+    assert held.heard.ttft > held.server_ttft and len(set(held.heard.arrivals)) == 1, "in one piece, at its end"
     assert list(held.borders) == sorted(held.borders) and held.told["ttft"] > 0
 
 
@@ -110,7 +110,7 @@ def test_what_cannot_be_had_is_a_note_and_no_zero(lab: ServerLab, monkeypatch: p
     notes.NotedNotebook(shell).watch()
     shell.user_ns.update(lab=lab, run=lab.run(services.few_slots(lab)))
     inside = ("len(run.steps)", "run.snapshot.block_owners[0]", "run.outputs[0].token_ids", "lab.model", "lab.engine()")
-    for use in (*inside, "lab.needs_model('Timing attention')"):
+    for use in (*inside, "lab.needs_model('Timing attention')", "lab.defaults"):
         assert shell.run_cell(use).success and "can't be had from outside" in shown.pop(), use
 
 
