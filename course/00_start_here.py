@@ -272,6 +272,28 @@ print(inspect.getsource(Timeline.phases))
 a1([one, eight, with_cache, without])
 
 # %% [markdown]
+# <details><summary>The same on vLLM and SGLang</summary>
+#
+# ```sh
+# vllm serve Qwen/Qwen3-8B --max-num-seqs 4
+# sglang serve --model-path Qwen/Qwen3-8B --max-running-requests 4 --enable-metrics --port 8000
+# minillm bench serve --url http://127.0.0.1:8000 --rate 4 --num-requests 200 --body ignore_eos=true
+# ```
+#
+# Start one of the two, send it traffic, and read `curl -s http://127.0.0.1:8000/metrics`. The phases are histograms
+# there: `vllm:request_queue_time_seconds`, `vllm:request_prefill_time_seconds` (up to the first token) and
+# `vllm:request_decode_time_seconds`; in SGLang `sglang:queue_time_seconds` and `sglang:time_to_first_token_seconds`.
+#
+# Raise `--rate` step by step. At first no phase moves. Once `vllm:num_requests_waiting` (`sglang:num_queue_reqs`) stays
+# above zero, queue time grows for as long as you send, while prefill and decode barely follow: the model didn't get
+# slower, it got shared. What happens to a token after it has left the engine isn't in these histograms. That's what the
+# client's TTFT has on top.
+#
+# [What each name is, and where it was checked](../docs/same_on_vllm.md)
+#
+# </details>
+
+# %% [markdown]
 # ## Say it in an interview
 #
 # > "Before I suggest anything, I'd want to see where the time goes: queue, prefill, first token, decode, or streaming.

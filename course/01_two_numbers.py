@@ -228,6 +228,29 @@ e5(buckets(many, "TTFT"))
 f3(slo.attainments(before))
 
 # %% [markdown]
+# <details><summary>The same on vLLM and SGLang</summary>
+#
+# ```sh
+# vllm serve Qwen/Qwen3-8B --max-num-seqs 16
+# sglang serve --model-path Qwen/Qwen3-8B --max-running-requests 16 --enable-metrics --port 8000
+# vllm bench serve --model Qwen/Qwen3-8B --random-input-len 256 --random-output-len 64 --request-rate 40 \
+#     --max-concurrency 4 --percentile-metrics ttft,itl,e2el,client_queue_time
+# ```
+#
+# `--max-concurrency 4` makes the client hold requests back. TTFT stays calm, `client_queue_time` grows for as long as
+# you send, and the server agrees with the calm figure: it can't see the wait (`vllm:time_to_first_token_seconds`,
+# `sglang:time_to_first_token_seconds`). Leave the flag out, and the wait moves to `vllm:request_queue_time_seconds`
+# (`sglang:queue_time_seconds`), or into ITL where there's a slot for every request. E2E p99 alone tells you none of
+# that.
+#
+# For a p99 over several replicas, add up their buckets and never average their p99s: `histogram_quantile(0.99, sum by
+# (le) (rate(vllm:time_to_first_token_seconds_bucket[5m])))`.
+#
+# [What each name is, and where it was checked](../docs/same_on_vllm.md)
+#
+# </details>
+
+# %% [markdown]
 # ## Say it in an interview
 #
 # > "Before I propose anything, I'd want TTFT and ITL separately, at p99, by prompt length, and how many samples that

@@ -208,7 +208,30 @@ a2(loads, simulated.quantized_waits())
 # %% [markdown]
 # Read it with Kingman: fewer bits don't change arrivals or variability. They help a queue when they cut the service
 # time, or when smaller weights free memory for more slots.
+
+# %% [markdown]
+# <details><summary>The same on vLLM and SGLang</summary>
 #
+# ```sh
+# vllm serve Qwen/Qwen3-8B --max-num-seqs 1 --no-enable-prefix-caching
+# sglang serve --model-path Qwen/Qwen3-8B --max-running-requests 1 --disable-radix-cache --enable-metrics --port 8000
+# vllm bench serve --model Qwen/Qwen3-8B --random-input-len 1024 --random-output-len 1 --num-prompts 500 \
+#     --request-rate inf
+# ```
+#
+# The request throughput of that run is the capacity. Then set `--request-rate` to 50%, 80% and 95% of it. The mean of
+# `vllm:request_queue_time_seconds` (its `_sum` over its `_count`; `sglang:queue_time_seconds`) should grow several-fold
+# while prefill time stays put. The log shows the queue come and go: `Waiting: N reqs` in vLLM, `#queue-req: N` in
+# SGLang. `--burstiness 0.25` makes it longer at the same rate, `--burstiness 4` shorter.
+#
+# Past 100%, `vllm:num_requests_waiting` (`sglang:num_queue_reqs`) climbs until you stop, so the p99 mostly reports
+# `--num-prompts`. Prefix caching is off because a second run with the same `--seed` sends the same prompts again.
+#
+# [What each name is, and where it was checked](../docs/same_on_vllm.md)
+#
+# </details>
+
+# %% [markdown]
 # ## Say it in an interview
 #
 # > "Wait goes like ρ over one minus ρ, times variability, times service time. Going from 80 to 90 percent more than

@@ -188,6 +188,28 @@ e4(over=open_and_limited(1.3), under=open_and_limited(0.3, simulated.BURSTS))
 simulated_70b.error_band(simulated_70b.deployment())
 
 # %% [markdown]
+# <details><summary>The same on vLLM and SGLang</summary>
+#
+# ```sh
+# vllm serve Qwen/Qwen3-8B --max-num-seqs 16 --max-num-queued-reqs 80 --scheduling-policy priority
+# sglang serve --model-path Qwen/Qwen3-8B --max-running-requests 16 --max-queued-requests 64 \
+#     --enable-priority-scheduling --enable-metrics --port 8000
+# minillm bench serve --url http://127.0.0.1:8000 --rate 60 --num-requests 2000 --slo-ttft 1 --body ignore_eos=true
+# ```
+#
+# Choose a rate past capacity. Without a limit, `vllm:num_requests_waiting` (`sglang:num_queue_reqs`) climbs for as long
+# as you send, and TTFT p99 with it. With one the gauge stops, the p99 of what was admitted levels off, and goodput goes
+# up although requests are refused: both answer 503, and vLLM counts them in `vllm:admission_rejections_total`. Its
+# limit is on running *and* waiting requests, SGLang's on waiting ones alone: hence 80 and 64.
+#
+# Priorities come with each request, as `priority`. vLLM serves the lowest number first, SGLang the highest. They move
+# waiting from one group to another; throughput stays.
+#
+# [What each name is, and where it was checked](../docs/same_on_vllm.md)
+#
+# </details>
+
+# %% [markdown]
 # ## Say it in an interview
 #
 # > "I'd start from continuous batching with chunked prefill, the default in vLLM and SGLang. Then I'd ask what we're

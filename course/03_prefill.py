@@ -256,6 +256,30 @@ f4(both, big_savings())
 d7(halved_4k(), run.compare_cuts(lab))
 
 # %% [markdown]
+# <details><summary>The same on vLLM and SGLang</summary>
+#
+# ```sh
+# vllm serve Qwen/Qwen3-8B --max-num-batched-tokens 16384 --no-enable-prefix-caching
+# sglang serve --model-path Qwen/Qwen3-8B --chunked-prefill-size 16384 --disable-radix-cache \
+#     --enable-metrics --port 8000
+# vllm bench serve --model Qwen/Qwen3-8B --random-input-len 8192 --random-output-len 1 --max-concurrency 1 \
+#     --num-prompts 10
+# ```
+#
+# Double `--random-input-len` from 1024 up. TTFT doubles, too, and then more than doubles as attention's share grows;
+# `vllm:request_prefill_time_seconds` should agree with your client.
+#
+# For the chunks, keep chats running in a second terminal (`--random-input-len 256 --random-output-len 512`), and
+# restart the server with 2048, then 512, in its first flag. The chats' ITL p99 falls, the long prompt's TTFT rises, and
+# below some size it only rises. `vllm:iteration_tokens_total` is a histogram of tokens per step, so it shows your
+# chunks; in SGLang `#new-token` in each `Prefill batch` line does. `--long-prefill-token-threshold` limits a single
+# prompt and leaves the budget alone (vLLM).
+#
+# [What each name is, and where it was checked](../docs/same_on_vllm.md)
+#
+# </details>
+
+# %% [markdown]
 # ## Say it in an interview
 #
 # > "Prefill is one big matrix multiplication, proportional to the prompt, plus attention, which grows with the square

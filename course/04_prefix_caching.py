@@ -324,7 +324,31 @@ d13(run.by_gap(words.GAPS_S), agree)
 # it was. Ask before you copy the figure.
 #
 # </details>
+
+# %% [markdown]
+# <details><summary>The same on vLLM and SGLang</summary>
 #
+# ```sh
+# vllm serve Qwen/Qwen3-8B --enable-prompt-tokens-details
+# sglang serve --model-path Qwen/Qwen3-8B --enable-cache-report --enable-metrics --port 8000
+# vllm bench serve --model Qwen/Qwen3-8B --dataset-name prefix_repetition --prefix-repetition-num-prefixes 5 \
+#     --prefix-repetition-prefix-len 2000 --prefix-repetition-suffix-len 100 --prefix-repetition-output-len 16
+# ```
+#
+# Both cache prefixes by default, and the two flags put the tokens found into each answer's `usage`. The hit rate is
+# `vllm:prefix_cache_hits_total` over `vllm:prefix_cache_queries_total`, and `Prefix cache hit rate` in the log; in
+# SGLang `sglang:cache_hit_rate`, and `#cached-token` batch by batch.
+#
+# It should come close to the prefix's share of the prompt. TTFT falls, and with one request at a time
+# (`--max-concurrency 1`) ITL doesn't move. Control: `--no-enable-prefix-caching`, or `--disable-radix-cache`. Then
+# raise the number of prefixes. While all of them fit into the KV cache nothing changes; past that the hit rate falls
+# away, because both evict the least recently used by default.
+#
+# [What each name is, and where it was checked](../docs/same_on_vllm.md)
+#
+# </details>
+
+# %% [markdown]
 # ## Say it in an interview
 #
 # > "A prefix cache matches from the first token, in whole blocks, and stops at the first difference. So I'd order the

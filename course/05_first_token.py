@@ -258,6 +258,27 @@ d19([run.measured_per_token([shrinking, one_by_one]), run.simulated_per_token()]
 d21(pairs((0.5, 2.0, 8.0)))
 
 # %% [markdown]
+# <details><summary>The same on vLLM and SGLang</summary>
+#
+# ```sh
+# vllm serve Qwen/Qwen3-8B --max-num-batched-tokens 2048 --enable-logging-iteration-details
+# sglang serve --model-path Qwen/Qwen3-8B --chunked-prefill-size 2048 --enable-mixed-chunk --enable-metrics --port 8000
+# vllm bench serve --model Qwen/Qwen3-8B --random-input-len 2000 --random-output-len 200 --request-rate 4
+# ```
+#
+# With its last flag vLLM prints a line for each step: `context tokens`, `generation requests`, `iteration elapsed
+# time`. Steps with context tokens take longer, and every generation request in them waits. SGLang runs the two apart
+# unless told otherwise (`Prefill batch` and `Decode batch` lines), prompts first, so answers stall while prompts are
+# read; `--enable-mixed-chunk` puts both into one batch. Expect ITL p99 to fall with it, and TTFT to rise.
+#
+# TTFT is `vllm:request_queue_time_seconds` plus `vllm:request_prefill_time_seconds`, and a little on top at the client.
+# For what waits, `vllm:num_requests_waiting_by_reason` says `capacity` or `deferred`.
+#
+# [What each name is, and where it was checked](../docs/same_on_vllm.md)
+#
+# </details>
+
+# %% [markdown]
 # ## Say it in an interview
 #
 # > "TTFT is queue, plus my prompt's prefill, plus whatever else was in my steps, plus the way in and out. So first I'd

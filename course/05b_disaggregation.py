@@ -141,6 +141,28 @@ import inspect
 print(inspect.getsource(run.transfer_s))
 
 # %% [markdown]
+# <details><summary>The same on vLLM and SGLang</summary>
+#
+# ```sh
+# vllm serve Qwen/Qwen3-8B --kv-transfer-config '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'
+# sglang serve --model-path Qwen/Qwen3-8B --disaggregation-mode prefill --enable-metrics --port 8000
+# curl -s http://127.0.0.1:8000/metrics | grep -E "nixl|kv_transfer"
+# ```
+#
+# Each pool is a server of its own (SGLang's second one runs with `--disaggregation-mode decode`), and a router stands
+# in front, as their docs show. The transfer has metrics: `vllm:nixl_xfer_time_seconds` and
+# `vllm:nixl_bytes_transferred`, `sglang:kv_transfer_latency_ms` and `sglang:kv_transfer_speed_gb_s`. Its bytes should
+# be prompt tokens times KV per token.
+#
+# Compare with the same GPUs, not split, under long prompts. ITL p99 goes flat, TTFT grows by the transfer, and tokens
+# per second don't rise. Then change the mix of prompts and answers: `vllm:num_requests_waiting` grows in one pool first
+# (SGLang's decode side: `sglang:num_decode_transfer_queue_reqs`). That's the pool you're short of.
+#
+# [What each name is, and where it was checked](../docs/same_on_vllm.md)
+#
+# </details>
+
+# %% [markdown]
 # ## Say it in an interview
 #
 # > "Disaggregation buys isolation. Decode GPUs never have a prompt in their step, so ITL p99 is flat. That's no more raw

@@ -369,6 +369,29 @@ print(inspect.getsource(StepTimeModel._attention))
 a4(grown, list(three.values()))
 
 # %% [markdown]
+# <details><summary>The same on vLLM and SGLang</summary>
+#
+# ```sh
+# vllm serve Qwen/Qwen3-8B --enable-mfu-metrics
+# sglang serve --model-path Qwen/Qwen3-8B --enable-mfu-metrics --enable-metrics --port 8000
+# vllm bench serve --model Qwen/Qwen3-8B --random-input-len 512 --random-output-len 256 --ignore-eos \
+#     --max-concurrency 32 --num-prompts 320
+# ```
+#
+# Go through `--max-concurrency` 1, 2, 4 and so on until ITL breaks your SLO; `vllm:num_requests_running`
+# (`sglang:num_running_reqs`) says whether the batch really got that large. ITL starts out nearly flat and then climbs
+# while throughput levels off.
+#
+# MBU is `rate(vllm:estimated_read_bytes_per_gpu_total[1m])` over your card's bytes per second, MFU
+# `rate(vllm:estimated_flops_per_gpu_total[1m])` over its FLOP/s (estimates; the same names under `sglang:`). MBU is
+# high from the start, MFU grows with the batch. Restart with `--enforce-eager` (SGLang: `--cuda-graph-backend-decode
+# disabled`): small batches suffer most, because launches are a larger share of a short step.
+#
+# [What each name is, and where it was checked](../docs/same_on_vllm.md)
+#
+# </details>
+
+# %% [markdown]
 # ## Say it in an interview
 #
 # > "A decode step reads all the weights of a dense model once, plus each request's KV. At small batches that's mostly

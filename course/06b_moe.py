@@ -244,6 +244,30 @@ print(inspect.getsource(MoE.forward))
 # </details>
 
 # %% [markdown]
+# <details><summary>The same on vLLM and SGLang</summary>
+#
+# ```sh
+# vllm serve Qwen/Qwen3-30B-A3B --tensor-parallel-size 2 --enable-expert-parallel \
+#     --enable-eplb --eplb-config '{"log_balancedness":true}'
+# sglang serve --model-path Qwen/Qwen3-30B-A3B --tp-size 2 --ep-size 2 \
+#     --expert-balancedness-report-mode prometheus --enable-metrics --port 8000
+# vllm bench serve --model Qwen/Qwen3-30B-A3B --random-input-len 512 --random-output-len 256 --ignore-eos \
+#     --max-concurrency 1 --num-prompts 20
+# ```
+#
+# Repeat it with more `--max-concurrency`, and with a dense model as large (`Qwen/Qwen3-32B`). A lone request's ITL
+# follows the active parameters, so the MoE is ahead. Then its ITL climbs earlier than the dense model's: each token
+# wakes other experts. `GPU KV cache size` at start (SGLang: `max_total_num_tokens`) shows what's left once *all*
+# experts are loaded.
+#
+# Balance is logged as `balancedness` (mean load over the largest; 1 is even) or kept in `sglang:eplb_balancedness`. It
+# should rise with the batch, and fall when all traffic is about one subject.
+#
+# [What each name is, and where it was checked](../docs/same_on_vllm.md)
+#
+# </details>
+
+# %% [markdown]
 # ## Say it in an interview
 #
 # > "For an MoE, a decode step reads only the experts its tokens activate. Eight of 128 is six percent for one

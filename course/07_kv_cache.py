@@ -249,6 +249,28 @@ d8(run.lengths(lab))
 d12(run.limits(lab, roomy))
 
 # %% [markdown]
+# <details><summary>The same on vLLM and SGLang</summary>
+#
+# ```sh
+# vllm serve Qwen/Qwen3-8B --max-model-len 8192 --num-gpu-blocks-override 1024
+# sglang serve --model-path Qwen/Qwen3-8B --context-length 8192 --max-total-tokens 16384 --enable-metrics --port 8000
+# vllm bench serve --model Qwen/Qwen3-8B --random-input-len 512 --random-output-len 2048 --request-rate 4 --ignore-eos
+# ```
+#
+# At start vLLM logs `GPU KV cache size: N tokens`, and `Maximum concurrency for M tokens per request`; SGLang logs
+# `max_total_num_tokens=N`. Now watch `vllm:kv_cache_usage_perc`, `vllm:num_preemptions_total` and
+# `vllm:num_requests_waiting`; in SGLang `sglang:token_usage`, `sglang:num_retracted_requests_total`,
+# `sglang:num_queue_reqs`, and the log line `KV cache pool is full. Retract requests.`
+#
+# Usage climbs to 1 first. Preemptions start when answers outgrow the pool, and each makes a request prefill again: ITL
+# p99 shows the holes, TTFT grows behind them, and throughput drops although the GPU is busy. Leave the limit out and
+# repeat: no preemptions, no holes. That was memory, not speed.
+#
+# [What each name is, and where it was checked](../docs/same_on_vllm.md)
+#
+# </details>
+
+# %% [markdown]
 # ## Say it in an interview
 #
 # > "I treat the KV cache as a working set. A token takes 2 × layers × KV heads × head size × bytes, so it's linear in

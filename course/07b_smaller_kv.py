@@ -149,6 +149,29 @@ large = lesson_07.large(lesson_07.accounts(lab))
 d14(large, run.with_sinks(grown), window, found)
 
 # %% [markdown]
+# <details><summary>The same on vLLM and SGLang</summary>
+#
+# ```sh
+# vllm serve Qwen/Qwen3-8B --kv-cache-dtype fp8 --kv-offloading-size 64
+# sglang serve --model-path Qwen/Qwen3-8B --kv-cache-dtype fp8_e4m3 --enable-hierarchical-cache --hicache-size 64 \
+#     --enable-metrics --port 8000
+# vllm bench serve --model Qwen/Qwen3-8B --dataset-name prefix_repetition --prefix-repetition-num-prefixes 200 \
+#     --prefix-repetition-prefix-len 4000 --prefix-repetition-suffix-len 100 --prefix-repetition-output-len 16
+# ```
+#
+# One flag at a time. With the dtype, `GPU KV cache size` (`max_total_num_tokens`) about doubles, and preemptions
+# (`vllm:num_preemptions_total`) start later. No metric shows whether answers are as good, so run your evaluation both
+# ways; an uncalibrated checkpoint gets scales of 1.0 in vLLM.
+#
+# For the tier, take more prefixes than the pool holds and run the bench twice. Without it the second run is as slow as
+# the first. With it `vllm:external_prefix_cache_hits_total` grows (`sglang:cached_tokens_total` with
+# `cache_source="host"`), and TTFT lands between a hit on the GPU and a full prefill.
+#
+# [What each name is, and where it was checked](../docs/same_on_vllm.md)
+#
+# </details>
+
+# %% [markdown]
 # ## Say it in an interview
 #
 # > "If KV is what's short, I have three options. Fewer bits: 8-bit KV nearly doubles the pool, and I'd put an eval in

@@ -331,6 +331,31 @@ d6(brief, run.pay_backs(simulated_70b.deployment()))
 f2([point, *points])
 
 # %% [markdown]
+# <details><summary>The same on vLLM and SGLang</summary>
+#
+# ```sh
+# vllm serve Qwen/Qwen3-8B --speculative-config \
+#     '{"method":"draft_model","model":"Qwen/Qwen3-0.6B","num_speculative_tokens":4}'
+# sglang serve --model-path Qwen/Qwen3-8B --speculative-algorithm STANDALONE --speculative-num-steps 4 \
+#     --speculative-draft-model-path Qwen/Qwen3-0.6B --speculative-eagle-topk 1 --speculative-num-draft-tokens 5 \
+#     --enable-metrics --port 8000
+# vllm bench serve --model Qwen/Qwen3-8B --random-input-len 256 --random-output-len 256 --ignore-eos --max-concurrency 1
+# ```
+#
+# 1 + `vllm:spec_decode_num_accepted_tokens_total` / `vllm:spec_decode_num_drafts_total` is the mean acceptance length
+# (log: `Mean acceptance length`; `sglang:spec_accept_length`). Accepted over `vllm:spec_decode_num_draft_tokens_total`
+# is the dashboards' acceptance rate, and it isn't this lesson's α: it falls as k grows.
+#
+# Raise `--max-concurrency`: for a dense model the gain shrinks, then turns into a loss. Random prompts are hard to
+# draft for, so send your own traffic, or take luck out of it: add `"rejection_sample_method":"synthetic"` and
+# `"synthetic_acceptance_length":2.5` to vLLM's object. Answers become nonsense and the timing stays real, so you see
+# what *any* drafter with that length is worth.
+#
+# [What each name is, and where it was checked](../docs/same_on_vllm.md)
+#
+# </details>
+
+# %% [markdown]
 # ## Say it in an interview
 #
 # > "At small batch a dense model's decode step is memory-bound, so verifying a few draft tokens in it is nearly free.

@@ -251,6 +251,28 @@ b4(scores, matrix.share_on_grid)
 d10(found, scores, simulated.throughput_gain())
 
 # %% [markdown]
+# <details><summary>The same on vLLM and SGLang</summary>
+#
+# ```sh
+# vllm serve Qwen/Qwen3-8B --quantization fp8
+# sglang serve --model-path Qwen/Qwen3-8B --quantization fp8 --enable-metrics --port 8000
+# vllm bench serve --model Qwen/Qwen3-8B --random-input-len 512 --random-output-len 256 --ignore-eos \
+#     --max-concurrency 1 --num-prompts 20
+# ```
+#
+# Run it without the flag, with it, and on a 4-bit checkpoint (`Qwen/Qwen3-8B-AWQ`), at concurrency 1 and at 128. Alone,
+# ITL should fall with the bytes, so 4 bits win if the kernel is good. In a large batch FP8 stays ahead, and 4 bits lose
+# ground, since those weights are dequantized before they're multiplied. TTFT of long prompts follows the arithmetic:
+# FP8 helps, 4 bits don't.
+#
+# `GPU KV cache size` (`max_total_num_tokens`) grows by the bytes saved. If `vllm:num_requests_waiting` vanishes with
+# it, you gained slots, not speed. Whether the answers are as good is in no metric: run your evaluation on each.
+#
+# [What each name is, and where it was checked](../docs/same_on_vllm.md)
+#
+# </details>
+
+# %% [markdown]
 # ## Say it in an interview
 #
 # > "First I'd ask which phase is slow, because quantization only helps what waits for weights. Weight-only int8 or int4

@@ -16,15 +16,15 @@
 # %%
 from course.lab import open_lab, simulated_70b
 from course.lab.display import stack
-from course.lab.server import LabServer
+from course.lab.server_tap import open_server
 from course.lessons.lesson_10 import pictures, run, simulated, words
 from course.lessons.lesson_10.check import checks
 from course.lessons.lesson_10.words import a5, d16
 
 lab = open_lab()
 # The real one, `minillm serve`, in the background, with the lab's weights. Running this again closes the previous one.
-server = LabServer(lab, instead_of=globals().get("server"))
-print("listening at", server.url)
+server = open_server(lab, instead_of=globals().get("server"))
+print(server.about)
 
 # %% [markdown]
 # ## Surface
@@ -213,6 +213,28 @@ d16(run.four_ways(lab))
 
 # %%
 server.close()
+
+# %% [markdown]
+# <details><summary>The same on vLLM and SGLang</summary>
+#
+# ```sh
+# vllm serve Qwen/Qwen3-8B --stream-interval 8
+# sglang serve --model-path Qwen/Qwen3-8B --stream-interval 8 --enable-metrics --port 8000
+# curl -N http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' \
+#     -d '{"model":"Qwen/Qwen3-8B","prompt":"Once upon a time","max_tokens":200,"stream":true}'
+# ```
+#
+# Send that to the server, then through your gateway. Do the lines trickle in, or come in gulps? `vllm bench serve`
+# (`--base-url`) puts numbers to it: behind a buffer the client's ITL p50 drops to nearly zero while p99 and TTFT grow,
+# and `vllm:inter_token_latency_seconds` on the server doesn't move.
+#
+# `--stream-interval 8` looks much the same to a client, on purpose: fewer, larger chunks. It's worth it when a
+# front-end process fills its core (look with `top`). Throughput then rises, and the other cure is more of those
+# processes: `--api-server-count` in vLLM, `--tokenizer-worker-num` and `--detokenizer-worker-num` in SGLang.
+#
+# [What each name is, and where it was checked](../docs/same_on_vllm.md)
+#
+# </details>
 
 # %% [markdown]
 # ## Say it in an interview

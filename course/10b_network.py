@@ -140,6 +140,28 @@ e7(trips)
 server.close()
 
 # %% [markdown]
+# <details><summary>The same on vLLM and SGLang</summary>
+#
+# ```sh
+# vllm serve Qwen/Qwen3-8B --ssl-keyfile key.pem --ssl-certfile cert.pem
+# sglang serve --model-path Qwen/Qwen3-8B --host 0.0.0.0 --enable-http2 --enable-metrics --port 8000
+# curl -ks -o /dev/null -w '%{time_connect} %{time_appconnect} %{time_starttransfer}\n' https://HOST:8000/v1/models
+# ```
+#
+# Run the last line where your users are (`http:` for the SGLang line; `HOST` is your server). `time_connect` is one
+# round trip, `time_appconnect` adds TLS, and `time_starttransfer` adds the request and its answer: one more round trip,
+# since listing models computes nothing.
+#
+# Then compare the client's TTFT with the server's mean `vllm:time_to_first_token_seconds`
+# (`sglang:time_to_first_token_seconds`). The difference should be about one round trip on a kept connection, and about
+# three on a new one with TLS. ITL is the same at both ends unless something in between lumps tokens together. Behind an
+# 8k prompt or a queue, all of that is small.
+#
+# [What each name is, and where it was checked](../docs/same_on_vllm.md)
+#
+# </details>
+
+# %% [markdown]
 # ## Say it in an interview
 #
 # > "If one region is slow by the same amount for every prompt, it's distance or set-up, not the model. TTFT is set-up

@@ -168,6 +168,29 @@ d15(crowds)
 e6(troubles)
 
 # %% [markdown]
+# <details><summary>The same on vLLM and SGLang</summary>
+#
+# ```sh
+# vllm serve Qwen/Qwen3-8B --max-num-seqs 4 --max-num-queued-reqs 20
+# sglang serve --model-path Qwen/Qwen3-8B --max-running-requests 4 --max-queued-requests 16 --enable-metrics --port 8000
+# timeout 1 curl -N http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' \
+#     -d '{"model":"Qwen/Qwen3-8B","prompt":"Once upon a time","max_tokens":4000,"stream":true}'
+# ```
+#
+# `timeout` hangs up after a second. `vllm:num_requests_running` and `vllm:kv_cache_usage_perc` should fall within a
+# step or two, and `vllm:request_success_total` with `finished_reason="abort"` should count one more
+# (`sglang:num_running_reqs`, `sglang:token_usage`, `sglang:num_aborted_requests_total`). If the request runs on,
+# something in between hides the hang-up: try the same through your gateway.
+#
+# Then the storm: `minillm bench serve` above capacity with `--timeout 2`. With the limits, requests are refused
+# immediately, with 503 (`vllm:admission_rejections_total`) and those admitted finish. Without them,
+# `vllm:num_requests_waiting` climbs, and the server works for clients that have left.
+#
+# [What each name is, and where it was checked](../docs/same_on_vllm.md)
+#
+# </details>
+
+# %% [markdown]
 # ## Say it in an interview
 #
 # > "I'd propagate disconnects through every hop, and check that by watching KV blocks come back: one gateway that reads

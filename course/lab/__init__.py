@@ -5,6 +5,7 @@ session.py     the client of an experiment     run.py    what happened in one ru
 dashboard.py   the live app                    controls.py, workloads.py   what it can change
 explorer.py    a picture with sliders       simulated_70b.py  the same questions at 70B, simulated
 simulated_device.py  an accelerator that isn't there             stepped_engine.py  runs on it    three_machines.py
+server_lab.py  lessons on a server elsewhere                     remote.py, server_tap.py, notes.py
 server.py      the real server              proxy.py, relay.py   what may stand before it      prices.py  of GPUs
 pictures/      one picture a module            svg.py, style.py   how they are drawn
 predict.py     locked predictions              claims.py, finding.py    what a lesson's words say of a run

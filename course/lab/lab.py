@@ -9,17 +9,19 @@ import functools
 import gc
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from IPython import get_ipython
+from IPython.core.interactiveshell import InteractiveShell
 
-from course.lab import progress, simulated_notes, waiting
+from course.lab import notes, progress, waiting
 from course.lab.pace import pace_of
-from course.lab.predict import Prediction
+from course.lab.predict import PredictionBook
 from course.lab.run import Run
 from course.lab.scale import scale_of
+from course.lab.server_lab import ServerLab, servers_of_environment
 from course.lab.session import Session
 from course.lab.simulated_device import (
     DEFAULT_MODEL,
@@ -27,6 +29,7 @@ from course.lab.simulated_device import (
     device_of_environment,
     placeholder_tokenizer,
 )
+from course.lab.simulated_notes import SimulatedNotebook
 from course.lab.stepped_engine import SimulatedSession, SteppedEngine
 from course.lab.workloads import LabWorkload, PromptArrival, workload
 from minillm import Engine, EngineConfig
@@ -47,7 +50,7 @@ TAKEN = "waiting until another panel's run is over"
 WARM_UP = LabWorkload("warm-up", "", tuple(PromptArrival(0.0, "Count to ten. " * 20, 4) for _ in range(4)))
 
 
-class Lab:
+class Lab(PredictionBook):
     """Owns the engine. Runs are played one after the other; each starts with an empty cache and history.
 
     Args:
@@ -61,6 +64,9 @@ class Lab:
         UnknownHardwareError: MINILLM_LAB_DEVICE is to be simulated, and names nothing that is known.
     """
 
+    is_remote = False
+    """Whether runs are on servers elsewhere (server_lab.py)."""
+
     def __init__(
         self,
         *,
@@ -71,6 +77,7 @@ class Lab:
     ) -> None:
         if instead_of is not None:
             instead_of.close()
+        super().__init__(instead_of)
         self.scale = scale_of(short)
         self.simulated = device_of_environment() if make_engine is None else None
         """The device, if it is simulated (simulated_device.py)."""
@@ -81,7 +88,6 @@ class Lab:
         self._session: Session | None = None
         self._closed = False
         self._turn = threading.RLock()  # the holder of `alone` may still make engines
-        self._predictions: dict[str, Prediction] = {} if instead_of is None else dict(instead_of._predictions)
         progress.note_opened()
 
     def config(self, **fields: Any) -> EngineConfig:
@@ -141,24 +147,9 @@ class Lab:
             self._session.start()
             return self._session
 
-    def predict(
-        self,
-        key: str,
-        question: str,
-        options: Sequence[str] | None = None,
-        unit: str = "",
-        *,
-        between: tuple[float, float] | None = None,
-        whole: bool = False,
-    ) -> Prediction:
-        """A prediction to lock; running the cell again shows the same one, so that a lock stays a lock.
-
-        Args:
-            options: answers to choose from; None = a number, typed, or dragged on a slider if `between` gives its ends.
-        """
-        if key not in self._predictions:
-            self._predictions[key] = Prediction(question, options, unit, key, between=between, whole=whole)
-        return self._predictions[key]
+    def room(self, **sizes: Any) -> dict[str, Any]:
+        """Fields that only make room for a workload: what this small lab has to be given, and a server has anyway."""
+        return sizes
 
     @functools.cached_property
     def tokenizer(self) -> Any:
@@ -279,17 +270,36 @@ class Lab:
         return EngineThread(config)
 
 
-def open_lab(**defaults: Any) -> Lab:
+def open_lab(**defaults: Any) -> Lab | ServerLab:
     """The lab of a notebook, under the name `lab`. One that was there before, as when the cell is run again, is closed.
 
+    Where MINILLM_LAB_SERVER names servers that are up, runs go to them.
+
     Args:
-        defaults: as for Lab.
+        defaults: as for Lab; a server has its own.
+    Raises:
+        ConfigError: MINILLM_LAB_SERVER can't be read.
+        EndpointError: no server answers there.
     """
     shell = get_ipython()
     before = shell.user_ns.get("lab") if shell is not None else None
-    lab = Lab(instead_of=before if isinstance(before, Lab) else None, **defaults)
+    if not isinstance(before, (Lab, ServerLab)):
+        before = None
+    if servers := servers_of_environment():
+        if before is not None:
+            before.close()
+        lab = ServerLab(servers, instead_of=before)
+    else:
+        lab = Lab(instead_of=before, **defaults)
     if shell is not None:
-        simulated_notes.unwatch(shell)
-        if lab.simulated is not None:
-            simulated_notes.SimulatedNotebook(shell, lab.simulated, lab.config()).watch()
+        _watch_notebook(shell, lab)
     return lab
+
+
+def _watch_notebook(shell: InteractiveShell, lab: Lab | ServerLab) -> None:
+    """Cells that the lab can't play end with a note; on a simulated device they're labelled."""
+    notes.unwatch(shell)
+    if lab.is_remote:
+        notes.NotedNotebook(shell).watch()
+    elif lab.simulated is not None:
+        SimulatedNotebook(shell, lab.simulated, lab.config()).watch()

@@ -244,3 +244,33 @@ def gained_most(
     parts = [f"{name} {seconds(was[name])} to {seconds(now[name])} ({change(was[name], now[name])})" for name in now]
     is_tie = max(left.values()) - min(left.values()) < apart
     return MeasuredAnswer(tie if is_tie else min(left, key=left.get), f"{what}: {', '.join(parts)}")
+
+
+class PredictionBook:
+    """The bets of one notebook, by key. Running a cell again shows the same bet, so that a lock stays a lock.
+
+    Args:
+        before: whose bets go on.
+    """
+
+    def __init__(self, before: "PredictionBook | None" = None) -> None:
+        self._predictions: dict[str, Prediction] = {} if before is None else dict(before._predictions)
+
+    def predict(
+        self,
+        key: str,
+        question: str,
+        options: Sequence[str] | None = None,
+        unit: str = "",
+        *,
+        between: tuple[float, float] | None = None,
+        whole: bool = False,
+    ) -> Prediction:
+        """A prediction to lock.
+
+        Args:
+            options: answers to choose from; None = a number, typed, or dragged on a slider if `between` gives its ends.
+        """
+        if key not in self._predictions:
+            self._predictions[key] = Prediction(question, options, unit, key, between=between, whole=whole)
+        return self._predictions[key]

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -114,11 +114,12 @@ async def held(pieces: AsyncIterator[bytes], seconds: float) -> AsyncIterator[by
             await reader
 
 
-def make_proxy(upstream: str, spoiling: Spoiling) -> Starlette:
+def make_proxy(upstream: str, spoiling: Spoiling, tap: Callable[[bytes], None] | None = None) -> Starlette:
     """An app that hands every request on to `upstream`, and spoils what streams back.
 
     Args:
         upstream: URL of the server, without a path.
+        tap: told each piece of an answer as it's read from the server, before anything is done to it.
     """
     base = upstream.rstrip("/").removesuffix("/v1")
 
@@ -143,7 +144,7 @@ def make_proxy(upstream: str, spoiling: Spoiling) -> Starlette:
         except (aiohttp.ClientError, TimeoutError) as error:
             message = f"{base} does not answer: {error or type(error).__name__}"
             return JSONResponse({"error": {"message": message, "type": "bad_gateway"}}, status_code=502)
-        pieces = relayed(answer)
+        pieces = relayed(answer, tap)
         is_stream = answer.content_type == "text/event-stream"
         response = StreamingResponse(spoiling.apply(pieces) if is_stream else pieces, answer.status)
         response.raw_headers = [(k.lower().encode(), v.encode("latin-1")) for k, v in passed_on(answer.headers)]
@@ -153,10 +154,12 @@ def make_proxy(upstream: str, spoiling: Spoiling) -> Starlette:
     return Starlette(routes=[Route("/{path:path}", forward, methods=methods)], lifespan=lifespan)
 
 
-async def relayed(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+async def relayed(answer: aiohttp.ClientResponse, tap: Callable[[bytes], None] | None = None) -> AsyncIterator[bytes]:
     """The answer's bytes as they come. A client that leaves closes the connection upstream, which aborts the work."""
     try:
         async for piece in answer.content.iter_any():
+            if tap is not None:
+                tap(piece)
             yield piece
     finally:
         answer.close()

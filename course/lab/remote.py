@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -102,10 +103,14 @@ class RemoteLab:
         with self._turn:
             if self._session is not None:
                 self._session.join()
-            session = RemoteSession(self.endpoint, config, traffic, self.timeout_s)
+            session = self._session_of(traffic, config)
             session.start()
             self._session = session
             return session
+
+    def _session_of(self, traffic: LabWorkload, config: EngineConfig) -> "RemoteSession":
+        """What plays one run."""
+        return RemoteSession(self.endpoint, config, traffic, self.timeout_s)
 
 
 class RemoteSession:
@@ -164,8 +169,9 @@ class RemoteSession:
         told = not inferred_phases(observations)
         split = self._split(observations)
         rows = tuple(self._row(o, split, moment - play.start, play.start, done) for o in observations)
-        snapshot = _snapshot(moment, tuple(row.view for row in rows if row.view is not None))
         scraped = self._after or self._before
+        counted = self._after.counted_since(self._before) if self._before and self._after else {}
+        snapshot = _snapshot(moment, tuple(row.view for row in rows if row.view is not None), counted, scraped)
         return Run(
             workload=self.workload.name,
             config=self._config,
@@ -276,17 +282,19 @@ class RemoteSession:
         )
 
 
-def _snapshot(moment: float, views: tuple[RequestView, ...]) -> EngineSnapshot:
-    """A snapshot of an engine seen only from outside: no steps, no blocks."""
+def _snapshot(
+    moment: float, views: tuple[RequestView, ...], counted: Mapping[str, float], scraped: Scrape | None
+) -> EngineSnapshot:
+    """A snapshot of an engine seen only from outside: no steps, no blocks, and what its /metrics count."""
     return EngineSnapshot(
         now=moment,
         requests=views,
         steps=(),
         num_steps=0,
         block_owners=(),
-        block_size=0,
-        prefix_queries=0,
-        prefix_hits=0,
-        num_preemptions=0,
+        block_size=scraped.block_size if scraped else 0,
+        prefix_queries=round(counted.get("prefix_queries", 0)),
+        prefix_hits=round(counted.get("prefix_hits", 0)),
+        num_preemptions=round(counted.get("preemptions", 0)),
         num_recomputed_tokens=0,
     )

@@ -8,16 +8,18 @@ import logging
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import uvicorn
 
-from course.lab.http_client import NAME, ask
+from course.lab.http_client import NAME, Heard, ask
 from course.lab.lab import Lab
 from course.lab.proxy import Spoiling, make_proxy
-from course.loadgen.server_metrics import Scrape, read_metrics
+from course.loadgen.server_metrics import Histogram, Scrape, read_metrics
 from minillm.core.timeline import StepRecord, Timeline
 from minillm.server.admission import AdmissionLimiter
 from minillm.server.app import make_app
@@ -30,6 +32,23 @@ SLOTS = 8
 START_S, STOP_S = 60, 30
 SCRAPE_S = 30
 HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class ServerEnd:
+    """One answer at the server's end of the wire. Clock seconds."""
+
+    tokens: tuple[float, ...]
+    """When each was handed over."""
+    borders: tuple[float, ...]
+    """The six of its five phases."""
+    told: dict[str, float]
+    """Means at /metrics, of this request: seconds by name."""
+
+
+def means(measured: Mapping[str, Histogram]) -> dict[str, float]:
+    """What was measured at all."""
+    return {name: histogram.mean for name, histogram in measured.items() if histogram.mean is not None}
 
 
 class LabServer:
@@ -101,6 +120,31 @@ class LabServer:
     @property
     def url(self) -> str:
         return f"http://{HOST}:{self.port}"
+
+    @property
+    def about(self) -> str:
+        """Where it is, in a few words."""
+        return f"listening at {self.url}"
+
+    asked: Mapping[str, Any] = MappingProxyType({})
+    """Further fields of every request's body."""
+
+    def fresh(self, prompt: str) -> str:
+        """The prompt, so that nothing of it is cached: as it is, for this server caches nothing."""
+        return prompt
+
+    def way(self, **spoiling: Any) -> AbstractContextManager[int]:
+        """The port to ask at; behind it, the teaching proxy if anything is to be spoiled."""
+        return proxy(self.port, **spoiling)
+
+    def end_of(self, heard: Heard, before: Scrape) -> ServerEnd:
+        """An answer as the server saw it.
+
+        Args:
+            before: its /metrics before it was asked.
+        """
+        line = self.timeline(heard.call_id)  # it has closed the request, so it's in /metrics
+        return ServerEnd(tuple(line.deliveries), tuple(line.borders()), means(self.metrics().since(before)))
 
     def steps(self) -> tuple[StepRecord, ...]:
         """What the engine has done so far; clock seconds."""

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from course.lab import simulated_70b
 from course.lab.display import Html
+from course.lab.errors import NotInThisLabError
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.deployment import Deployment
 from course.simulator.errors import PricingError
 from course.simulator.speculation import SimulatedSpeculation
-from minillm.core.errors import ConfigError, MinillmError
+from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
@@ -59,7 +60,7 @@ MANY_ROWS = (512, 1024)
 """Between them a step's price is its arithmetic, on any accelerator of the catalogue."""
 
 
-class SimulatedDeviceError(MinillmError):
+class SimulatedDeviceError(NotInThisLabError):
     """The lab's device is simulated, and this needs a model that computes."""
 
     def __init__(self, what: str) -> None:
@@ -71,10 +72,6 @@ class SimulatedDeviceError(MinillmError):
             f"{self.what} takes a model that computes, and this lab's device is simulated. "
             f"Start the lab without {VARIABLE} to see it."
         )
-
-    def _render_traceback_(self) -> list[str]:
-        """A cell ends with a sentence, in place of a traceback."""
-        return [str(self)]
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def play(lesson: str) -> tuple[list[CellReport], int]:
     from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
     from IPython.utils.capture import capture_output
 
-    from course.lab.simulated_device import SimulatedDeviceError
+    from course.lab.errors import NotInThisLabError
 
     source = next(path for path in lesson_sources() if path.name.startswith(f"{lesson}_"))
     cells = [cell.source for cell in read_source(source).cells if cell.cell_type == "code"]
@@ -69,7 +69,7 @@ def play(lesson: str) -> tuple[list[CellReport], int]:
     errors: list[BaseException | None] = []
 
     def note_error(result: ExecutionResult) -> None:
-        """As it was raised: a simulated notebook then shows some as notes."""
+        """As it was raised: the notebook then shows some as notes."""
         errors.append(result.error_before_exec or result.error_in_exec)
 
     shell.events.register("post_run_cell", note_error)
@@ -80,7 +80,7 @@ def play(lesson: str) -> tuple[list[CellReport], int]:
         lock_bets(shell.user_ns.values())
         last = code.strip().splitlines()[-1]
         error = errors[-1]
-        if isinstance(error, SimulatedDeviceError):
+        if isinstance(error, NotInThisLabError):
             reports.append(CellReport(lesson, i, "note", last, str(error)))
         elif error is not None:
             reports.append(CellReport(lesson, i, "error", last, f"{type(error).__name__}: {error} ({place_of(error)})"))

@@ -46,7 +46,7 @@ class Observation:
     ended: float | None
     """When the last byte had been read. Of a failure: when that was known."""
     deliveries: tuple[float, ...]
-    """When each event with text had been read."""
+    """When each event that brought tokens had been read."""
     num_tokens: int
     token_source: TokenSource
     max_tokens: int
@@ -120,7 +120,7 @@ def observe(exchange: ClientExchange, start: float, answer: StreamedAnswer | Non
         due=after(exchange.due),
         sent=after(exchange.sent),
         ended=after(last_read if outcome == COMPLETED else exchange.ended),
-        deliveries=tuple(stamp - start for stamp in answer.deliveries),
+        deliveries=tuple(stamp - start for stamp in answer.token_moments),
         num_tokens=len(answer.deliveries) if counted is None else counted,
         token_source=TokenSource.EVENTS if counted is None else TokenSource.USAGE,
         max_tokens=exchange.request.max_tokens,
@@ -140,7 +140,7 @@ def _outcome(exchange: ClientExchange, answer: StreamedAnswer) -> tuple[str, str
         return Failure.BAD_STREAM, answer.error
     if not answer.is_whole:
         return Failure.BAD_STREAM, "it ended without a finish reason and without [DONE]"
-    if not answer.deliveries:
+    if not answer.token_moments:
         return Failure.BAD_STREAM, "an answer without any text"
     return COMPLETED, ""
 

@@ -5,6 +5,7 @@ count since the server started, so they are read before and after, and subtracte
 """
 
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -40,6 +41,16 @@ GAUGES = {
 }
 """Requests running and waiting, and the share of the KV cache in use; now. A server may say the same under an old name
 too: the first one here counts."""
+COUNTERS = {
+    "prefix_cache_queries": "prefix_queries",
+    "prefix_cache_hits": "prefix_hits",
+    "cached_tokens": "prefix_hits",
+    "prompt_tokens": "prefix_queries",
+    "num_preemptions": "preemptions",
+    "num_retracted_requests": "preemptions",
+}
+"""Tokens looked up in the prefix cache, tokens found there, requests that lost their KV. Of two names the first counts;
+SGLang, which has the second ones, looks up every prompt token."""
 
 
 @dataclass(slots=True)
@@ -90,8 +101,15 @@ class Scrape:
     """A prefix: which server it is."""
     histograms: dict[str, Histogram] = field(default_factory=dict)
     gauges: dict[str, float] = field(default_factory=dict)
+    counters: dict[str, float] = field(default_factory=dict)
+    block_size: int = 0
+    """Tokens in a KV block; 0 = it doesn't say."""
 
     __repr__ = brief
+
+    def counted_since(self, before: "Scrape") -> dict[str, float]:
+        """What was counted between two readings; only what the server counts."""
+        return {name: value - before.counters.get(name, 0.0) for name, value in self.counters.items()}
 
     def since(self, before: "Scrape") -> dict[str, Histogram]:
         """The samples between two readings, by what they measure; only what the server measures."""
@@ -118,7 +136,21 @@ def read_metrics(text: str) -> Scrape | None:
         values = [sample.value for sample in samples.get(f"{server}:{name}", [])]
         if values and measures not in scrape.gauges:
             scrape.gauges[measures] = fmean(values) if measures == "kv_usage" else sum(values)
+    for name, counts in COUNTERS.items():
+        values = [s.value for s in samples.get(f"{server}:{name}", []) if s.name.endswith("_total")]
+        if values:
+            scrape.counters.setdefault(counts, sum(values))
+    scrape.block_size = next(iter(_block_sizes(samples, server)), 0)
     return scrape
+
+
+def _block_sizes(samples: Mapping[str, list[Sample]], server: str) -> Iterator[int]:
+    """vLLM and minillm have it as a label, SGLang as a gauge."""
+    for sample in samples.get(f"{server}:cache_config_info", []):
+        if (size := sample.labels.get("block_size", "")).isdecimal():
+            yield int(size)
+    for sample in samples.get(f"{server}:page_size", []):
+        yield int(sample.value)
 
 
 async def scrape(client: Client) -> Scrape | None:

@@ -28,6 +28,8 @@ class StreamedAnswer:
 
     deliveries: list[float] = field(default_factory=list)
     """When the last byte of each was read."""
+    events: list[float] = field(default_factory=list)
+    """The same of every event of a completion, with text or without. Not of a chat's: its opening has no token."""
     texts: list[str] = field(default_factory=list)
     """The text of each."""
     finish_reason: str | None = None
@@ -44,6 +46,12 @@ class StreamedAnswer:
     @property
     def text(self) -> str:
         return "".join(self.texts)
+
+    @property
+    def token_moments(self) -> list[float]:
+        """The deliveries; or all events, where there are as many as tokens: then one without text is a token that has
+        none by itself, such as an end of text that didn't end the answer."""
+        return self.events if self.usage.get("completion_tokens") == len(self.events) else self.deliveries
 
 
 def read_answer(reads: Sequence[Read]) -> StreamedAnswer:
@@ -99,6 +107,8 @@ def _take(answer: StreamedAnswer, chunk: dict[str, Any], stamp: float) -> None:
             answer.server_times = {"from": key, **chunk[key]}
     for choice in chunk.get("choices") or ():
         text = _text_of(choice)
+        if "delta" not in choice:
+            answer.events.append(stamp)
         if text:
             answer.deliveries.append(stamp)
             answer.texts.append(text)

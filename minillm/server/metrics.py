@@ -30,6 +30,8 @@ SECONDS = tuple(base * scale for scale in (0.0001, 0.001, 0.01, 0.1, 1, 10) for 
 """0.1 ms to 500 s. vLLM's buckets of the queue time begin at 300 ms: a queue of 1 ms and one of 200 look the same."""
 TOKENS = tuple(2**power for power in range(18))
 LABELS = ("model_name",)
+POOL_LABELS = ("block_size", "num_gpu_blocks")
+"""Of cache_config_info, as vLLM calls them: tokens in a block, and blocks (here also where there's no GPU)."""
 MAX_TENANTS = 100
 """That have series of their own."""
 
@@ -95,6 +97,9 @@ class EngineMetrics:
             family = kind(f"minillm:{name}", text, labels=LABELS)
             family.add_metric([self._model_name], value)
             yield family
+        info = GaugeMetricFamily("minillm:cache_config_info", "The KV pool; always 1.", labels=(*LABELS, *POOL_LABELS))
+        info.add_metric([self._model_name, str(scheduler.kv.block_size), str(len(pool))], 1)
+        yield info
 
     def render(self) -> bytes:
         """Prometheus text."""

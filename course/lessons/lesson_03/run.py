@@ -45,13 +45,14 @@ PARAGRAPH_TOKENS = 60
 
 
 def device_kind(lab: Lab) -> str:
-    """cpu or cuda: where the lab's engine computes, or what it simulates."""
-    return "cuda" if on_gpu(lab) else "cpu"
+    """cpu or cuda: where the lab's engine computes, or what it simulates; cuda for a server, which is asked as one on a
+    GPU would be."""
+    return "cuda" if lab.is_remote or on_gpu(lab) else "cpu"
 
 
 def window(lab: Lab) -> int:
-    """Longest prompt and answer that the lab's model has positions for, tokens."""
-    return lab_shape(lab).max_position_embeddings
+    """Longest prompt and answer that the lab's model has positions for, or its server takes; tokens."""
+    return lab.window if lab.is_remote else lab_shape(lab).max_position_embeddings
 
 
 def prompt_lengths(lab: Lab) -> tuple[int, ...]:
@@ -69,7 +70,7 @@ def fields_for(lab: Lab, longest: int) -> dict[str, object]:
     """
     room = min(longest + 512, window(lab))
     exact = {"dtype": "float32"} if device_kind(lab) == "cpu" else {}
-    sizes = {"max_model_len": room, "max_num_batched_tokens": room, "num_kv_blocks": 2 * room // 16 + 64}
+    sizes = lab.room(max_model_len=room, max_num_batched_tokens=room, num_kv_blocks=2 * room // 16 + 64)
     return {"enable_prefix_caching": False, **exact, **sizes}
 
 
@@ -152,7 +153,7 @@ def shape_of(model: str) -> ModelConfig:
 
 def lab_shape(lab: Lab) -> ModelConfig:
     """Shape of the model that the lab runs."""
-    return shape_of(lab.config().model)
+    return shape_of(lab.shape_name if lab.is_remote else lab.config().model)
 
 
 def short_name(lab: Lab) -> str:
@@ -400,7 +401,8 @@ class Trade:
     worst_gap: float
     """The longest wait between two tokens of any other request during the prefill."""
     steps: int
-    """Steps in which it was read: so often all weights were read for it."""
+    """Steps in which it was read: so often all weights were read for it. On a server elsewhere, as many as chunks of
+    that size take."""
     usual_gap: float = 0.0
     """The median of those waits."""
 
@@ -419,22 +421,28 @@ def sweep_sizes(lab: Lab) -> list[int]:
 def chunk_fields(lab: Lab, chunk: int) -> dict[str, object]:
     """EngineConfig fields: at most `chunk` tokens of a prompt a step."""
     longest = long_prompt(lab)
-    chunked = {"long_prefill_token_threshold": min(chunk, longest), "max_num_seqs": 8}
-    return {**fields_for(lab, longest), **chunked}
+    whole = lab.room(long_prefill_token_threshold=longest)
+    chunked = {"long_prefill_token_threshold": chunk} if chunk < longest else whole
+    return {**fields_for(lab, longest), **lab.room(max_num_seqs=8), **chunked}
 
 
 def trade(run: Run) -> Trade:
     """What the run shows about its last row, the long prompt, and about the others."""
     long = run.row_of(len(run.rows) - 1)
     others = [row.view for row in run.rows[:-1] if row.view]
-    mine = [s.num_tokens for step in run.steps for s in step.shares if s.request_id == long.request_id and s.is_prefill]
+    chunk = run.config.long_prefill_token_threshold or long.num_prompt_tokens
     gaps = [gap for view in others for gap in gaps_while(view, long.borders[1], long.borders[2])]
+    if run.remote is None:
+        shares = [share for step in run.steps for share in step.shares]
+        steps = sum(share.request_id == long.request_id and share.is_prefill for share in shares)
+    else:
+        steps = len(chunk_sizes(long.num_prompt_tokens, chunk))
     return Trade(
-        chunk=run.config.long_prefill_token_threshold or long.num_prompt_tokens,
+        chunk=chunk,
         tokens=long.num_prompt_tokens,
         ttft=long.deliveries[0] - long.borders[0],
         worst_gap=max(gaps, default=0.0),
-        steps=len(mine),
+        steps=steps,
         usual_gap=percentile(gaps, 50) or 0.0,
     )
 

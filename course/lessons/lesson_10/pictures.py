@@ -7,6 +7,7 @@ from course.lab.display import Html, as_table, table_by_name
 from course.lab.explorer import Explorer, choices
 from course.lab.run import percentile
 from course.lab.server import LabServer
+from course.lab.server_tap import ServerTap
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds
 from course.lab.svg import (
     FAINT,
@@ -111,16 +112,21 @@ def metrics_table(streams: Sequence[ProxiedStream]) -> Html:
         "through",
         {stream.name: stream for stream in streams},
         {
-            "TTFT at /metrics": lambda stream: seconds(stream.told["ttft"]),
-            "mean ITL at /metrics": lambda stream: seconds(stream.told["itl"]),
-            "stream phase at /metrics": lambda stream: seconds(stream.told["stream"]),
+            "TTFT at /metrics": lambda stream: _told_at_metrics(stream, "ttft"),
+            "mean ITL at /metrics": lambda stream: _told_at_metrics(stream, "itl"),
+            "stream phase at /metrics": lambda stream: _told_at_metrics(stream, "stream"),
             "TTFT, client": lambda stream: seconds(stream.heard.ttft),
             "ITL p99, client": lambda stream: seconds(percentile(stream.heard.itl, 99)),
         },
     )
 
 
-def spoil(server: LabServer, straight: ProxiedStream) -> Explorer:
+def _told_at_metrics(stream: ProxiedStream, name: str) -> str:
+    """A dash for what a server doesn't measure: vLLM and SGLang have no stream phase."""
+    return seconds(stream.told[name]) if name in stream.told else "–"
+
+
+def spoil(server: LabServer | ServerTap, straight: ProxiedStream) -> Explorer:
     """The proxy's sliders; each press sends a request over the real wire."""
 
     def send(buffer_bytes: int, coalesce: int, hold_ms: int) -> Iterator[Picture]:

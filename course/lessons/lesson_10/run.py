@@ -19,7 +19,8 @@ from starlette.routing import Route
 from course.lab.http_client import NAME, Heard, ask, together
 from course.lab.lab import Lab
 from course.lab.run import gaps_of, percentile
-from course.lab.server import HOST, LabServer, in_background, proxy
+from course.lab.server import HOST, LabServer, in_background
+from course.lab.server_tap import ServerTap
 from course.lab.texts import CHAT_QUESTIONS
 from minillm.core.brief import brief
 from minillm.core.timeline import Timeline
@@ -41,9 +42,9 @@ class ProxiedStream:
     name: str
     heard: Heard
     server: tuple[float, ...]
-    """When the engine handed over each token."""
+    """When the engine handed over each token; of a server elsewhere, when it was read at this end of the way."""
     told: dict[str, float]
-    """Means at the server's /metrics, of this request: seconds by name; empty if not looked up."""
+    """Means at the server's /metrics, of this request: seconds by name; only what the server has."""
     borders: tuple[float, ...]
     """The six of its five phases, as the server saw them."""
 
@@ -64,15 +65,14 @@ def num_tokens(lab: Lab) -> int:
     return 96 if lab.scale == 1 else 48
 
 
-def through(server: LabServer, name: str = "", tokens: int | None = None, **spoiling: Any) -> ProxiedStream:
+def through(server: LabServer | ServerTap, name: str = "", tokens: int | None = None, **spoiling: Any) -> ProxiedStream:
     """One answer, streamed through the teaching proxy, or straight if nothing is to be spoiled."""
     before = server.metrics()
-    with proxy(server.port, **spoiling) as port:
-        heard = ask(port, PROMPT, tokens or num_tokens(server.lab))
-    line = server.timeline(heard.call_id)
-    told = {name: histogram.mean for name, histogram in server.metrics().since(before).items()}
+    with server.way(**spoiling) as port:
+        heard = ask(port, server.fresh(PROMPT), tokens or num_tokens(server.lab), **server.asked)
+    end = server.end_of(heard, before)
     words = ", ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in spoiling.items())
-    return ProxiedStream(name or words or "straight", heard, tuple(line.deliveries), told, tuple(line.borders()))
+    return ProxiedStream(name or words or "straight", heard, end.tokens, end.told, end.borders)
 
 
 FAULTS: dict[str, dict[str, float]] = {
@@ -81,7 +81,7 @@ FAULTS: dict[str, dict[str, float]] = {
 }
 
 
-def faults(server: LabServer) -> list[ProxiedStream]:
+def faults(server: LabServer | ServerTap) -> list[ProxiedStream]:
     """One answer through each."""
     return [through(server, name, **fault) for name, fault in FAULTS.items()]
 

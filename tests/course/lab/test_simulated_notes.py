@@ -8,10 +8,11 @@ from made_run import made_run
 
 from course.grading import Checks, choice
 from course.lab import lab as lab_module
-from course.lab import simulated_70b, simulated_notes
+from course.lab import notes, simulated_70b
+from course.lab.notes import NotHere, names_set_by
 from course.lab.services_70b import ServiceFigures
 from course.lab.simulated_device import SimulatedDevice, SimulatedDeviceError
-from course.lab.simulated_notes import NotHere, SimulatedNotebook, names_set_by
+from course.lab.simulated_notes import SimulatedNotebook
 from course.lab.workloads import LabWorkload, PromptArrival
 from minillm import EngineConfig
 
@@ -24,7 +25,7 @@ Cell = Callable[[str], ExecutionResult]
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is displayed beneath cells."""
     found: list[str] = []
-    monkeypatch.setattr(simulated_notes, "display", lambda html: found.append(str(html)))
+    monkeypatch.setattr(notes, "display", lambda html: found.append(str(html)))
     return found
 
 

@@ -1,7 +1,7 @@
 """Before and after, subtracted: what the server's histograms gained."""
 
 import pytest
-from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from course.loadgen.server_metrics import read_metrics
 
@@ -76,6 +76,32 @@ def test_a_share_of_several_engines_is_their_mean_and_its_old_name_adds_nothing(
             usage.labels(engine).set(share)
             running.labels(engine).set(4)
     assert read_metrics(page(registry)).gauges == {"running": 8.0, "kv_usage": 0.75}
+
+
+@pytest.mark.parametrize(
+    ("queries", "hits"),
+    [
+        ("vllm:prefix_cache_queries", "vllm:prefix_cache_hits"),
+        ("minillm:prefix_cache_queries", "minillm:prefix_cache_hits"),
+        ("sglang:prompt_tokens", "sglang:cached_tokens"),
+    ],
+)
+def test_what_the_prefix_cache_found_between_two_readings(queries: str, hits: str) -> None:
+    registry = CollectorRegistry()
+    Gauge(f"{queries.partition(':')[0]}:token_usage", "", registry=registry)
+    asked, found = (Counter(name, "", ["source"], registry=registry).labels("device") for name in (queries, hits))
+    before = read_metrics(page(registry))
+    asked.inc(40)
+    found.inc(30)
+    assert read_metrics(page(registry)).counted_since(before) == {"prefix_queries": 40, "prefix_hits": 30}
+
+
+def test_the_size_of_a_kv_block() -> None:
+    registry = CollectorRegistry()
+    Gauge("vllm:num_requests_running", "", registry=registry)
+    assert read_metrics(page(registry)).block_size == 0
+    Gauge("vllm:cache_config_info", "", ["block_size"], registry=registry).labels("16").set(1)
+    assert read_metrics(page(registry)).block_size == 16
 
 
 def test_a_page_of_something_else_is_none() -> None:

@@ -36,6 +36,16 @@ def test_an_event_has_the_stamp_of_its_last_byte() -> None:
     assert answer.error is None
 
 
+def test_a_token_without_text_came_when_its_event_came() -> None:
+    used = {"choices": [], "usage": {"completion_tokens": 2}}
+    silent, spoken, ended = sse(text("")), sse(text("a", finish_reason="length")), sse(text("", finish_reason="length"))
+    assert read_answer([(1.0, silent), (2.0, spoken), (2.0, sse(used))]).token_moments == [1.0, 2.0]
+    assert read_answer([(1.0, silent), (2.0, ended)]).token_moments == [], "without a count no event is one"
+    assert read_answer([(1.0, sse(text("ab"))), (2.0, sse(used))]).token_moments == [1.0], "two tokens in one event"
+    opening = sse(delta(role="assistant", content=""), delta(content="ab"))
+    assert read_answer([(1.0, opening[:70]), (2.0, opening[70:] + sse(used))]).token_moments == [2.0]
+
+
 @given(st.lists(st.integers(1, len(WHOLE) - 1), max_size=30, unique=True).map(sorted))
 def test_the_cuts_between_reads_change_stamps_only(cuts: list[int]) -> None:
     borders = [0, *cuts, len(WHOLE)]
