@@ -131,7 +131,7 @@ def this_machine(lab: Lab, before: Roof | None = None) -> Roof:
 def measured_roof(rounds: Sequence[tuple[float, float]], remark: str = "") -> Roof:
     """The medians of some rounds: bytes and FLOP per second."""
     bandwidth, flops = (statistics.median(each) for each in zip(*rounds))
-    source = f"measured here, the median of {len(rounds)} rounds"
+    source = f"measured here, the median of {len(rounds)} rounds" if len(rounds) > 1 else "measured here, once"
     return Roof("this machine", bandwidth, flops, f"{source}; {remark}" if remark else source, tuple(rounds))
 
 

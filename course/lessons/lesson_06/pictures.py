@@ -213,7 +213,7 @@ def roofline_lab(lab: Lab, roof: Roof, dots: Sequence[Dot]) -> Explorer:
 def reads(roof: Roof) -> str:
     """Its bandwidth; and the range, if it was measured."""
     told = with_unit(roof.bandwidth, "B/s")
-    if not roof.rounds:
+    if roof.slowest == roof.fastest:
         return told
     return f"{told} ({' to '.join(with_unit(each, 'B/s') for each in (roof.slowest, roof.fastest))})"
 

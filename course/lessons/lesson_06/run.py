@@ -102,8 +102,8 @@ def _prompt(index: int, context: int) -> str:
 
 # ---------------------------------------------------------------- real steps, and what each had to read and to multiply
 
-MOST = 4096
-"""No batch of a sweep is larger."""
+MOST, SHORT_MOST = 4096, 64
+"""No batch of a sweep is larger; in the short form on an engine that computes."""
 RESTLESS = 1.6
 """A machine whose slow steps (p90) take this many times its quick ones (p10) is busy with something else, too."""
 
@@ -264,7 +264,8 @@ def sweep(lab: Lab, single: Sequence[Dot]) -> list[Dot]:
 
 def powers(lab: Lab) -> list[int]:
     """Batches of a sweep, smallest first: powers of two; in the short form, of four."""
-    return [2**i for i in range(0, MOST.bit_length(), 1 if lab.scale == 1 else 2)]
+    most = MOST if lab.scale == 1 or lab.simulated is not None else SHORT_MOST
+    return [2**i for i in range(0, most.bit_length(), 1 if lab.scale == 1 else 2)]
 
 
 def slo_seconds(single: Sequence[Dot]) -> float:

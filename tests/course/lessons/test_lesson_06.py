@@ -139,6 +139,7 @@ def test_a_sweep_goes_as_far_as_the_machine_needs(
     assert run.BLOCK * fields["num_kv_blocks"] <= run.pool_tokens(lab)
     assert fields.get("max_model_len", 0) <= shape.cost.max_context
     lab.config(**fields)
+    assert run.powers(lab)[-1] == 4096 >= run.furthest([dot(1, 0.008, shape=shape)], roof)
 
 
 def test_a_run_that_never_decoded_together_is_refused(tiny_lab: Lab) -> None:
