@@ -73,7 +73,7 @@ def test_a_run_goes_to_the_server_that_was_started_so(lab: ServerLab) -> None:
 def test_lessons_play_on_it(lab: ServerLab) -> None:
     """01, 02 and 04: queue and prefill as the server says them, a cap in the client, what the cache found."""
     one_slot = lab.run(services.few_slots(lab), max_num_seqs=1)
-    assert phases_of(one_slot.views[-1])["queue"] > phases_of(one_slot.views[0])["queue"]
+    assert not one_slot.remote.inferred and max(phases_of(view)["queue"] for view in one_slot.views) > 0
     assert len(one_slot.finished) == len(one_slot.rows)
     capped = lab.run(services.steady(lab, one_slot, in_flight=1), max_num_seqs=1)
     assert words_01.hidden(capped).answer >= 1
@@ -99,7 +99,7 @@ def test_both_ends_of_the_wire(lab: ServerLab) -> None:
     assert isinstance(server, ServerTap)
     held = run_10.through(server, tokens=12, buffer_bytes=100_000)
     assert len(held.server) == len(held.heard.arrivals) > 1
-    assert held.heard.ttft > held.server_ttft and len(set(held.heard.arrivals)) == 1, "in one piece, at its end"
+    assert held.heard.arrivals[0] > held.server[-1], "nothing came before all had left"
     assert list(held.borders) == sorted(held.borders) and held.told["ttft"] > 0
 
 
