@@ -110,16 +110,6 @@ simulated_70b.error_band(simulated_70b.deployment())
 # - **Prefix caches.** Hits live where prefill happened, so a conversation has to come back to the same prefill GPU. And
 #   an answer's KV was made on the decode GPU: the next turn prefills the answer again, unless a shared tier has it
 #   ([07b](07b_smaller_kv.ipynb)).
-#
-# <details><summary>On a real server</summary>
-#
-# - vLLM: a KV connector between two instances (`--kv-transfer-config`, a JSON object that names the connector and the
-#   role). Its docs say it's for controlling tail ITL and tuning TTFT and ITL separately, and that it doesn't improve
-#   throughput.
-# - SGLang: `--disaggregation-mode prefill` and `decode`, with a transfer backend such as Mooncake or NIXL.
-# - Watch the queue of each pool separately, and the transfer's time as a phase of its own.
-#
-# </details>
 
 # %% [markdown]
 # ## Deep dive

@@ -186,10 +186,10 @@ slower.score(run.launches(whole, apart))
 words.launches(whole, apart)
 
 # %% [markdown]
-# vLLM does both by default (`-O2`); `--enforce-eager` turns both off. SGLang's switch is `--disable-cuda-graph`. The
-# price: start-up time, memory for the graphs, and padding to the recorded batch sizes. By default vLLM replays a step
-# of decodes alone as one graph, and a step that also prefills in pieces, with attention launched between them
-# (`FULL_AND_PIECEWISE`).
+# vLLM does both by default (`-O2`); `--enforce-eager` turns both off. SGLang's switch is `--cuda-graph-backend-decode
+# disabled` (`--disable-cuda-graph` in older versions). The price: start-up time, memory for the graphs, and padding to
+# the recorded batch sizes. By default vLLM replays a step of decodes alone as one graph, and a step that also prefills
+# in pieces, with attention launched between them (`FULL_AND_PIECEWISE`).
 #
 # <details><summary>What graphs leave: async scheduling and sampling</summary>
 #
