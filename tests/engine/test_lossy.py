@@ -131,8 +131,15 @@ def test_a_request_longer_than_the_pool(model: LoadedModel) -> None:
     assert make_engine(model, num_kv_blocks=12, enable_chunked_prefill=False, **fields).context_limit == 48
 
 
-@pytest.mark.parametrize("path", ["tiny_llama_path", "tiny_moe_path"])
-@pytest.mark.parametrize("quantization", ["int8", "int4"])
+@pytest.mark.parametrize(
+    ("quantization", "path"),
+    [
+        ("int8", "tiny_moe_path"),
+        ("int4", "tiny_llama_path"),
+        pytest.param("int8", "tiny_llama_path", marks=pytest.mark.slow),
+        pytest.param("int4", "tiny_moe_path", marks=pytest.mark.slow),
+    ],
+)
 def test_quantized_weights_under_the_toggles(path: str, quantization: str, request: pytest.FixtureRequest) -> None:
     folder = str(request.getfixturevalue(path))
     config = EngineConfig(model=folder, dtype="float32", device="cpu", quantization=quantization)

@@ -123,7 +123,7 @@ def test_made_up_drafts_follow_the_formula_and_err_elsewhere_with_another_seed(t
     def verify(seed: int) -> list[int]:
         drafts = SyntheticDrafts(acceptance_rate=0.7, k=3, seed=seed, **GATES_OPEN)
         engine = tiny_lab.engine(speculative=drafts)
-        params = SamplingParams(temperature=0, max_tokens=300, ignore_eos=True)
+        params = SamplingParams(temperature=0, max_tokens=150, ignore_eos=True)
         for _ in range(4):
             engine.add_request([5, 6, 7], params, stream=False)
         while engine.has_unfinished:

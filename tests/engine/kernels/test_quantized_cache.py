@@ -60,7 +60,7 @@ def test_native_batches(spans: list[Span]) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
 @pytest.mark.parametrize(("heads", "head_dim"), [((4, 4), 64), ((9, 3), 64), ((8, 1), 128)], ids=str)
-@pytest.mark.parametrize("splits", [1, 4])
+@pytest.mark.parametrize("splits", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_triton(
     heads: tuple[int, int], head_dim: int, splits: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,8 +102,15 @@ def without(tiny: LoadedModel) -> list[RequestOutput]:
     return serve(make_engine(tiny, None))
 
 
-@pytest.mark.parametrize("drafts", ["slipping", "echo", "stranger"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("way", "drafts"),
+    [
+        # In `make test` drafts that are sometimes wrong meet every way, those always or never right every other one.
+        pytest.param(way, drafts, marks=[pytest.mark.slow] * (drafts != "slipping" and way in list(WAYS)[1::2]))
+        for way in WAYS
+        for drafts in ("slipping", "echo", "stranger")
+    ],
+)
 def test_greedy_output_is_what_it_is_without(
     tiny: LoadedModel, without: list[RequestOutput], way: str, drafts: str
 ) -> None:
