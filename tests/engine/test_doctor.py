@@ -54,6 +54,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Break:
     return stand_in
 
 
+@pytest.mark.slow
 def test_json_is_one_object(run: Callable[..., tuple[int, str, str]], smollm_path: Path) -> None:
     status, out, _ = run("doctor", "--json")
     report = json.loads(out)

@@ -101,7 +101,9 @@ LOSSY: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("toggle", [toggle for toggle in TOGGLES if toggle != "plain"])
-@pytest.mark.parametrize("lossy", LOSSY)
+@pytest.mark.parametrize(
+    "lossy", [pytest.param(lossy, marks=[pytest.mark.slow] * (lossy == "int8 cache")) for lossy in LOSSY]
+)
 def test_no_toggle_changes_a_token(
     model: LoadedModel, expected: dict[str, list[list[int]]], lossy: str, toggle: str
 ) -> None:

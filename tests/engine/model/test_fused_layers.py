@@ -186,7 +186,7 @@ def test_layers_of_another_model_are_not_mistaken_for_the_last_ones(kernels: Nat
         assert torch.equal(found[0], expected[0])
 
 
-@pytest.mark.parametrize("qk_norm", [False, True], ids=["llama", "qwen3"])
+@pytest.mark.parametrize("qk_norm", [pytest.param(False, marks=pytest.mark.slow), True], ids=["llama", "qwen3"])
 @torch.inference_mode()
 def test_a_whole_model_in_triton(qk_norm: bool) -> None:
     """Prompts, then a mixed step, then decodes: logits of every token as with PyTorch's operations."""

@@ -143,7 +143,7 @@ def load(path: Path, **fields: object) -> LoadedModel:
 @pytest.mark.parametrize(
     ("fields", "bits"),
     [
-        ({"quantization": "int8"}, 8),
+        pytest.param({"quantization": "int8"}, 8, marks=pytest.mark.slow),
         ({"quantization": "int4"}, 5),
         pytest.param({"quantization": "int4", "int4_group_size": 64}, 4.5, marks=pytest.mark.slow),
     ],

@@ -58,7 +58,7 @@ def texts_by_hugging_face(
     return texts
 
 
-@pytest.mark.parametrize("method", ["draft_model", pytest.param("ngram", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", [pytest.param("draft_model", marks=pytest.mark.slow), "ngram"])
 def test_what_is_drawn_after_drafts_is_hugging_faces_distribution(
     four_layers: Any, two_layers: Path, method: str
 ) -> None:

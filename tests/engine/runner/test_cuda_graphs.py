@@ -215,13 +215,13 @@ def test_our_kernels_can_be_replayed_at_any_length(model: LoadedModel, monkeypat
         )
     from minillm.kernels.triton.ops import TritonOps  # here, as Triton may not be installed
 
-    short = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
+    short = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
     expected = serve(make_engine(model, captured=False, attention_backend="sdpa"), short)
     monkeypatch.setattr(torch_runner, "select_ops", lambda *_: TritonOps())
     fields = dict(attention_backend="triton", block_size=16, num_kv_blocks=32, max_num_seqs=4)
     engine = make_engine(model, captured=True, async_scheduling=True, **fields)
     assert serve(engine, short) == expected
-    assert replayed_decodes(engine) > 20
+    assert replayed_decodes(engine) > 10
 
 
 class NativeLengths(NativeAttention):

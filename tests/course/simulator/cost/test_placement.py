@@ -20,7 +20,9 @@ from minillm.model.loader import load_model
 from minillm.policies.config import EngineConfig
 
 
-@pytest.mark.parametrize("fixture", ["tiny_llama_path", "tiny_moe_path", "smollm_path"])
+@pytest.mark.parametrize(
+    "fixture", ["tiny_llama_path", "tiny_moe_path", pytest.param("smollm_path", marks=pytest.mark.slow)]
+)
 def test_flops_are_those_that_torch_counts(fixture: str, request: pytest.FixtureRequest) -> None:
     """Every step of a real engine: matrix products by formula and by torch.utils.flop_counter, exactly.
 
