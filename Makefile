@@ -126,11 +126,11 @@ test-engine: model ## the engine's own tests, for who changes the engine
 
 slow: model ## run what `make test` leaves out: every combination on the whole model, fuzzers, sanitizers (90 minutes)
 	@echo "It is $$(date +%H:%M). The solutions' notebooks, then 1,700 slow tests: an hour and a half on 2 fast cores, of which"
-	@echo "one tries grammars for an hour (MINILLM_FUZZ_S=600 for less). The slowest are listed at the end."
+	@echo "one tries grammars for an hour (MINILLM_FUZZ_S=600 for less). Each test says how it went, the slowest come at the end."
 	@failed=; \
 	$(PLAY) $(SOLUTIONS) || failed="$$failed solutions"; \
 	OMP_NUM_THREADS=1 $(BIN)/python -m course.lab.three_machines --jobs $(TEST_WORKERS) || failed="$$failed simulated-machines"; \
-	OMP_NUM_THREADS=1 $(BIN)/pytest tests -m slow -n $(TEST_WORKERS) --dist worksteal --durations=20 || failed="$$failed tests"; \
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests -m slow -n $(TEST_WORKERS) --dist worksteal --durations=20 -v || failed="$$failed tests"; \
 	if [ -n "$$failed" ]; then echo "FAILED:$$failed" >&2; exit 1; fi
 
 mutation: model $(BIN)/mutmut ## break core and policies in 1,800 ways: which does no test notice? (about an hour)
