@@ -5,6 +5,7 @@ scripts that start them (benchmarks/single_node of github.com/SemiAnalysisAI/Inf
 """
 
 import functools
+import math
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -222,7 +223,7 @@ def slots_of(point: Point, shape: str) -> int | None:
     return None
 
 
-def steps_waited(point: Point, shape: str, card: str, gpus: int) -> float:
+def steps_waited(point: Point, shape: str, card: str, gpus: int, ranks: int) -> float:
     """Steps that a request waits on average before it is looked at, while the server does nothing but write answers.
 
     - SGLang on Blackwell: InferenceX saves its CPU with a `--scheduler-recv-interval` of 10, and of 30 from 16 open
@@ -231,33 +232,60 @@ def steps_waited(point: Point, shape: str, card: str, gpus: int) -> float:
     - TensorRT-LLM, prompts of 1,024 tokens: `batch_wait_timeout_iters` makes the first that waits wait for 20 steps
       (Llama on fewer than 8 accelerators) or 40 (DeepSeek in fp8 on B200 in 2026, from 64 open requests on); those
       that come meanwhile wait less
+    - TensorRT-LLM, data-parallel attention: with `enable_balance`, prompts wait until every rank has one, but no longer
+      than `timeout_iters`: 60 for DeepSeek, and 50 where InferenceX doesn't say (gpt-oss and MiniMax on Blackwell)
 
     Args:
         gpus: accelerators of the server.
+        ranks: of data-parallel attention.
     """
-    open_requests = point.concurrency or 0
     if not point.is_inferencex or point.is_disaggregated or card not in (*BLACKWELL, "h200"):
         return 0.0
+    open_requests, answer = point.concurrency or 0, MEAN_SHARE * point.osl
     if point.backend == "sglang" and card in BLACKWELL:
         if shape == "glm-5" and point.precision == "fp8":
             return 0.0
         newer = shape.startswith("qwen3.5") and card == "b300" and point.version.startswith("0.5.10")
         often = open_requests < 16 or shape == "glm-5" or (newer and point.precision == "fp8")
         return (OFTEN_LOOKS if often else RARE_LOOKS) / 2
-    if point.backend != "trtllm" or (point.isl, point.osl) != (1024, 1024):
+    if point.backend != "trtllm":
         return 0.0
+    waited = 0.0
+    if ranks > 1 and (shape == "deepseek-v3" or card in BLACKWELL):
+        longest = 60 if shape == "deepseek-v3" else 50
+        waited += _until_all_have_one(open_requests / ranks / answer, ranks, longest)
     steps = 0
-    if shape.startswith("llama") and gpus < 8:
-        steps = 20
-    elif shape == "deepseek-v3" and card == "b200" and point.precision == "fp8":
-        steps = 40 if point.version.startswith("1.2") and open_requests >= 64 else 0
-    meanwhile = steps * open_requests / (MEAN_SHARE * point.osl)
-    return steps * (1 + meanwhile / 2) / (1 + meanwhile)
+    if (point.isl, point.osl) == (1024, 1024):
+        if shape.startswith("llama") and gpus < 8:
+            steps = 20
+        elif shape == "deepseek-v3" and card == "b200" and point.precision == "fp8":
+            steps = 40 if point.version.startswith("1.2") and open_requests >= 64 else 0
+    meanwhile = steps * open_requests / answer
+    return waited + steps * (1 + meanwhile / 2) / (1 + meanwhile)
+
+
+def _until_all_have_one(rate: float, ranks: int, longest: int) -> float:
+    """Steps that requests wait on average until each rank has one, but no longer than `longest`, from when the last
+    ones were let in.
+
+    Args:
+        rate: requests that come to a rank in each step.
+    """
+    still = [1 - (1 - math.exp(-rate * (step + 0.5))) ** ranks for step in range(longest)]
+    return sum((step + 0.5) * share for step, share in enumerate(still)) / sum(still)
 
 
 RARE_LOOKS, OFTEN_LOOKS = 30 - 1, 10 - 1
 MEAN_SHARE = 0.9
 """The mean answer as a share of the longest, where lengths are drawn."""
+
+
+def compiles_late(point: Point, budget: int) -> bool:
+    """Whether the first requests wait while kernels are compiled: SGLang without a warm-up, when the first prompt is
+    split, which happens where those that come together are more than one step's budget. That is where TTFT jumps in
+    runs of 2025: from 32 open requests of 1,024 tokens at 16,384 tokens a step, from 64 at 32,768, from 8 of 8,192."""
+    first_wave = (point.concurrency or 0) * MEAN_SHARE * point.isl
+    return point.backend == "sglang" and point.is_cold and first_wave > budget
 
 
 def separates_prompts(backend: str) -> bool:

@@ -4,11 +4,11 @@ The table writes InferenceX's runs in its own way, which `machine_of` undoes. Of
 words (with the same TTFT and TPOT), and most names end in the plain words too (`..._tp8_ep8_...`): both agree with it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from course.simulator.accuracy.engines import shape_of
 from course.simulator.accuracy.points import Point, Refusal, Ways
-from course.simulator.accuracy.recipes import Recipe, Servers, always_drafts, recipes_of
+from course.simulator.accuracy.recipes import NO_LIMITS, Limits, Recipe, Servers, always_drafts, recipes_of
 
 NO_LAYOUT = "parallelism: the sizes contradict each other"
 NO_PIPELINE = "pipeline stages: the cost of unequal ones is not known"
@@ -43,8 +43,8 @@ class Layout:
     prefill: Machine | None = None
     """None: servers compute prompts themselves."""
     prefill_servers: int = 0
-    slots: int | None = None
-    """Most requests at a time on a rank that writes answers, as the recipe has it; None = it doesn't say."""
+    limits: Limits = NO_LIMITS
+    """What the recipe lets ranks of two pools hold."""
 
     @property
     def ranks(self) -> int:
@@ -97,7 +97,7 @@ def deployment_of(point: Point, shape: str, card: str) -> Layout:
         Refusal: it can't be told, or it can't be simulated.
     """
     layout = _layout(point, recipes := recipes_of(point, shape, card), card)
-    return replace(layout, slots=_slots(point, layout, recipes))
+    return replace(layout, limits=_limits(point, layout, recipes))
 
 
 def _layout(point: Point, recipes: list[Recipe], card: str) -> Layout:
@@ -127,13 +127,19 @@ def _corrected(stated: Layout, recipes: list[Recipe]) -> Layout:
     return found.pop() if len(found) == 1 else stated
 
 
-def _slots(point: Point, layout: Layout, recipes: list[Recipe]) -> int | None:
-    """The slots of the recipes with these pools, for this version of the engine if there are some, else of any; the
-    fewest, where they differ: waiting for one is all that tells them apart."""
-    like = [recipe for recipe in recipes if recipe.prefill is not None and not recipe.drafts and recipe.slots]
+def _limits(point: Point, layout: Layout, recipes: list[Recipe]) -> Limits:
+    """The limits of the recipes with these pools, for this version of the engine if there are some, else of any; the
+    lowest, where they differ: waiting is all that tells them apart."""
+    like = [recipe for recipe in recipes if recipe.prefill is not None and not recipe.drafts]
     like = [recipe for recipe in like if recipe.prefill and _pools(recipe.prefill, recipe.decode).sizes == layout.sizes]
-    own = [recipe for recipe in like if recipe.version == point.version]
-    return min((recipe.slots for recipe in own or like if recipe.slots), default=None)
+    own = [recipe.limits for recipe in like if recipe.version == point.version]
+
+    def lowest(name: str) -> int | None:
+        stated = [limit for limits in own if (limit := getattr(limits, name))]
+        stated = stated or [limit for recipe in like if (limit := getattr(recipe.limits, name))]
+        return min(stated, default=None)
+
+    return Limits(*map(lowest, (each.name for each in fields(Limits))))
 
 
 def _is_sum(prefill: Ways, decode: Ways, card: str) -> bool:

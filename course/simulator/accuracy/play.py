@@ -18,6 +18,7 @@ from course.simulator.accuracy.engines import (
     Memory,
     budget_of,
     card_of,
+    compiles_late,
     formats_of,
     link_of,
     memory_of,
@@ -29,12 +30,13 @@ from course.simulator.accuracy.engines import (
     steps_waited,
 )
 from course.simulator.accuracy.layout import Layout, Machine, deployment_of
-from course.simulator.accuracy.points import Point, Refusal
+from course.simulator.accuracy.points import DISTINCT_PROMPTS, Point, Refusal
 from course.simulator.cluster.clients import ClientConfig
 from course.simulator.cluster.fleet import ClusterConfig, simulate
 from course.simulator.cluster.network import Network
 from course.simulator.cluster.paths import Disaggregation
 from course.simulator.cluster.record import ClientRecord
+from course.simulator.cluster.routers import RouterConfig
 from course.simulator.cost.models import PricedModel
 from course.simulator.cost.placement import WORKING_BYTES
 from course.simulator.cost.profile import Profile, find_profile
@@ -98,8 +100,14 @@ class Plan:
     memory: Memory
     slots: int | None
     """Most requests that run together on a rank; disaggregated, of those that write answers. None = not limited."""
-    repeats: bool
-    """All prompts are one, which the prefix cache keeps."""
+    kv_tokens: int | None
+    """Most tokens in a rank's KV cache; disaggregated, of those that write answers. None = what memory holds."""
+    prefill_budget: int
+    """Most tokens in a step of a rank of the prefill pool."""
+    compiles: bool
+    """The first requests wait for kernels to be compiled."""
+    fresh: int | None
+    """Prompts that come before the prefix cache has all of them; None = it never has any."""
     link: float
     """Bytes/s of one accelerator of the prefill pool."""
 
@@ -121,35 +129,47 @@ def plan_of(point: Point, today: bool = False) -> Plan:
         shape=shape,
         profile=card if today else profile_for(*engine, card, formats.weights, point.is_disaggregated),
         layout=layout,
-        concurrency=concurrency_of(point, layout),
+        concurrency=(concurrency := concurrency_of(point, layout)),
         isl=point.isl,
         osl=point.osl,
         draws_lengths=point.is_inferencex,
         waves=1 if point.is_one_batch else WAVES,
         weights=formats.weights,
         kv_cache=formats.kv_cache,
-        budget=budget_of(point, shape, card),
+        budget=(budget := budget_of(point, shape, card)),
         chunks=point.backend != "trtllm",
         separates=separates_prompts(point.backend),
-        waits=steps_waited(point, shape, card, layout.server.gpus),
+        waits=steps_waited(point, shape, card, layout.server.gpus, layout.server.dp),
         memory=memory_of(point, shape, card, layout.server.gpus),
-        slots=layout.slots or slots_of(point, shape),
-        repeats=point.repeats_prompts,
+        slots=layout.limits.slots or slots_of(point, shape),
+        kv_tokens=layout.limits.kv_tokens,
+        prefill_budget=layout.limits.budget or budget,
+        compiles=layout.prefill is None and compiles_late(point, budget),
+        fresh=fresh_prompts(concurrency, layout) if point.repeats_prompts else None,
         link=link_of(card),
     )
 
 
 def concurrency_of(point: Point, layout: Layout) -> int:
-    """Requests that are open at a time: as stated, or one server's batch on each rank.
+    """Requests that are open at a time on all that is simulated: as stated, or one server's batch on each rank. Where a
+    row has both, and leaves the number of ranks out, requests beyond the batch are those of other servers like it.
 
     Raises:
-        Refusal: neither is.
+        Refusal: neither is stated.
     """
-    if point.concurrency is not None:
-        return point.concurrency
-    if point.server is None or point.server.batch is None:  # pools' batches are their limits
-        raise Refusal(NO_CONCURRENCY)
-    return point.server.batch * layout.ranks
+    batch = point.server.batch if point.server is not None else None  # pools' batches are their limits
+    if point.concurrency is None:
+        if batch is None:
+            raise Refusal(NO_CONCURRENCY)
+        return batch * layout.ranks
+    if point.server is not None and point.server.dp is None and batch is not None:
+        return min(point.concurrency, batch * layout.ranks)
+    return point.concurrency
+
+
+def fresh_prompts(concurrency: int, layout: Layout) -> int:
+    """Of DISTINCT_PROMPTS, those that a rank hasn't seen in a warm-up with as many requests as are open."""
+    return max(DISTINCT_PROMPTS - math.ceil(concurrency / layout.ranks), 0)
 
 
 def forecast(plan: Plan) -> Forecast:
@@ -169,12 +189,12 @@ def forecast(plan: Plan) -> Forecast:
 def _alone(plan: Plan) -> Forecast:
     """One rank of one server, with its share of the requests."""
     open_requests = math.ceil(plan.concurrency / plan.layout.ranks)
-    caches = {"enable_prefix_caching": plan.repeats}
+    caches = {"enable_prefix_caching": plan.fresh is not None}
     deployment = deployment_of_rank(plan, plan.layout.server, open_requests, plan.concurrency, **caches)
     clients = ClientConfig(max_in_flight=open_requests)
     fleet = ClusterConfig(clients=clients, network=_network(plan), sample_every_s=None)
     workload = workload_of(plan, open_requests)
-    if plan.repeats:
+    if plan.fresh is not None:
         run = simulate(workload, fleet, deployment.fast_engine)
     else:
         run = simulate(workload.anonymous(), fleet, deployment.without_prefix_lookups().fast_engine)
@@ -195,9 +215,8 @@ def _in_two_pools(plan: Plan, first: Machine) -> Forecast:
         block_size=BLOCK,
         enable_prefix_caching=True,
     )
-    prefill = deployment_of_rank(
-        dataclasses.replace(plan, slots=None), first, SLOTS, plan.concurrency / layout.prefill_servers, block_size=BLOCK
-    )
+    share = plan.concurrency / layout.prefill_servers
+    prefill = deployment_of_rank(plan_of_prefill(plan), first, SLOTS, share, block_size=BLOCK)
     fleet = ClusterConfig(
         replicas=decode_ranks,
         clients=ClientConfig(max_in_flight=open_requests),
@@ -207,6 +226,7 @@ def _in_two_pools(plan: Plan, first: Machine) -> Forecast:
             link_bytes_per_s=plan.link * first.tp * prefill_ranks,
             decode_answers=True,
         ),
+        router=RouterConfig(policy="round_robin"),  # Dynamo's, unless told otherwise
         sample_every_s=None,
     )
     make_prefill_engine = prefill.without_prefix_lookups().fast_engine
@@ -215,8 +235,13 @@ def _in_two_pools(plan: Plan, first: Machine) -> Forecast:
     return means(run.records, open_requests, plan)
 
 
+def plan_of_prefill(plan: Plan) -> Plan:
+    """The plan as ranks that compute prompts see it."""
+    return dataclasses.replace(plan, slots=None, kv_tokens=None, budget=plan.prefill_budget)
+
+
 def scaled(prefill_ranks: int, decode_ranks: int, open_on_each: float) -> tuple[int, int]:
-    """A few ranks of each pool, about in proportion: 4 and 32 become 1 and 4.
+    """A few ranks of each pool, about in proportion, to each other and to the requests: 4 and 32 become 1 and 4.
 
     Args:
         open_on_each: requests on a rank of the decode pool.
@@ -227,7 +252,9 @@ def scaled(prefill_ranks: int, decode_ranks: int, open_on_each: float) -> tuple[
         return min(max(round(prefill_ranks * decode / decode_ranks), 1), MOST_REPLICAS, prefill_ranks), decode
 
     def unlike(prefill: int, decode: int) -> float:
-        return abs(math.log(prefill / decode * decode_ranks / prefill_ranks))
+        share = open_on_each * decode
+        requests = abs(math.log(max(round(share), 1) / share))
+        return requests + abs(math.log(prefill / decode * decode_ranks / prefill_ranks))
 
     return min((pools(decode) for decode in range(1, most + 1)), key=lambda few: unlike(*few))
 
@@ -259,6 +286,8 @@ def deployment_of_rank(plan: Plan, machine: Machine, own: float, on_server: floa
         **{"enable_prefix_caching": False, **fields},
     )
     kv_bytes = kv_memory(made, plan.memory)
+    if plan.kv_tokens is not None:
+        kv_bytes = min(kv_bytes, plan.kv_tokens * made.placement.kv_bytes_per_token(made.model))
     if plan.memory.holds_answers:
         tokens = (plan.isl + plan.osl) * ((1 + SHORTEST) / 2 if plan.draws_lengths else 1.0)
         request = made.placement.kv_bytes_per_token(made.model) * tokens
@@ -315,7 +344,8 @@ def shaped(shape: str, expert_groups: int) -> PricedModel:
 
 
 def workload_of(plan: Plan, open_requests: int) -> Workload:
-    """The requests, all sent as soon as there is room for one more. No two prompts share a token."""
+    """The requests, all sent as soon as there is room for one more. No two prompts share a token, but those
+    that the prefix cache has, which are one."""
     rng = random.Random(0)
     if plan.draws_lengths:
         prompts, answers = ((math.ceil(SHORTEST * most), most) for most in (plan.isl, plan.osl))
@@ -329,8 +359,9 @@ def workload_of(plan: Plan, open_requests: int) -> Workload:
         if in_blocks:
             prompt = max(round(prompt / BLOCK), 1) * BLOCK
         head = min(prompt, BLOCK)
-        name = "all" if plan.repeats else str(index)
-        pieces = (Piece(f"head-{name}", head), Piece(f"tail-{name}" if plan.repeats else "", prompt - head))
+        is_known = plan.fresh is not None and index >= plan.fresh
+        name = "known" if is_known else str(index)
+        pieces = (Piece(f"head-{name}", head), Piece(f"tail-{name}" if is_known else "", prompt - head))
         requests.append(WorkloadRequest(index, pieces, answer, arrival=0.0, session=str(index)))
     return Workload("points", tuple(requests))
 
@@ -343,11 +374,13 @@ def num_requests(open_requests: int, plan: Plan) -> int:
 
 def means(records: tuple[ClientRecord, ...], open_requests: int, plan: Plan) -> Forecast:
     """Mean TTFT and TPOT of all waves, of which fewer were played. A server that looks for requests now and then only
-    lets those that come one by one wait for half of that time.
+    lets those that come one by one wait for half of that time; one that compiles late, those that come first.
 
     Raises:
         Refusal: a request could not be served.
     """
+    profile = profile_of(plan.profile)
+    compile_s = profile.for_weights(plan.weights).constants.compile_s if plan.compiles else 0.0
     if not all(record.completed for record in records):
         raise Refusal(NO_SPACE)
     last_wave = len(records) - open_requests
@@ -358,7 +391,7 @@ def means(records: tuple[ClientRecord, ...], open_requests: int, plan: Plan) -> 
         first, last = record.first_byte, record.last_byte
         assert first is not None and last is not None and record.sent is not None, "it is done"
         per_token = (last - first) / max(record.num_tokens - 1, 1)
-        unseen = plan.waits * per_token if index >= open_requests else 0.0
+        unseen = plan.waits * per_token if index >= open_requests else compile_s
         ttft += counts * (first - record.sent + unseen)
         weight += counts
         if record.num_tokens > 1:

@@ -12,6 +12,11 @@ from pathlib import Path
 from course.simulator.errors import RecordingError
 from minillm.text_files import open_text
 
+WARMED_UP = "2026-01-21"
+"""The day since when InferenceX's client warms servers up."""
+DISTINCT_PROMPTS = 100
+"""Prompts that NVIDIA's clients make up unless told otherwise (GenAI-Perf's `--num-dataset-entries`)."""
+
 
 class Refusal(Exception):
     """A row that can't be simulated. The message is the reason, the same for all rows with that reason."""
@@ -74,11 +79,18 @@ class Point:
         return self.backend == "sglang" and not self.is_inferencex and all(n & (n - 1) == 0 for n in lengths)
 
     @property
+    def is_cold(self) -> bool:
+        """Whether nothing was sent before what is measured. InferenceX's clients warm up one server, with twice as many
+        requests as will be open, since 2026-01-21."""
+        return self.is_inferencex and not self.is_disaggregated and "" < self.measured < WARMED_UP
+
+    @property
     def repeats_prompts(self) -> bool:
-        """Whether the prefix cache has every prompt, or nearly: AIConfigurator's runs of vLLM 0.12 in fp8, with lengths
-        in thousands. They answered more prompts than the cards can compute at their peak (89 of 4,000 tokens a
-        second on 8 H200), and as fast as if none were computed: vLLM caches prefixes unless told otherwise, and few
-        distinct prompts were sent."""
+        """Whether the client sends the same DISTINCT_PROMPTS over and over, which the prefix cache then has:
+        AIConfigurator's runs of vLLM 0.12 in fp8, with lengths in thousands. With many requests they answered more
+        prompts than the cards can compute at their peak (89 of 4,000 tokens a second on 8 H200), and as fast as if none
+        were computed; with fewer than DISTINCT_PROMPTS they took as long as if all were. vLLM caches prefixes unless
+        told otherwise."""
         told = self.backend == "vllm" and self.version.startswith("0.12") and self.precision == "fp8"
         return told and not self.is_disaggregated and self.isl % 1000 == 0
 

@@ -1,7 +1,7 @@
 """What a row leaves out, from the recipes that InferenceX publishes: how many servers a pool has, and whether a model
 drafts tokens for itself (multi-token prediction). `recipes.csv` holds configurations only, no measurement:
 configs/nvidia-master.yaml and configs/deprecated of github.com/SemiAnalysisAI/InferenceX (Apache-2.0), as they were
-between December 2025 and August 2026.
+between December 2025 and August 2026, and the recipes that those name, of github.com/NVIDIA/srt-slurm (Apache-2.0).
 """
 
 import csv
@@ -30,6 +30,23 @@ class Servers:
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """What a recipe lets the ranks of two pools hold. None: it doesn't say."""
+
+    slots: int | None = None
+    """Most requests at a time on a rank of the decode pool (TensorRT-LLM's `max_batch_size`; SGLang's
+    `max-running-requests` over its ranks)."""
+    kv_tokens: int | None = None
+    """Most tokens in the KV cache of a rank of the decode pool (SGLang's `max-total-tokens`)."""
+    budget: int | None = None
+    """Most tokens in a step of a rank of the prefill pool (TensorRT-LLM's `max_num_tokens`; SGLang's
+    `chunked-prefill-size` over its ranks)."""
+
+
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """One deployment that is measured at this point."""
 
@@ -39,8 +56,8 @@ class Recipe:
     prefill: Servers | None
     """None: not disaggregated."""
     decode: Servers
-    slots: int | None = None
-    """Most requests at a time on a rank of the decode pool (`max_batch_size`); None = it isn't stated."""
+    limits: Limits = NO_LIMITS
+    """Of the pools; none where the servers are not disaggregated."""
 
 
 @functools.cache
@@ -50,9 +67,8 @@ def published() -> dict[Key, list[Recipe]]:
     with (Path(__file__).parent / "recipes.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             prefill = _servers(row["prefill"]) if row["prefill"] else None
-            recipe = Recipe(
-                row["version"], row["drafts"] == "1", prefill, _servers(row["decode"]), int(row["slots"] or 0) or None
-            )
+            limits = Limits(_limit(row["slots"]), _limit(row["kv_tokens"]), _limit(row["chunk"]))
+            recipe = Recipe(row["version"], row["drafts"] == "1", prefill, _servers(row["decode"]), limits)
             for concurrency in map(int, row["concurrency"].split()):
                 lengths = int(row["isl"]), int(row["osl"])
                 key = (row["model"], row["system"], row["precision"], row["backend"], *lengths, concurrency)
@@ -70,6 +86,10 @@ def always_drafts(shape: str, backend: str, version: str) -> bool:
         if (model, engine, recipe.version) == (shape, backend, version) and recipe.prefill is None
     }
     return bool(version) and drafts == {True}
+
+
+def _limit(text: str) -> int | None:
+    return int(text) if text else None
 
 
 def _servers(text: str) -> Servers:

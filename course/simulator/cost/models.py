@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from course.simulator.cost.hardware import Hardware
 from course.simulator.errors import PricingError
 from minillm.model.arithmetic import LAYER_BYTES, KVCacheSize, ModelCost
 from minillm.model.checkpoints import SHAPES, load_config, read_config, resolve
@@ -72,6 +73,9 @@ class PricedModel(ModelCost):
     """Sparse attention: numbers in the key that the indexer keeps of a token, in each layer."""
     index_share: float = 0.0
     """Sparse attention: what a query's look at one index key costs, in looks at one latent vector."""
+    met_by: str = "fp4"
+    """Dtype of what weights of four bits are multiplied with, on chips that can multiply such: fp4 as well (NVFP4), or
+    fp8 (MXFP4, where the product runs at the pace of fp8)."""
 
     @classmethod
     def of(cls, config: ModelConfig) -> "PricedModel":
@@ -137,7 +141,8 @@ class PricedModel(ModelCost):
     def of_heads(cls, hf: dict[str, Any]) -> "PricedModel":
         """The sizes in a config.json of HEADED_ARCHITECTURES.
 
-        - gpt-oss (arXiv 2508.10925): every other layer sees a window of 128 tokens
+        - gpt-oss (arXiv 2508.10925): every other layer sees a window of 128 tokens; its experts are MXFP4, which
+          serving engines multiply with fp8 on Blackwell
         - Qwen3.5: in three layers of four a gated DeltaNet (Yang et al. 2024, arXiv 2412.06464) keeps one matrix for
           each head in place of keys and values; a gate as wide as the output follows each attention
 
@@ -170,6 +175,7 @@ class PricedModel(ModelCost):
                 growing_layers=growing,
                 window=hf["sliding_window"] if windowed else 0,
                 fixed_bytes=STATE_BYTES * linear * state,
+                met_by="fp8" if hf["model_type"] == "gpt_oss" else "fp4",
             )
         except KeyError as missing:
             raise CorruptCheckpointError(f"config.json has no {missing}: fetch the model again") from None
@@ -177,6 +183,10 @@ class PricedModel(ModelCost):
     def wide_params(self, dtype: str) -> int:
         """Those of layer_params that stay in bfloat16: four bits are for experts, not for a mixture's attention."""
         return self.attention_params if dtype == "fp4" and self.num_experts else 0
+
+    def multiplied_in(self, dtype: str, hardware: Hardware) -> str:
+        """The dtype whose peak products with these weights have."""
+        return self.met_by if dtype == "fp4" and dtype in hardware.flops else dtype
 
     def attention_bytes(self, dtype: str) -> float:
         """Bytes of each of attention's parameters."""

@@ -122,6 +122,9 @@ class Constants(StrictModel):
     """Seconds per step that nothing hides: sampling, copying the tokens back, waking up."""
     request_s: Seconds = 0.0
     """The same per request in the step."""
+    compile_s: Seconds = 0.0
+    """Seconds once, when the first prompt is split: kernels that continue one are compiled when they are needed first.
+    Not part of a step's price; servers are warmed up."""
 
 
 CHIP = ("mfu", "expert_mfu", "half_tokens", "bandwidth", "expert_bandwidth", "serial", "kv_bandwidth", "attention_mfu")
@@ -143,6 +146,7 @@ STACK = (
     "recurrent_prefill_layer_s",
     "rank_prefill_s",
     "step_s",
+    "compile_s",
 )
 """Constants of the software on the device: small kernels and their gaps, sampling. With HOST, this is what carries
 over to another accelerator in a server like the one that was measured."""
@@ -280,7 +284,7 @@ class StepTimeModel:
 
     def __init__(self, model: PricedModel, hardware: Hardware, placement: Placement, constants: Constants) -> None:
         tp, dtype = placement.tp, placement.weight_dtype
-        compute_dtype = "bfloat16" if dtype in WIDENED else dtype
+        compute_dtype = "bfloat16" if dtype in WIDENED else model.multiplied_in(dtype, hardware)
         peak = hardware.peak_flops(compute_dtype) * tp
         wide = model.wide_params(dtype)
         activation_bytes = DTYPE_BYTES["float32" if dtype == "float32" else "bfloat16"]

@@ -25,7 +25,7 @@ struct Prices {
 
 struct Load {
     double open, waves, isl, osl, shortest_prompt, shortest_answer, longest_answer;
-    double slots, budget, kv_tokens, mixes, chunks, cached, waits, client;
+    double slots, budget, kv_tokens, mixes, chunks, fresh, waits, compile, client;
     double first_wave;                                   // share of the first wave in the mean, and of the last
     double prefill_fixed, prefill_prompt, prefill_most;  // a pool's batch: fixed + prompts x prefill_prompt; 0 = none
     double prefill_ranks, transfer_token;                // prefill ranks for each decode rank
@@ -139,7 +139,7 @@ class Loop {
         r.number = (int)all_.size();
         r.prompt = length(load_.isl, load_.shortest_prompt, 1);
         r.answer = length(load_.osl, load_.shortest_answer, load_.longest_answer);
-        r.done = std::min((int)(load_.cached * r.prompt), r.prompt - 1);
+        r.done = r.number < load_.fresh ? 0 : r.prompt - 1;
         double at = now + load_.client / 2;
         if (load_.prefill_ranks > 0) {
             double begins = std::max(at, pool_free_), alone = load_.prefill_fixed + load_.prefill_prompt;
@@ -247,7 +247,7 @@ class Loop {
         held_ -= r.prompt + r.answer / 2.0;
         double tpot = (now_ - r.first) / (r.answer - 1);
         double ttft = r.first - r.sent + load_.client / 2;
-        if (r.number >= load_.open) ttft += load_.waits * tpot;
+        ttft += r.number < load_.open ? load_.compile : load_.waits * tpot;
         int wave = r.number < load_.open ? 0 : r.number >= total_ - load_.open ? 2 : 1;
         count_[wave]++, ttft_[wave] += ttft, tpot_[wave] += tpot;
         if ((long)all_.size() < total_) send(now_ + load_.client / 2);

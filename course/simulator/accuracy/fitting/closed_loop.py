@@ -29,7 +29,8 @@ PRICES = (
 )
 LOAD = (
     *("open", "waves", "isl", "osl", "shortest_prompt", "shortest_answer", "longest_answer"),
-    *("slots", "budget", "kv_tokens", "mixes", "chunks", "cached", "waits", "client", "first_wave"),
+    *("slots", "budget", "kv_tokens", "mixes", "chunks", "fresh", "waits", "compile", "client"),
+    *("first_wave",),
     *("prefill_fixed", "prefill_prompt", "prefill_most", "prefill_ranks", "transfer_token"),
 )
 FAR = 1e9
@@ -111,7 +112,7 @@ def play(rows: list[Row], constants: list[Constants], client_s: list[float]) -> 
     arguments = np.zeros((len(rows), len(LOAD) + len(PRICES)))
     for index, (row, of_row, client) in enumerate(zip(rows, constants, client_s)):
         arguments[index, len(LOAD) :] = prices(row.deployment, of_row)
-        load = {**row.load, "client": client}
+        load = {**row.load, "client": client, "compile": row.load["compile"] * of_row.compile_s}
         if row.prefill is not None:
             load |= _pool(row, row.prefill, of_row)
         arguments[index, : len(LOAD)] = [load.get(name, 0.0) for name in LOAD]
@@ -123,7 +124,7 @@ def play(rows: list[Row], constants: list[Constants], client_s: list[float]) -> 
 def _pool(row: Row, prefill: Deployment, constants: Constants) -> dict[str, float]:
     """A prefill pool's batches: what they take alone, and for each prompt; and how many prompts fit."""
     of_step, isl = prices(prefill, constants), row.plan.isl
-    most = max(row.plan.budget // isl, 1)
+    most = max(row.plan.prefill_budget // isl, 1)
 
     def seconds(prompts: float) -> float:
         return float(library().price_of_prompts(_pointer(of_step), ctypes.c_double(prompts), ctypes.c_double(isl)))

@@ -13,6 +13,10 @@ from course.simulator.accuracy.fitting.tree import Kind, Tree
 
 STEP = 0.03
 """Step of a logarithm, for derivatives."""
+TRIES = 9
+"""Shorter and shorter steps that are tried when one does not help."""
+ENOUGH, PATIENCE = 1e-3, 3
+"""A fit ends when the loss falls by less than this share so many times in a row: a short step says little."""
 FLOOR = 0.05
 """Errors below count squared: nearer than that nobody measures."""
 FARTHEST = 1.5
@@ -74,7 +78,7 @@ def fit(
         return float((counts * huber).sum() + penalty), errors, predicted
 
     loss, errors, predicted = loss_of(z)
-    damping = 0.3
+    damping, stuck = 0.3, 0
     for number in range(rounds):
         jacobian = slopes(tree, z, rows, predicted, errors)
         weight = (counts / np.maximum(np.abs(errors), FLOOR)).ravel()
@@ -82,7 +86,7 @@ def fit(
         gradient = jacobian.T @ (weight * errors.ravel()) + penalty * (z - tree.start)
         normal = (jacobian * weight[:, None]).T @ jacobian
         improved = False
-        for _ in range(4):
+        for _ in range(TRIES):
             move = np.linalg.solve(normal + np.diag(penalty * (1 + damping) + damping * np.diag(normal)), -gradient)
             move = np.minimum(z + np.clip(move, -0.7, 0.7), tree.limit) - z
             new_loss, new_errors, new_predicted = loss_of(z + move)
@@ -96,7 +100,8 @@ def fit(
         z, loss, errors, predicted, damping = z + move, new_loss, new_errors, new_predicted, damping / 4
         if verbose:
             print(f"round {number + 1}: {loss:.2f}, damping {damping:.3g}", flush=True)
-        if gain < 1e-3 * loss:
+        stuck = stuck + 1 if gain < ENOUGH * loss else 0
+        if stuck == PATIENCE:
             break
     return Fit(tree, z, loss)
 

@@ -51,9 +51,11 @@ class Row:
     @property
     def curve(self) -> str:
         """What rows have in common that differ in their load alone."""
-        plan = self.plan
-        layout = dataclasses.replace(plan.layout, slots=None)
-        told = plan.shape, self.card, self.engine, plan.weights, layout, plan.isl, plan.osl
+        plan, layout = self.plan, self.plan.layout
+        # Spelt as ever, so that the halves stay what they were, and errors can be compared.
+        pools = f"prefill={layout.prefill}, prefill_servers={layout.prefill_servers}"
+        machines = f"Layout(server={layout.server}, servers={layout.servers}, {pools}, slots=None)"
+        told = plan.shape, self.card, self.engine, plan.weights, machines, plan.isl, plan.osl
         return "|".join(map(str, told))
 
     def half(self, seed: int = 0) -> int:
@@ -93,13 +95,15 @@ def _row(plan: Plan, backend: str, engine: str, points: list[Point]) -> Row:
         open_requests = max(round(plan.concurrency / busy), 1)
         mixed = dataclasses.replace(plan, separates=False)
         deployment = play.deployment_of_rank(mixed, machine, open_requests, plan.concurrency / layout.servers)
-        pooled, share = dataclasses.replace(plan, slots=None), plan.concurrency / layout.prefill_servers
-        prefill = play.deployment_of_rank(pooled, layout.prefill, play.SLOTS, share)
+        share = plan.concurrency / layout.prefill_servers
+        prefill = play.deployment_of_rank(play.plan_of_prefill(plan), layout.prefill, play.SLOTS, share)
         per_token = deployment.model.kv_bytes_per_token(plan.kv_cache)
         load["prefill_ranks"] = layout.prefill_servers * layout.prefill.dp / busy
         load["transfer_token"] = per_token / (plan.link * layout.prefill.tp)
     drawn, one_batch = plan.draws_lengths, plan.waves == 1
-    waves = 1 if one_batch else min(4, max(3, 200 // open_requests))
+    waves = 1.0 if one_batch else min(4, max(3, 200 // open_requests))
+    if plan.fresh is not None:
+        waves = play.num_requests(open_requests, plan) / open_requests
     load |= {
         "open": open_requests,
         "waves": waves,
@@ -113,8 +117,9 @@ def _row(plan: Plan, backend: str, engine: str, points: list[Point]) -> Row:
         "kv_tokens": deployment.num_kv_blocks * deployment.block_size,
         "mixes": float(prefill is not None or not plan.separates),
         "chunks": float(plan.chunks),
-        "cached": float(plan.repeats),
+        "fresh": math.inf if plan.fresh is None else plan.fresh,
         "waits": plan.waits,
+        "compile": float(plan.compiles),
         "first_wave": 1 / plan.waves if waves > 1 else 1.0,
     }
     return Row(

@@ -64,6 +64,10 @@ def _has_ranks(row: Row) -> bool:
     return row.deployment.placement.dp > 1 or (row.prefill is not None and row.prefill.placement.dp > 1)
 
 
+def _compiles(row: Row) -> bool:
+    return row.plan.compiles
+
+
 def kinds() -> tuple[Kind, ...]:
     """All constants. Spreads are guesses at how far one chip, backend or version is from another; engines of one
     backend have a chip's bandwidth in common, but not their kernels for experts, nor their servers."""
@@ -94,6 +98,7 @@ def kinds() -> tuple[Kind, ...]:
         Kind("latent_prefill_layer_s", 2e-4, of(1, 0.5, 0.3), 1e-6, concerns=_is_latent),
         Kind("recurrent_prefill_layer_s", 2e-4, of(1, 0, 0.3), 1e-6, concerns=_is_recurrent),
         Kind("rank_prefill_s", 5e-3, of(1, 0.5, 0), 1e-5, concerns=_has_ranks),
+        Kind("compile_s", 30, of(1, 0, 0), 1, by_dtype=True, concerns=_compiles),
         Kind("client_s", 0.02, of(1, 0.7, 0.5), 1e-4),
     )
 

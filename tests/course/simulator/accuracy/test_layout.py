@@ -9,7 +9,7 @@ from course.simulator.accuracy import layout
 from course.simulator.accuracy.engines import card_of, shape_of
 from course.simulator.accuracy.layout import Layout, Machine, deployment_of, machine_of
 from course.simulator.accuracy.points import Refusal, Ways
-from course.simulator.accuracy.recipes import published
+from course.simulator.accuracy.recipes import Limits, published
 
 
 def ways(tp: int, dp: int | None, moe_tp: int | None, moe_ep: int | None) -> Ways:
@@ -64,7 +64,8 @@ def test_pools_that_only_a_recipe_tells(tmp_path: Path) -> None:
     unstated = {"prefill_num_workers": "", "decode_num_workers": "", "id": "dsr1_tp4_0_ep4_0_1"}
     sizes = {"prefill_tp_size": 4, "prefill_attention_dp_size": 1, "decode_tp_size": 32, "decode_moe_tp_size": 8}
     row = {**POOLS, **unstated, **sizes, "backend": "sglang", "concurrency": 512}
-    expected = Layout(Machine(1, 32, 32), 1, Machine(1, 4, 4), 4)
+    limits = Limits(slots=2112, kv_tokens=3122380, budget=16384)
+    expected = Layout(Machine(1, 32, 32), 1, Machine(1, 4, 4), 4, limits)
     assert layout_of(tmp_path, row) == expected
     assert layout_of(tmp_path, {**row, "prefill_tp_size": 48, "decode_tp_size": 48}) == expected
     aggregated = {**MIXTURE, **{name: row[name] for name in ("backend", "model_path", "system", "precision")}}
@@ -81,7 +82,7 @@ def test_rows_that_call_tensor_parallelism_data_parallel(tmp_path: Path) -> None
     ranks = {"prefill_tp_size": 1, "prefill_attention_dp_size": 4, "prefill_moe_tp_size": 4, "prefill_moe_ep_size": 1}
     row = {**POOLS, **ranks, "backend": "sglang", "concurrency": 32}
     row |= {name.replace("prefill", "decode"): size for name, size in ranks.items()}
-    assert layout_of(tmp_path, row) == Layout(Machine(4), 2, Machine(4), 1)
+    assert layout_of(tmp_path, row) == Layout(Machine(4), 2, Machine(4), 1, Limits(budget=8192))
 
 
 def test_models_that_draft_are_refused(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from course.simulator.accuracy.check import check
 from course.simulator.accuracy.cli import accuracy
 from course.simulator.accuracy.play import Plan, forecast, num_requests, plan_of, scaled, workload_of
 from course.simulator.accuracy.report import GROUPS, as_text, report, spread
+from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.models import find_model
 from course.simulator.cost.placement import Placement
 from course.simulator.errors import SimulationError
@@ -79,6 +80,41 @@ def test_prompts_that_wait_for_others(tmp_path: Path) -> None:
     assert plan(tmp_path, {**row, "osl": 8192}).waits == plan(tmp_path, {**row, "tp_size": 8}).waits == 0
 
 
+def test_prompts_that_wait_until_every_rank_has_one(tmp_path: Path) -> None:
+    """TensorRT-LLM's balance of data-parallel ranks: half of the timeout where requests are few, less with many."""
+    row = {**MIXTURE, "backend": "trtllm", "model_path": "openai/gpt-oss-120b", "tp_size": 1, "moe_tp_size": 1}
+    row |= {"attention_dp_size": 4, "moe_ep_size": 4}
+    few, many = (plan(tmp_path, {**row, "concurrency": number}).waits for number in (4, 1024))
+    assert 3 < many < 10 < few < 25.1
+    assert plan(tmp_path, {**row, "tp_size": 4, "attention_dp_size": 1}).waits == 0
+
+
+def test_requests_of_other_servers_are_theirs(tmp_path: Path) -> None:
+    """A batch of 40 and 320 requests, with the ranks left out: eight equal servers."""
+    assert plan(tmp_path, {**DENSE, "batch_size": 40, "concurrency": 320}).concurrency == 40
+    assert plan(tmp_path, {**MIXTURE, "batch_size": 2, "concurrency": 8}).concurrency == 8
+
+
+def test_prompts_that_come_again_are_known(tmp_path: Path) -> None:
+    row = {**DENSE, "backend_version": "0.12.0", "precision": "fp8", "isl": 8000}
+    few, many = plan(tmp_path, row), plan(tmp_path, {**row, "concurrency": 128})
+    assert (few.fresh, many.fresh, plan(tmp_path, DENSE).fresh) == (92, 0, None)
+    computed, known = forecast(few), forecast(replace(few, fresh=0))
+    assert computed.ttft_s > 2 * known.ttft_s
+
+
+def test_the_first_requests_wait_for_a_compiler(tmp_path: Path) -> None:
+    """SGLang without a warm-up: when the first prompts are more than one step takes. A tenth of all requests wait."""
+    row = {**MIXTURE, "backend": "sglang", "backend_version": "", "model_path": "deepseek-ai/DeepSeek-R1"}
+    row |= {"precision": "fp4", "tp_size": 8, "moe_tp_size": 8, "measured": "2025-11-20", "osl": 8192}
+    compiles = [plan(tmp_path, {**row, "concurrency": number}).compiles for number in (16, 32)]
+    assert compiles == [False, True] and not plan(tmp_path, {**row, "measured": "2026-02-01"}).compiles
+    late = plan(tmp_path, {**row, "concurrency": 32})
+    constants = play.profile_of(late.profile).for_weights("fp4").constants
+    waits = forecast(late).ttft_s - forecast(replace(late, compiles=False)).ttft_s
+    assert waits == pytest.approx(constants.compile_s / 10, rel=1e-6) and waits > 1
+
+
 def test_requests_wait_for_a_slot(tmp_path: Path) -> None:
     """A decode pool with half as many slots as requests are open: most wait for another's answer, and only then have
     their first token."""
@@ -109,6 +145,7 @@ def test_pools_are_scaled_down(tmp_path: Path) -> None:
     assert scaled(4, 32, 10) == (1, 8)
     assert scaled(8, 9, 1) == (7, 8)
     assert scaled(3, 4, 1) == (3, 4)
+    assert scaled(4, 4, 1.25) == (4, 4)  # fewer would lose the fifth request
     assert scaled(2, 3, 1200) == (1, 1)  # too many requests for more
     found = forecast(plan(tmp_path, {**POOLS, "osl": 64, "isl": 1000}))
     assert 0.002 < found.tpot_s < 0.03 and 0.02 < found.ttft_s < 1
@@ -151,6 +188,13 @@ def test_layers_that_see_less_read_less() -> None:
     assert windowed.scored(10_000, 10) == 10_000 + 1280
     # A context shorter than the window: those layers see all of it, no more.
     assert windowed.seen(100, 1, "bfloat16") == 200 and windowed.scored(100, 10) == 200
+
+
+def test_gpt_oss_multiplies_four_bits_with_eight() -> None:
+    blackwell, hopper = find_hardware("b200"), find_hardware("h200")
+    model, other = find_model("gpt-oss-120b"), find_model("deepseek-v3")
+    assert [model.multiplied_in("fp4", each) for each in (blackwell, hopper)] == ["fp8", "fp4"]
+    assert other.multiplied_in("fp4", blackwell) == "fp4" and model.multiplied_in("bfloat16", blackwell) == "bfloat16"
 
 
 def test_attention_of_a_mixture_in_four_bits_is_read_and_stored_wide() -> None:
