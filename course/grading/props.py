@@ -355,6 +355,10 @@ class Item:
     tokens: int
 
 
+def right_output(item: Item) -> int:
+    return item.number * item.number + 1
+
+
 class Gpu:
     """A GPU that computes batches (one-gpu). It notes what it is asked for.
 
@@ -381,10 +385,6 @@ class Gpu:
         """How long it takes over so many inputs, of which the longest has so many tokens: shorter ones are padded."""
         return cls.FIXED_S + count * tokens * cls.TOKEN_S
 
-    @staticmethod
-    def right(item: Item) -> int:
-        return item.number * item.number + 1
-
     async def run(self, items: Sequence[Item]) -> list[int]:
         """The outputs, in the order of the inputs.
 
@@ -410,7 +410,7 @@ class Gpu:
             await asyncio.sleep(takes)
             for item in items:
                 self.computed[item.key] = self.computed.get(item.key, 0) + 1
-            return [self.right(item) for item in items]
+            return [right_output(item) for item in items]
         finally:
             self._busy = False
 
@@ -424,8 +424,8 @@ def callers(
 ) -> tuple[list[tuple[str, float]], list[list[str]], dict[str, int]]:
     """Play callers against a batcher, on a clock that jumps from one event to the next.
 
-    Returns: how each caller fared ("answered", "wrong", "late", "refused" or "failed") and after how many seconds; the
-        keys of each batch; how often each key was computed.
+    Returns: how each caller fared ("answered", "wrong": another one's output, "odd": nobody's, "late", "refused" or
+        "failed") and after how many seconds; the keys of each batch; how often each key was computed.
     """
     import asyncio
     import selectors
@@ -449,12 +449,17 @@ def callers(
 
     gpu = Gpu(deaths, poison, patience)
     tasks: list[Any] = []
+    asked: set[Any] = set()
+    """Tasks of callers: what they raise is told by how they fared."""
+    known = {right_output(item) for _, item, _ in arrivals}
 
     async def call(served: Any, at: float, item: Item, stays: float) -> tuple[str, float]:
         await asyncio.sleep(at)
+        asking = asyncio.ensure_future(served.infer(item))
+        asked.add(asking)
         try:
-            output = await asyncio.wait_for(served.infer(item), stays)
-            how = "answered" if output == gpu.right(item) else "wrong"
+            output = await asyncio.wait_for(asking, stays)
+            how = "answered" if output == right_output(item) else "wrong" if output in known else "odd"
         except TimeoutError:
             how = "late"
         except TurnedAwayError:
@@ -477,9 +482,9 @@ def callers(
     loop.set_task_factory(noted)
     try:
         outcomes = loop.run_until_complete(play())
-        harmless = () if any(how == "late" for how, _ in outcomes) else (GpuFailedError, TurnedAwayError)
+        harmless = TurnedAwayError if any(how == "late" for how, _ in outcomes) else (GpuFailedError, TurnedAwayError)
         for task in tasks:  # what ended a batcher's own tasks says more than callers who wait
-            error = task.exception() if task.done() and not task.cancelled() else None
+            error = task.exception() if task.done() and not task.cancelled() and task not in asked else None
             if isinstance(error, Exception) and not isinstance(error, harmless):
                 raise error
         return outcomes, gpu.runs, gpu.computed

@@ -172,6 +172,8 @@ def config(scene: IncidentScene) -> QuestionResult:
         "GPU memory": "shared with another process" if service.memory_taken else "all for this engine",
         "KV blocks": service.deployment().num_kv_blocks,
         **{name: getattr(engine, name) for name in SHOWN},
-        "speculative": f"{drafts.method}, k={drafts.k}, max_batch={drafts.max_batch}" if drafts else None,
+        "speculative": f"{drafts.method}, k={drafts.k}, max_batch={drafts.max_batch or 'by the cost of a row'}"
+        if drafts
+        else None,
     }
     return QuestionResult({name: {"value": str(value)} for name, value in fields.items()})

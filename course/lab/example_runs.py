@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from nbclient.exceptions import CellExecutionError
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
 
 from course.lab import card_model
@@ -75,8 +75,10 @@ class Bench:
             raise NoSuchMachineError(f"{MACHINE} is an H100, and this machine's GPU is {box.gpu}: add --simulated")
         chosen, why = card_model.choose(box)
         model = os.environ.get(MODEL) or chosen
-        if model is None:
-            raise NoSuchMachineError(f"{MACHINE} has an 8B. {why}")
+        if model is None or "8b" not in model.lower():
+            raise NoSuchMachineError(
+                f"{MACHINE} has an 8B, and lessons would run on {model or 'the small model'}. {why}"
+            )
         return cls(box.gpu, {VARIABLE: "", MODEL: model}, False, escape(note))
 
 
@@ -90,7 +92,7 @@ def record(lesson: str, bench: Bench, run: Callable[..., None] = run_cells) -> O
         nbclient.exceptions.CellExecutionError: a cell failed.
     """
     notebook = read_source(COURSE / f"{lesson}.py")
-    run(notebook, COURSE, {**bench.environment, "MINILLM_SHORT": "0"})
+    run(notebook, COURSE, {**bench.environment, "MINILLM_SHORT": "0", "MINILLM_LAB_SERVER": ""})
     codes = [index for index, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
     told = {str(codes.index(i)): lasting(notebook.cells[i], bench.band) for i in telling(notebook.cells)}
     return OtherRun(
@@ -165,7 +167,7 @@ def rewrite(lesson: str, bench: Bench) -> bool:
     was busy."""
     try:
         found = record(lesson, bench)
-    except CellExecutionError as error:
+    except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         print(f"{lesson}: a cell failed, nothing is written\n{error}", flush=True)
         return False
     size = write_run(lesson, found).stat().st_size / 1000

@@ -22,6 +22,7 @@ NOTE = '<p style="border-left:6px solid #888;padding:4px 12px">{}</p>'
 OPERATIONS = (
     *("call", "iter", "len", "bool", "int", "float", "str", "format", "getitem", "contains", "lt", "le", "gt", "ge"),
     *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "neg"),
+    *("round", "abs", "mod", "rmod", "pow", "rpow"),
 )
 """Special methods that anything made from a result would use."""
 SCOPES = (
@@ -32,7 +33,7 @@ SCOPES = (
 
 
 class NotHere:
-    """Stands for what this lab can't have: any use of it says why."""
+    """Stands for what this lab can't have: any use of it says why, but for a comparison by `==`."""
 
     def __init__(self, error: NotInThisLabError) -> None:
         self._error = error

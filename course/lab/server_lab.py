@@ -39,7 +39,10 @@ VARIABLE = "MINILLM_LAB_SERVER"
 PAGE_TIMEOUT_S = 30.0
 OWN_AFFAIR = ("model", "dtype", "device", "async_scheduling")
 """Fields by which a lesson suits the lab's own engine, whatever it compares. A server has what it has."""
-ON_ANYWHERE = {"enable_prefix_caching": True, "enable_chunked_prefill": True, "prefix_eviction": "lru"}
+ON_ANYWHERE = {
+    **{"enable_prefix_caching": True, "enable_chunked_prefill": True, "prefix_eviction": "lru"},
+    **{"speculative": None, "quantization": None},
+}
 """What vLLM, SGLang and minillm do unless they're told not to."""
 FLAGS = {
     "max_num_seqs": "--max-num-seqs N in vLLM, --max-running-requests N in SGLang",
@@ -83,8 +86,8 @@ class KnownServer:
         if not url.startswith(("http://", "https://")):
             raise ConfigError(f"{VARIABLE} wants addresses such as http://127.0.0.1:8000?max_num_seqs=1; got {spelt!r}")
         fields = parse_fields([unquote(each) for each in said.split("&") if each], VARIABLE)
-        EngineConfig(**fields)
-        return cls(url.rstrip("/").removesuffix("/v1"), fields)
+        checked = EngineConfig(**fields)
+        return cls(url.rstrip("/").removesuffix("/v1"), {name: getattr(checked, name) for name in fields})
 
     def was_started_with(self, asked: dict[str, Any]) -> bool:
         said = {**ON_ANYWHERE, **self.fields}
@@ -93,7 +96,9 @@ class KnownServer:
 
 def spelt(value: Any) -> str:
     """A field's value as an address has it: JSON, and strings as they are."""
-    return value if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, default=lambda model: model.model_dump(exclude_unset=True))
 
 
 def servers_of_environment() -> list[KnownServer]:
@@ -142,6 +147,10 @@ def ask_json(endpoint: Endpoint, path: str, body: dict[str, Any] | None = None) 
         raise ServerLabError(f"{endpoint.url}{path} answers {error.code}, and this cell needs it.") from None
     except OSError as error:
         raise EndpointError(f"{endpoint.url} does not answer: {error}") from None
+    except ValueError:
+        raise EndpointError(
+            f"{endpoint.url}{path} answers with something else than JSON: is that a server's address?"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -228,7 +237,10 @@ class ServerLab(PredictionBook):
         self.scale = scale_of(short)
         self._labs = {server.url: OneServer(server.url, api=Api.COMPLETIONS, short=short) for server in servers}
         first = self._labs[self.servers[0].url].endpoint
-        listed = ask_json(first, "/v1/models")["data"][0]
+        models = ask_json(first, "/v1/models").get("data")
+        if not models:
+            raise EndpointError(f"{first.url}/v1/models names no model")
+        listed = models[0]
         self.endpoint = replace(first, model=listed["id"])
         self._window: int | None = listed.get("max_model_len")
         self._numbers = itertools.count(secrets.randbelow(10_000))
@@ -334,7 +346,8 @@ class ServerLab(PredictionBook):
         asked = {name: getattr(config, name) for name in config.model_fields_set if name not in OWN_AFFAIR}
         fit = [server for server in self.servers if server.was_started_with(asked)]
         if not fit:
-            needed = {name: value for name, value in sorted(asked.items()) if ON_ANYWHERE.get(name) != value}
+            usual = {name for name, value in asked.items() if name in ON_ANYWHERE and ON_ANYWHERE[name] == value}
+            needed = {name: asked[name] for name in sorted(asked.keys() - usual)}
             said = "&".join(f"{name}={spelt(value)}" for name, value in needed.items())
             how = "; ".join(f"{name}: {FLAGS[name]}" for name in needed if name in FLAGS)
             raise ServerLabError(

@@ -16,7 +16,7 @@ from course.lab.lab import Lab
 from course.lab.proxy import Spoiling, make_proxy
 from course.lab.remote import SETTLE_S
 from course.lab.server import SCRAPE_S, LabServer, ServerEnd, in_background, means
-from course.lab.server_lab import ServerLab
+from course.lab.server_lab import ServerLab, ServerLabError
 from course.loadgen.server_metrics import Scrape, read_metrics
 
 
@@ -63,6 +63,8 @@ class ServerTap:
         """
         time.sleep(SETTLE_S)  # it counts a request when it's over
         told, left = means(self.metrics().since(before)), tuple(self._tokens())
+        if not left:
+            raise ServerLabError(f"{self.url} sent no tokens. A server that wants a key gets none from this cell.")
         scheduled = min(heard.sent + told.get("queue", 0.0), left[0])
         prefilled = min(scheduled + told.get("prefill", left[0] - scheduled), left[0])
         return ServerEnd(left, (heard.sent, scheduled, prefilled, left[0], left[-1], self._pieces[-1][0]), told)
@@ -95,5 +97,7 @@ def open_server(lab: Lab | ServerLab, instead_of: Any = None) -> LabServer | Ser
         instead_of: closed before, if there is one: a cell that is run again leaves none behind.
     """
     if isinstance(lab, ServerLab):
+        if instead_of is not None:
+            instead_of.close()
         return ServerTap(lab)
     return LabServer(lab, instead_of=instead_of if isinstance(instead_of, LabServer) else None)

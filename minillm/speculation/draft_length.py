@@ -8,7 +8,7 @@ longest draft worth making, and it follows from one number: how likely a token m
 The floor f is that of a request by itself: what one more row adds to the cost of a step with one row. With B requests
 a step costs 1 + (B - 1) f and yields B tokens. They share the reading of the weights already, so a token is cheaper,
 and a row must be likelier to yield one: B f / (1 + (B - 1) f). That is 0.25, 0.57 and 0.73 for B = 1, 4 and 8, and
-0.01, 0.08 and 0.39 for B = 1, 8 and 64 where f is 0.01. Beyond B = 1 / f, one row more for each request would cost as
+0.01, 0.07 and 0.39 for B = 1, 8 and 64 where f is 0.01. Beyond B = 1 / f, one row more for each request would cost as
 much as the step with one row: there, nothing is drafted (`max_batch`).
 """
 

@@ -37,6 +37,9 @@ def play(
     found = answer.prop("callers", answer.thing("Batcher"), arrivals, list(deaths), list(poison), patience)
     played = Played(arrivals, *found)
     expect(not played.these("wrong"), "wrong_answer")
+    expect(not played.these("odd"), "odd_answer", count=len(played.these("odd")))
+    made_up = [item for item in played.these("answered") if item.key not in played.computed]
+    expect(not made_up, "made_up", count=len(made_up))
     late = played.these("late")
     expect(len(late) < len(arrivals), "nobody_answered", count=len(late), of=len(arrivals), patience=patience)
     return played
@@ -54,9 +57,8 @@ def together(rng: random.Random, items: list[Item], within: float, begin: float 
 
 def hold_answered(played: Played, what: str) -> None:
     """Nobody was left waiting, or refused."""
-    late = played.these("late")
+    late, refused = played.these("late"), played.these("refused")
     expect(not late, "lost", count=len(late), of=len(played.arrivals), what=what)
-    refused = played.these("refused")
     expect(not refused, "refused_without_need", count=len(refused))
 
 
@@ -73,13 +75,14 @@ def routing(answer: Answer, rng: random.Random) -> None:
 
 
 LONE_WAIT_S = 0.03
+ROUNDING_S = 1e-6
 
 
 def lone_and_crowd(answer: Answer, rng: random.Random) -> None:
     lone = play(answer, [(0.2, inputs(rng, 1)[0], None)])
     hold_answered(lone, "it was alone")
     (_, seconds), gpu = lone.outcomes[0], Gpu.seconds(1, TOKENS)
-    expect(seconds < gpu + LONE_WAIT_S, "lone_caller_waits", seconds=seconds, gpu=gpu, limit=LONE_WAIT_S)
+    expect(seconds <= gpu + LONE_WAIT_S + ROUNDING_S, "lone_caller_waits", seconds=seconds, gpu=gpu, limit=LONE_WAIT_S)
     crowd = play(answer, together(rng, inputs(rng, 300), 0.2))
     hold_answered(crowd, "300 in 0.2 s")
     # Until the last has come, a batch may be begun with whatever is there; from then on, full ones.
@@ -88,7 +91,7 @@ def lone_and_crowd(answer: Answer, rng: random.Random) -> None:
 
 
 def death(answer: Answer, rng: random.Random) -> None:
-    for deaths in ((0.3,), (0.3, 0.95, 1.02)):
+    for deaths in ((0.3,), (0.3, 0.95, 1.5)):
         played = play(answer, together(rng, inputs(rng, 200), 0.5), deaths)
         hold_answered(played, "the GPU had died")
         failed = played.these("failed")
@@ -153,6 +156,8 @@ SOON_S = 0.1
 def overload(answer: Answer, rng: random.Random) -> str:
     capacity = Gpu.MAX_BATCH / Gpu.seconds(Gpu.MAX_BATCH, TOKENS)
     calm = play(answer, together(rng, inputs(rng, round(0.6 * capacity * OVERLOAD_S)), OVERLOAD_S), patience=HURRIED)
+    slow = calm.these("late")
+    expect(not slow, "slow_at_ease", count=len(slow), of=len(calm.arrivals), patience=HURRIED)
     hold_answered(calm, "the load was 60%")
     played = play(answer, together(rng, inputs(rng, round(3 * capacity * OVERLOAD_S)), OVERLOAD_S), patience=HURRIED)
     late, answered = len(played.these("late")), len(played.these("answered"))
@@ -162,7 +167,7 @@ def overload(answer: Answer, rng: random.Random) -> str:
     expect(slowest <= SOON_S, "refused_late", 0.3, seconds=slowest)
     possible = capacity * OVERLOAD_S
     expect(answered >= 0.9 * possible, "idle_gpu", 0.3, answered=answered, seconds=OVERLOAD_S, possible=possible)
-    return f"{answered} of {len(played.arrivals)} callers answered, by a GPU that does {capacity:.0f} a second; the rest heard no at once"
+    return f"{answered} of {len(played.arrivals)} callers answered, by a GPU that does {capacity:.0f} a second"
 
 
 def lengths(answer: Answer, rng: random.Random) -> None:
@@ -173,6 +178,8 @@ def lengths(answer: Answer, rng: random.Random) -> None:
             arrivals.append((at, Item(f"{item.key}x{high}", item.number, rng.randint(low, high)), None))
     arrivals.sort(key=lambda arrival: arrival[0])
     played = play(answer, arrivals, patience=HURRIED)
+    refused = played.these("refused")
+    expect(len(refused) <= 0.02 * len(arrivals), "refused_without_need", count=len(refused))
     for kind, (_, (low, high)) in kinds.items():
         of = [item for _, item, _ in arrivals if low <= item.tokens <= high]
         unserved = [item for item in played.these("late", "refused", "failed") if low <= item.tokens <= high]
