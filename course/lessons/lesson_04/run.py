@@ -52,7 +52,8 @@ def times(lab: Lab) -> int:
 def paragraphs(lab: Lab, count: int) -> list[str]:
     """Paragraphs of the handbook, for so many on a CPU; as many as a context has room for. Those after the last one of
     the handbook begin again, under another number."""
-    most = (lab.config().max_model_len - ROOM_TOKENS) // PARAGRAPH_TOKENS
+    context = lab.window if lab.is_remote else lab.config().max_model_len
+    most = (context - ROOM_TOKENS) // PARAGRAPH_TOKENS
     count = max(count, min(count * times(lab), most))
     return [MANUAL[i] if i < len(MANUAL) else f"Section {i + 1}. {MANUAL[i % len(MANUAL)]}" for i in range(count)]
 
