@@ -235,7 +235,7 @@ services_70b.phases_table(on_70b)
 
 # %% [markdown]
 # Compare it with the table of your own run. Four H100s prefill such a prompt in the time it takes to decode a token or
-# two; on a few CPU cores it takes about ten. The queue forms either way, for the same reason. Every simulated number in
+# two; on a few CPU cores it takes ten or more. The queue forms either way, for the same reason. Every simulated number in
 # this course comes with an error band: how far its step times were off from published measurements (*tp*: GPUs that
 # share a model).
 

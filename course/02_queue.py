@@ -137,9 +137,9 @@ pictures.little_table(loads)
 # %% [markdown]
 # Use it in both directions. Your dashboard shows queue length and throughput: divide them for the mean wait, no tracing
 # needed. Or apply it to slots: running requests = throughput × time in a slot, so slots ÷ time in a slot is a ceiling
-# on throughput. *Actual load* drifts from the target: a few dozen random arrivals never average out exactly. The last
-# column is what theory predicts for *exactly these* arrivals, given this machine's service time: the fair comparison for
-# such a short run.
+# on throughput. *Actual load* misses the target when this machine serves faster or slower than while its capacity was
+# measured. The last column is what theory predicts for *exactly these* arrivals, given this machine's service time: the
+# fair comparison for such a short run.
 #
 # ### Many slots
 #

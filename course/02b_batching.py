@@ -117,7 +117,8 @@ words.limits({name: simulated.outcomes(each) for name, each in pictures.queue_li
 # %% [markdown]
 # Now set the load to 30% and let requests arrive *in bursts*: the tight limits refuse requests that an almost idle
 # server would have answered a second later. So derive the limit from the SLO. By Little's law, the
-# slots drain *slots × acceptable wait ÷ mean time in a slot* requests within the wait you accept.
+# slots drain *slots × acceptable wait ÷ mean time in a slot* requests within the wait you accept. That's an upper
+# bound: in overload the queue stays full, so at that limit the *mean* wait is all you accept, and many wait longer.
 #
 # <details><summary>What do real servers answer, and which flag sets it?</summary>
 #
@@ -302,7 +303,7 @@ words.held()
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **What refused clients do next.** Here they go away. If they retry at once, refusals become load: [lesson
+# - **What refused clients do next.** Here they go away. If they retry immediately, refusals become load: [lesson
 #   10c](10c_clients.ipynb).
 # - **What your tenants are worth.** Fair shares are equal here. Contracts aren't; the paper has weights for that.
 # - **Many replicas.** One engine's queue is fair to the tenants it sees. Sharing counters between replicas is the

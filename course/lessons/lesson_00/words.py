@@ -22,6 +22,9 @@ LEAST_PRICE = 0.02
 WORTH = 0.05
 """A phase that moved by a smaller share of its own time than this didn't move, for a sentence."""
 
+TIE = 0.1
+"""Phases whose growth differs by a smaller share grew equally, as the bet has it (predict.py, `grew_most`)."""
+
 
 def eight_together(one: Run, eight: Run) -> Finding:
     """Which phase grew when eight requests shared four slots, and why."""
@@ -30,6 +33,8 @@ def eight_together(one: Run, eight: Run) -> Finding:
     if most == "queue" and now < was and not one.simulated_on:
         most = "queue_alone"
     step, shared_step = (percentile(run.itl, 50) for run in (one, eight))
+    if shared_step < (1 - NOISE) * step:  # no step gets shorter with more requests in it
+        most = "disturbed"
     told = {"grown": grown, "was": was, "now": now, "step": step, "shared_step": shared_step}
     return tell("00", "eight_together", most, **told)
 
@@ -40,7 +45,10 @@ def rag(on: Run, off: Run) -> Finding:
     was, now = on.mean_phases(), off.mean_phases()
     overlapped = any(step.num_running > 1 for run in (on, off) for step in run.steps)
     others = {phase: abs(grown[phase]) > WORTH * max(was[phase], SHORTEST_S) for phase in ("queue", "decode")}
-    if most == "prefill" or not overlapped:  # then nothing else can have grown because of it
+    tied = abs(grown["prefill"] - grown["decode"]) < TIE * max(grown["prefill"], grown["decode"])
+    if tied and overlapped and most in ("prefill", "decode") and grown["prefill"] > WORTH * was["prefill"]:
+        most = "prefill_and_decode"
+    elif most == "prefill" or not overlapped:  # then nothing else can have grown because of it
         if others.get(most):
             most = "unexplained"
         elif grown["prefill"] <= WORTH * was["prefill"]:

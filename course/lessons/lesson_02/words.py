@@ -15,6 +15,7 @@ from course.lessons.lesson_02 import simulated
 from course.lessons.lesson_02.run import (
     LOADS,
     LONG_RUN,
+    OFF,
     REPEATS,
     at_loads,
     capacity,
@@ -38,10 +39,16 @@ def growth(runs: Mapping[str, Run]) -> Finding:
     short, found = short_growth(runs), long_growths(runs)
     waited = ", ".join(f"{seconds(mean(waits(visits_of(run))))} at {load}" for load, run in runs.items())
     formula = mg1_wait(LOADS[-1], 0) / mg1_wait(LOADS[0], 0)
+    actual = [load_of(run) for run in runs.values()]
+    if any(abs(found - load) > OFF for found, load in zip(actual, LOADS)):
+        outcome = "load_missed"
+    else:
+        outcome = "within_usual_scatter" if low <= short <= high else "outside_usual_scatter"
     return tell(
         "02",
         "growth",
-        "within_usual_scatter" if low <= short <= high else "outside_usual_scatter",
+        outcome,
+        actual=", ".join(f"{load:.0%}" for load in actual),
         waited=waited,
         short=short,
         count=len(next(iter(runs.values())).rows),

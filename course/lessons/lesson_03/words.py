@@ -43,7 +43,7 @@ from minillm.model.config import ModelConfig
 
 # ---------------------------------------------------------------- findings
 
-STRAIGHT = (0.9, 1.15)
+STRAIGHT = (0.9, 1.05)
 """Powers between these are called straight growth."""
 MOSTLY = 0.4
 """Where reading the weights takes at least this share of the shortest prompt's TTFT, it's what keeps the curve flat."""

@@ -172,7 +172,7 @@ def test_who_paid_for_the_long_one_is_read_off_the_runs(long: float, beside: flo
     [
         (0.02, 0.1, "every running answer waits for it"),
         (0.095, 0.1, "too short to be worth cutting"),
-        (0.02, 0.45, "hardly any request waits"),
+        (0.02, 0.45, "Something else kept it busy"),
     ],
 )
 def test_chunks_are_judged_by_the_documents_own_steps(
@@ -192,7 +192,7 @@ def test_chunks_are_judged_by_the_documents_own_steps(
     shares = iter(empty.values())
     monkeypatch.setattr(words, "empty_slot_share", lambda visits, slots: next(shares))
     finding = words.ways(runs)
-    assert told in str(finding) and not finding.is_disturbed
+    assert told in str(finding) and finding.is_disturbed == ("busy" in told)
 
 
 @pytest.mark.parametrize(
