@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 04 · Prefix caching: the order of a prompt
 #
-# A service puts the same handbook in front of every question. Yesterday every answer started at once. Today someone
+# A service puts the same handbook in front of every question. Yesterday every answer started immediately. Today someone
 # added one line to the prompt, and every first token is late. Which line, and where did they put it?
 #
 # By the end you'll know what a prefix cache finds and what it can't, how to order a prompt to suit it, and when a cache
@@ -397,8 +397,9 @@ explorer.hosted_explorer()
 # With random arrivals, a request finds the prefix with probability $1 - e^{-\lambda\,\text{TTL}}$. Caching pays once
 # $\text{hit rate} > \frac{w - 1}{w - r}$ for a write price $w$ and a read price $r$: above 22% for 1.25 and 0.1, which
 # is a request every 20 minutes on a 5-minute entry; above 53% for 2 and 0.1, a request every 80 minutes on a 1-hour
-# entry. Below that, caching *raises* the bill. The 1-hour entry is the cheaper one at low rates, the 5-minute one at
-# high rates. Output tokens cost the same either way, and they're several times the price of input.
+# entry. Below that, caching *raises* the bill. From about one request in two hours on, the 1-hour entry is the cheaper
+# one. At high rates both come down to the read price, because each use renews the entry. Output tokens cost the same
+# either way, and they're several times the price of input.
 #
 # </details>
 

@@ -177,7 +177,8 @@ simulated_70b.error_band(simulated_70b.deployment())
 #
 # - A chunk of 512 costs some TTFT, the same up to medium load and several times that at the highest, and it shortens the
 #   gaps.
-# - At the lowest load little difference is left, but *decode first* still makes some newcomers wait.
+# - At the lowest load the gaps are all the same, and a chunk of 512 still costs its bit of TTFT. *Decode first* nearly
+#   doubles the mean TTFT even there, because some newcomers wait for an answer to end.
 # - At low load, a distant client on a new connection pays more in round trips than any policy can save.
 #
 # </details>
@@ -268,8 +269,8 @@ d21(pairs((0.5, 2.0, 8.0)))
 #
 # With its last flag vLLM prints a line for each step: `context tokens`, `generation requests`, `iteration elapsed
 # time`. Steps with context tokens take longer, and every generation request in them waits. SGLang runs the two apart
-# unless told otherwise (`Prefill batch` and `Decode batch` lines), prompts first, so answers stall while prompts are
-# read; `--enable-mixed-chunk` puts both into one batch. Expect ITL p99 to fall with it, and TTFT to rise.
+# unless told otherwise (`Prefill batch` and `Decode batch` lines), prompts first, so answers stall during a
+# prefill; `--enable-mixed-chunk` puts both into one batch. Expect ITL p99 to fall with it, and TTFT to rise.
 #
 # TTFT is `vllm:request_queue_time_seconds` plus `vllm:request_prefill_time_seconds`, and a little on top at the client.
 # For what waits, `vllm:num_requests_waiting_by_reason` says `capacity` or `deferred`.

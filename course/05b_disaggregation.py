@@ -86,8 +86,9 @@ pictures.draw_splits()
 # %% [markdown]
 # ### Goodput
 #
-# **Goodput** is what counts for a service: the requests per second that meet *every* SLO. Below, the highest of those
-# loads at which nine of ten requests were within both limits, a loose one on TPOT and a strict one.
+# **Goodput** is what counts for a service: the requests per second that meet *every* SLO. Below, the highest of the
+# loads in the chart at which nine of ten requests were within both limits, a loose one on TPOT and a strict one. (24 is
+# the highest tried; at 28, none of the four keeps even the loose limits.)
 
 # %%
 goodputs = run.goodputs()
@@ -119,7 +120,10 @@ simulated_70b.error_band(simulated_70b.deployment())
 # KV per token:
 #
 # $$N_p \ge \frac{\lambda n}{r_p}, \qquad N_d \ge \frac{\lambda m}{r_d}, \qquad \lambda\, n\, k \le B, \qquad
-# \text{TTFT} \approx \text{queue}_p + \frac{n}{r_p} + \frac{n k}{B}$$
+# \text{TTFT} \approx \text{queue}_p + \frac{n}{r_p}$$
+#
+# The transfer, $nk/B$, comes before the second token here, because the prefill pool sends the first one. Where the
+# decode pool sends it too (Dynamo, SGLang), the transfer is part of TTFT.
 #
 # Without a split both inequalities share one pool: $N \ge \lambda (n/r_p + m/r_d)$, so nothing is lost to rounding, and
 # every step may hold both kinds of work. `minillm simulate --plan` also solves for the split, with the pools you pass
@@ -178,7 +182,7 @@ check("q3", ...)  # prompts of 32k tokens, answers of 50: "more prefill replicas
 # ## What this lab cannot tell you
 #
 # - **Overlap.** Real connectors send one layer's KV while the next is computed; the simulator sends all of it
-#   afterwards, so its TTFT is pessimistic by most of a transfer.
+#   afterwards, so its gap after the first token is pessimistic by most of a transfer.
 # - **Contention.** Transfers here take turns on one link; real networks share theirs with everything else.
 # - **Different hardware per pool.** Compute-rich cards for prefill, memory-rich ones for decode: price it with
 #   `--plan`.

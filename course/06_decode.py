@@ -78,8 +78,9 @@ before, after = (simulated.parts_of(lab, dot) for dot in doubled[2:])
 stack(pictures.draw_clocks([doubled[0], doubled[-1]], roof), words.doublings(doubled, roof, before, after))
 
 # %% [markdown]
-# With short contexts, reading hardly changes with the batch. Multiplying doubles with it, and so does the host's work
-# per request. *Batching is free until one of them catches up with memory, and where depends on the machine.*
+# With short contexts, reading hardly changes with the batch. Multiplying doubles with it, and so does the part of the
+# host's work that comes with each request. *Batching is free until one of them catches up with memory, and where
+# depends on the machine.*
 
 # %% [markdown]
 # ## Guided
@@ -87,7 +88,8 @@ stack(pictures.draw_clocks([doubled[0], doubled[-1]], roof), words.doublings(dou
 # ### The largest batch that keeps the SLO
 #
 # Operators don't look for the "best" batch. They have an ITL SLO and take the largest batch that keeps it, because more
-# tokens per second per GPU means fewer GPUs. Suppose yours allows three times the ITL of a single request, the quietest so far.
+# tokens per second per GPU means fewer GPUs. Suppose yours allows three times the ITL of a single request (the shortest
+# measured so far).
 
 # %%
 single = [alone, doubled[0]]
@@ -116,8 +118,9 @@ words.slo(sweep, single)
 # ### Where it hurts: batching past the knee
 #
 # Where the curve is flat, a larger batch buys throughput for almost nothing. Where it's steep, past the **knee**, it
-# mostly costs latency. A throughput chart only levels off there; it never falls, so it raises no alarm. So set
-# `max_num_seqs` from the SLO, leave some headroom (prompts share these steps, too: lesson 05), and alert on ITL.
+# mostly costs latency. A throughput chart only levels off there (it falls once requests are preempted), so it
+# raises no alarm. So set `max_num_seqs` from the SLO, leave some headroom (prompts share these steps, too: lesson 05),
+# and alert on ITL.
 #
 # ### How much of the machine is used?
 #
@@ -248,8 +251,8 @@ pictures.weights_or_kv(three, "Llama-3-70B")
 # - One request, however long: its step still reads more weights than KV.
 # - 16 chats of 2048 tokens: Llama-2-13B (MHA) is over the border, Llama-3-70B (GQA) is nowhere near it.
 # - Weights in 4 bits move the border left: shrink the weights and KV matters sooner. KV in 8 bits moves it back.
-# - KV traffic can exceed weight traffic only if the KV cache is larger than the weights. The dotted line is the KV
-#   capacity.
+# - KV traffic can exceed weight traffic only if the KV cache is larger than the weights, unless requests share a
+#   prefix, which is stored once and read for each of them. The dotted line is the KV capacity.
 # - Contexts also grow *while* a request decodes. At the end of 8,000 tokens of reasoning each step reads the KV of them
 #   all, so ITL drifts upwards within one answer.
 #

@@ -255,9 +255,9 @@ print(inspect.getsource(MoE.forward))
 #     --max-concurrency 1 --num-prompts 20
 # ```
 #
-# Repeat it with more `--max-concurrency`, and with a dense model as large (`Qwen/Qwen3-32B`). A lone request's ITL
+# Repeat it with more `--max-concurrency`, and with a dense model as large (`Qwen/Qwen3-32B`). A single request's ITL
 # follows the active parameters, so the MoE is ahead. Then its ITL climbs earlier than the dense model's: each token
-# wakes other experts. `GPU KV cache size` at start (SGLang: `max_total_num_tokens`) shows what's left once *all*
+# activates other experts. `GPU KV cache size` at start (SGLang: `max_total_num_tokens`) shows what's left once *all*
 # experts are loaded.
 #
 # Balance is logged as `balancedness` (mean load over the largest; 1 is even) or kept in `sglang:eplb_balancedness`. It

@@ -127,22 +127,23 @@ own
 # waits. But it waits for other requests' decode, or for the memory they hold. Shorten their decode or make room for
 # more of them, and the queue shrinks. With the pool fixed, smaller weights free no KV blocks, so only faster decode
 # shortens the queue. int4 reads a third of the bytes but has to unpack them. Past the knee a batch is compute-bound,
-# and fewer bytes don't matter: on two cores that's a few requests, on an H100 some hundreds.
+# and fewer bytes don't matter: on two cores that's a dozen or more requests, on an H100 some hundreds.
 #
 # </details>
 #
 # ### Bytes over bandwidth
 #
-# If a step does wait for weights, how much can it save at best? *Bytes saved, over bytes per second.* Everything else
-# in it stays as it was.
+# If a step does wait for weights, how much should it save? *Bytes saved, over the machine's peak bytes per second.*
+# Everything else in it stays as it was.
 
 # %%
 found = run.sweep(shelf)
 pictures.promises_table(found, this_machine(lab))
 
 # %% [markdown]
-# Where *measured* is longer than *step, if only reading changed*, unpacking ate part of the saving. And a larger batch
-# waits less for weights, because it shares them:
+# Where *measured* is longer than *step, if only reading changed*, unpacking ate part of the saving. Where it's shorter,
+# the step reads below the machine's peak, so each byte saved was worth more. And a larger batch waits less for weights,
+# because it shares them:
 
 # %%
 stack(pictures.draw_speedups(found), words.by_batch(found))
@@ -155,7 +156,7 @@ stack(pictures.draw_speedups(found), words.by_batch(found))
 pictures.h100_table()
 
 # %% [markdown]
-# int8 gains most there and our int4 loses: its unpacking takes longer than the read it saves. Production kernels rank
+# int8 gains most there and our int4 loses: its unpacking takes longer than the read it saves. (A simulated H100 prices int4 mostly by its bytes, so the sweep above says the opposite there.) Production kernels rank
 # otherwise: W4A16 first at batch 1 (Marlin's paper has nearly ×4 on single layers), FP8 first at large batch, because
 # it multiplies in 8 bits.
 #
@@ -206,8 +207,8 @@ words.quality(scores, matrix.share_on_grid)
 #
 # ## Deep dive
 #
-# **The arithmetic.** A step reads $W$ bytes of weights at $M$ bytes/s, and takes $t$ in all. Weights go from 16 to $b$
-# bits, with $s$ bits of scales for each group of $g$; dequantizing costs $d$.
+# **The arithmetic.** A step reads $W$ bytes of weights at $M$ bytes/s (what it achieves, not the peak), and takes $t$ in
+# all. Weights go from 16 to $b$ bits, with $s$ bits of scales for each group of $g$; dequantizing costs $d$.
 #
 # $$t' \approx t - \frac{W}{M}\left(1 - \frac{b + s/g}{16}\right) + d, \qquad
 # \text{speed-up} \le \frac{1}{1 - f + f\,\frac{b + s/g}{16}}, \quad f = \frac{W/M}{t}$$

@@ -154,8 +154,9 @@ pictures.chunk_cost_table(costs)
 # %% [markdown]
 # A chunk of sixteen tokens costs far less than sixteen chunks (neighbouring rows differ by noise), so putting several
 # tokens into each divides the cost (vLLM's `--stream-interval` does that). This pace is calm: the event loop wakes up
-# for each chunk. Flat out, in the next cell, one wake-up serves many, and a chunk costs less. Streaming needs streams ×
-# chunks per second × CPU-seconds per chunk cores. What happens beyond one?
+# for each chunk. Flat out, in the next cell, one wake-up serves many, and a chunk costs less, so a core fills later than
+# the last column says. Streaming needs streams × chunks per second × CPU-seconds per chunk cores. What happens beyond
+# one?
 
 # %%
 busy = run.too_many(lab)

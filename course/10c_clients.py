@@ -197,7 +197,8 @@ e6(troubles)
 # > to the end defeats it. Cancelling pays when something's waiting for the slot, or where a row costs much of a step. A
 # > client that stops reading must never
 # > stall the batch, so I'd buffer per request, bounded, with a time-out. And clients retry within a budget,
-# > with backoff and jitter as well: unlimited retries turn a twenty-second spike into an outage that doesn't end."
+# > with backoff and jitter as well: even six attempts each, without a budget, turn a twenty-second spike
+# > into an outage that doesn't end."
 #
 # ## Check yourself
 

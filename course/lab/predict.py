@@ -146,7 +146,13 @@ class Prediction(LivePanel):
             return _note(f"{said}: {outcome.evidence}. No points either way.")
         points = self.points(outcome)
         progress.note_prediction(self.key, points)
-        verdict = "Right" if points == 1 else "Not this time" if points == 0 else f"Close: {points:.0%} of the point"
+        verdict = (
+            "Right"
+            if points == 1
+            else "Not this time"
+            if points == 0
+            else f"{'Close' if points >= 0.5 else 'Some way off'}: {points:.0%} of the point"
+        )
         said = f"You said {self._written(self.choice)}. Measured: {outcome.evidence}."
         colour = svg.INK if points == 1 else svg.SOFT if points else ALARM
         line = "" if isinstance(outcome.answer, str) else draw_distance(self.choice, outcome.answer, self.unit)

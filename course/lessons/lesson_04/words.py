@@ -136,13 +136,13 @@ def warm(found: Mapping[int, tuple[float, float]]) -> Finding:
 
 def routers(fleet: Mapping[str, FleetRun]) -> Finding:
     """What prefix-aware routing gained over the others, with many tenants."""
-    by_turn, by_prefix = (_routed(fleet[name]) for name in ("round robin", "prefix-aware"))
+    by_turn, by_load, by_prefix = (_routed(fleet[name]) for name in ("round robin", "least busy", "prefix-aware"))
     better = by_prefix["found"] > by_turn["found"] + 0.05
     if not better:
         outcome = "every_replica_knows_all"
     else:
         outcome = "finds_more_p99_rose" if by_prefix["p99"] > by_turn["p99"] else "finds_more"
-    return tell("04", "routers", outcome, by_turn=by_turn, by_prefix=by_prefix)
+    return tell("04", "routers", outcome, by_turn=by_turn, by_load=by_load, by_prefix=by_prefix)
 
 
 def hot(fleet: Mapping[str, FleetRun]) -> Finding:

@@ -1,6 +1,7 @@
 """What the runs of lesson 05b showed: its finding, and what its prediction is scored by. It measures no claim."""
 
 from collections.abc import Callable
+from statistics import median
 
 from course.lab.claims import Claim
 from course.lab.finding import Finding, tell
@@ -8,6 +9,7 @@ from course.lab.lab import Lab
 from course.lab.predict import MeasuredAnswer
 from course.lab.simulated_70b import Served, itl, phase_means, ttft
 from course.lab.style import seconds
+from course.lessons.lesson_05b.run import LOADS
 from course.simulator.cluster.run import FleetRun
 
 
@@ -25,6 +27,7 @@ def load(found: dict[str, FleetRun], qps: float) -> Finding:
             "gap": itl(run, 99),
             "longest": Served.of(run).p("stall", 50),
             "queue": phase_means(run)["queue"],
+            "moving": median(each.timeline.lost.get("kv_transfer", 0.0) for each in run.records if each.completed),
         }
         for run in found.values()
     )
@@ -38,7 +41,9 @@ def load(found: dict[str, FleetRun], qps: float) -> Finding:
 def goodput(found: dict[str, dict[str, float]]) -> Finding:
     """How many requests a second the same GPUs serve within both limits, by way and by how strict TPOT's limit is."""
     loose, strict = ({"chunk": way["chunks of 512"], "apart": best_split(way)} for way in found.values())
-    if strict["apart"] <= strict["chunk"]:
+    if strict["chunk"] == strict["apart"] == max(LOADS):
+        outcome = "not_reached"
+    elif strict["apart"] <= strict["chunk"]:
         outcome = "never_more"
     else:
         outcome = "more_when_tpot_binds" if loose["apart"] <= loose["chunk"] else "always_more"

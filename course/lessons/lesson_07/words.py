@@ -1,5 +1,6 @@
 """What the runs of lesson 07 showed: its findings and its claims."""
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -39,15 +40,22 @@ def thrashing(shrunk: Mapping[str, Mapping[int, PoolTrace]]) -> Finding:
     roomy, tight = (shrunk["recompute"][pool] for pool in (max(shrunk["recompute"]), min(shrunk["recompute"])))
     again = tight.again / tight.tokens
     steps = {"steps": len(tight.frames), "roomy_steps": len(roomy.frames)}
-    swapped = shrunk["swap"][min(shrunk["swap"])].swapped_blocks
     outcome = "computed_twice" if tight.evictions else "all_fit"
-    return tell("07", "thrash", outcome, again=again, evictions=tight.evictions, swapped=swapped, **steps)
+    swap = shrunk["swap"][min(shrunk["swap"])]
+    more = swap.tokens > roomy.tokens
+    also = " (more tokens once, where a shared prefix had left the cache meanwhile)" if more else ""
+    return tell(
+        "07", "thrash", outcome, again=again, evictions=tight.evictions, swapped=swap.swapped_blocks, also=also, **steps
+    )
 
 
 def crowd(traces: Mapping[int, PoolTrace]) -> Finding:
     """What reserving more for each request did to throughput."""
     least, most = traces[min(traces)], traces[max(traces)]
     outcome = "throughput_fell" if most.tokens_per_s < FALLS * least.tokens_per_s else "throughput_stayed"
+    rates = [traces[tokens].tokens_per_s for tokens in sorted(traces)]
+    if any(after > before / FALLS for before, after in itertools.pairwise(rates)):  # fewer requests, more throughput
+        outcome = "disturbed"
     speeds = {"fast": least.tokens_per_s, "slow": most.tokens_per_s}
     return tell("07", "crowd", outcome, many=least.mean_running, few=most.mean_running, **speeds)
 

@@ -98,7 +98,9 @@ def crowd(every: Sequence[WorkloadRuns], costs: VerifyCosts) -> Finding:
     base = next(each for each in every if each.way == WITHOUT)
     told = {"share": ORDINARY, "yields": emitted(ORDINARY, K), "takes": costs.relative(batch, K)}
     gains = {"gain": faster(always, base), "gates": faster(gates, base), "ordinary": told["yields"] / told["takes"]}
-    gains |= {"drafting": gates.drafting_share, "at_once": at_once(base)}
+    missed = gains["gain"] > NOISE * gains["gates"]
+    why = " So they missed this gain: a gate only knows what earlier drafts told it." if missed else ""
+    gains |= {"drafting": gates.drafting_share, "at_once": at_once(base), "missed": why}
     return tell("08", "crowd", outcome, passed=always.acceptance or 0.0, **gains, **told)
 
 
@@ -232,10 +234,12 @@ def _lost(every: Sequence[WorkloadRuns], name: str) -> bool:
 
 def f2(points: Sequence[AcceptancePoint]) -> Claim:
     """Is the gain k x acceptance, with a ceiling at 3 or 4?"""
+    points = list(dict.fromkeys(points))
     wrong = statistics.fmean(abs(p.popular / p.emitted - 1) for p in points)
     right = statistics.fmean(abs(p.formula / p.emitted - 1) for p in points)
     found = "; ".join(
-        f"α = {p.alpha:g}, k = {p.k}: {number(p.emitted)} (the sum {number(p.formula)}, k × α {number(p.popular)})"
+        f"α = {p.alpha:g}, k = {p.k}: {number(p.emitted)} "
+        f"(the sum {number(p.formula)}, max(1, k × α) {number(p.popular)})"
         for p in points
     )
     best = best_k(0.9, 0.02, lambda k: 1.0)

@@ -62,6 +62,8 @@ def by_batch(found: run.Sweep) -> Finding:
     ends |= {"largest": found["int8"][-1].batch, "int4": int4}
     if border is None:
         return tell("09", "batch", "never_stops_paying", **ends)
+    if border != found["int8"][0].batch and ends["last"] > 1:
+        return tell("09", "batch", "uneven", border=border, **ends)
     return tell(
         "09", "batch", "never_pays" if border == found["int8"][0].batch else "stops_paying", border=border, **ends
     )

@@ -165,7 +165,7 @@ def chunk_cost_table(costs: Sequence[Fed]) -> Html:
         {
             "CPU for a chunk": lambda fed: seconds(fed.cpu_per_chunk),
             "CPU for a token": lambda fed: seconds(fed.cpu_per_chunk / fed.every),
-            "tokens/s that fill a core": lambda fed: number(fed.every / fed.cpu_per_chunk),
+            "tokens/s that fill a core at that cost": lambda fed: number(fed.every / fed.cpu_per_chunk),
         },
     )
 

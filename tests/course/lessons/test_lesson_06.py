@@ -216,7 +216,7 @@ def test_a_finding_is_true_of_its_machine(finding: Callable[[], Finding], words_
     [
         (100, 0.021, "How fast KV is read can't be told"),
         (40_000, 0.05, "of the memory's speed"),
-        (40_000, 0.2, "more to read than a byte of weights"),
+        (40_000, 0.2, "more than a byte of weights"),
         (40_000, 0.025, "hidden behind something"),
     ],
 )

@@ -141,8 +141,8 @@ def test_bets_are_scored_by_the_pairs() -> None:
     ("batch", "prompt", "says"),
     [
         (0.5, 3.0, ("Half the bytes still shorten its steps", "adds dequantizing to them")),
-        (3.0, 0.5, ("isn't what these steps wait for", "still depends on the bytes")),
-        (1.0, 1.0, ("as much time as the shorter read", "less to gain from a shorter read")),
+        (3.0, 0.5, ("isn't what these steps wait for", "Fewer bytes explain at most")),
+        (1.0, 1.0, ("as much time as the shorter read", "little to gain from a shorter read")),
     ],
 )
 def test_each_kind_of_traffic_is_explained_by_which_way_it_went(
