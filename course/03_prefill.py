@@ -181,8 +181,7 @@ words.bend(bend)
 
 # %% [markdown]
 # That's the whiteboard answer to "which chunk size?" In practice you start at a small multiple of it, since a step has
-# overhead as well, and then let your ITL SLO decide. [Lesson 06](06_decode.ipynb) meets the same number again, as the
-# batch at which decoding stops being free.
+# overhead as well, and then let your ITL SLO decide.
 
 # %% [markdown]
 # ## Deep dive
@@ -320,9 +319,13 @@ check("q5", ...)  # a 70B, 4096 tokens: if attention were free, the prefill's FL
 # - **How fast a real FlashAttention is.** Here "fused" is PyTorch's own kernel; on a CPU, in 32 bits.
 # - **Whether a compressed prompt is good enough.** A handful of questions exposes a broken cut but can't tell two good
 #   ones apart. Build a gate from your own questions, hundreds of them.
-# - **Other ways to handle long prompts.** Several GPUs can share one prompt's tokens (sequence or context parallelism:
-#   each computes its share of the rows, and they exchange keys and values), and prefill can run on GPUs of its own
-#   ([lesson 05b](05b_disaggregation.ipynb)).
+#
+# <details><summary>Other ways to handle long prompts</summary>
+#
+# Several GPUs can share one prompt's tokens (sequence or context parallelism: each computes its share of the rows, and
+# they exchange keys and values), and prefill can run on GPUs of its own ([lesson 05b](05b_disaggregation.ipynb)).
+#
+# </details>
 #
 # ## Sources
 #

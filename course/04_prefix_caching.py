@@ -35,7 +35,7 @@ lab = open_lab()
 # speed up its decode. Under load other requests gain too: less prefill ahead of them, and shared blocks are stored
 # once.
 #
-# Four questions about one handbook, one after the other. Each bead is a block.
+# Four questions about one handbook. Each bead is a block.
 
 # %%
 plain = lab.run(run.stamped(lab, "nowhere"))
@@ -48,7 +48,7 @@ draw_finds({"one handbook, four questions": plain})
 # ### Predict
 #
 # Now the prompt also says what time it is, to the second: one short line. In one run it's the **first** line, in the
-# other the **last** before the question. The prompts are equally long.
+# other the **last** before the question.
 
 # %%
 bet = lab.predict(

@@ -78,9 +78,8 @@ before, after = (simulated.parts_of(lab, dot) for dot in doubled[2:])
 stack(pictures.draw_clocks([doubled[0], doubled[-1]], roof), words.doublings(doubled, roof, before, after))
 
 # %% [markdown]
-# With short contexts, reading hardly changes with the batch. Multiplying doubles with it, and so does the part of the
-# host's work that comes with each request. *Batching is free until one of them catches up with memory, and where
-# depends on the machine.*
+# With short contexts, reading hardly changes with the batch. Multiplying doubles with it, and so does the host's
+# per-request work. *Batching is free until one of them catches up with memory, and where depends on the machine.*
 
 # %% [markdown]
 # ## Guided
@@ -190,9 +189,9 @@ words.launches(whole, apart)
 
 # %% [markdown]
 # vLLM does both by default (`-O2`); `--enforce-eager` turns both off. SGLang's switch is `--cuda-graph-backend-decode
-# disabled` (`--disable-cuda-graph` in older versions). The price: start-up time, memory for the graphs, and padding to
-# the recorded batch sizes. By default vLLM replays a step of decodes alone as one graph, and a step that also prefills
-# in pieces, with attention launched between them (`FULL_AND_PIECEWISE`).
+# disabled`. The price: start-up time, memory for the graphs, and padding to the recorded batch sizes. By default vLLM
+# replays a step of decodes alone as one graph, and a step that also prefills in pieces, attention launched between them
+# (`FULL_AND_PIECEWISE`).
 #
 # <details><summary>What graphs leave: async scheduling and sampling</summary>
 #

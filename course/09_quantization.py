@@ -134,7 +134,7 @@ own
 # ### Bytes over bandwidth
 #
 # If a step does wait for weights, how much should it save? *Bytes saved, over the machine's peak bytes per second.*
-# Everything else in it stays as it was.
+# The rest stays as it was.
 
 # %%
 found = run.sweep(shelf)
@@ -142,8 +142,7 @@ pictures.promises_table(found, this_machine(lab))
 
 # %% [markdown]
 # Where *measured* is longer than *step, if only reading changed*, unpacking ate part of the saving. Where it's shorter,
-# the step reads below the machine's peak, so each byte saved was worth more. And a larger batch waits less for weights,
-# because it shares them:
+# the step reads below peak bandwidth. And a larger batch waits less for weights, because it shares them:
 
 # %%
 stack(pictures.draw_speedups(found), words.by_batch(found))
@@ -156,9 +155,9 @@ stack(pictures.draw_speedups(found), words.by_batch(found))
 pictures.h100_table()
 
 # %% [markdown]
-# int8 gains most there and our int4 loses: its unpacking takes longer than the read it saves. (A simulated H100 prices int4 mostly by its bytes, so the sweep above says the opposite there.) Production kernels rank
-# otherwise: W4A16 first at batch 1 (Marlin's paper has nearly ×4 on single layers), FP8 first at large batch, because
-# it multiplies in 8 bits.
+# int8 gains most there and our int4 loses: its unpacking takes longer than the read it saves.
+# (A simulated H100 says otherwise: it prices bytes.) Production kernels rank otherwise: W4A16 first at batch 1, FP8 first
+# at large batch, because it multiplies in 8 bits.
 #
 # ### The same at 70B
 #

@@ -11,7 +11,11 @@ from course.lab.display import stack
 from course.lab.finding import OTHERWISE, tell
 from course.lab.marks import DISTURBED
 
-BUSY = re.compile(r"(?<!or )something else (kept|keeps|is running)|on a quiet machine", re.I)
+BUSY = re.compile(
+    r"(?<!or )(?<!either )something else (kept|keeps|is running|was running|was using|held)|on a quiet machine"
+    r"|something disturbed this run|don't show what distance does|this machine was slower then than now",
+    re.I,
+)
 
 
 @pytest.fixture(autouse=True)
