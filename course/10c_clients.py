@@ -135,7 +135,7 @@ pictures.draw_storms(
 # <details><summary>If the server refuses early, do breakers still help?</summary>
 #
 # Try `run.live_storms(lab, only=(simulated.AT_ONCE, simulated.BREAKER), max_queue_len=8)`. A refusal costs the server
-# next to nothing, so clients that retry at once soon get in. The breaker counts refusals as failures, opens, and holds
+# next to nothing, so clients that retry immediately soon get in. The breaker counts refusals as failures, opens, and holds
 # back requests that would've been served. Let a breaker count time-outs and 5xx, and let clients obey the `Retry-After`
 # on a 429; this server sends one with every 429 and 503.
 #

@@ -38,7 +38,7 @@ class Bend:
 
     @property
     def tokens(self) -> float:
-        """Of one step. GPUs that share a model share both, so their number cancels out."""
+        """Tokens of one step. GPUs that share a model share both, so their number cancels out."""
         return DTYPE_BYTES[self.weight_dtype] / 2 * (self.roof.flops * self.mfu) / (self.roof.bandwidth * self.mbu)
 
     def reading(self, shape: ModelShape) -> float:
@@ -55,7 +55,7 @@ class Bend:
 
 
 def bend_here(lab: Lab, weight_dtype: str | None = None) -> Bend:
-    """Of the machine that the lab's engine uses: measured, which takes a second or two; or of the device it simulates,
+    """The bend of the machine that the lab's engine uses, measured in a second or two; or of the device it simulates,
     by its data sheet.
 
     Args:
@@ -72,7 +72,7 @@ def _tokens_here(lab: Lab) -> float:
 
 
 def bend_on_paper(name: str = "h100-sxm", gpus: int = 1) -> Bend:
-    """Of GPUs of the simulator's catalogue, weights in 16 bits."""
+    """The bend of GPUs of the simulator's catalogue, weights in 16 bits."""
     return Bend(on_paper(name, gpus))
 
 

@@ -77,7 +77,7 @@ class OtherRun:
 
 
 def digests(cells: Sequence[NotebookNode]) -> list[str]:
-    """Of each code cell: imports may differ, since a module that has moved gives the same outputs."""
+    """A digest of each code cell: imports may differ, since a module that has moved gives the same outputs."""
     codes = (IMPORTS.sub("", cell.source) for cell in cells if cell.cell_type == "code")
     return [hashlib.sha256(code.encode()).hexdigest()[:16] for code in codes]
 

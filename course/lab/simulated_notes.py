@@ -22,7 +22,7 @@ THIS_LAB, OTHERS = "this lab", "others"
 OTHERS_MODULES = ("_70b", ".simulated")
 """How the names of modules end that simulate a deployment of their own, whatever the lab's device."""
 MOST_LOOKED_AT = 3
-"""Of a list's items: they're all of a kind."""
+"""Items of a list: they're all of a kind."""
 
 
 class SimulatedNotebook(NotedNotebook):

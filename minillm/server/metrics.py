@@ -31,7 +31,7 @@ SECONDS = tuple(base * scale for scale in (0.0001, 0.001, 0.01, 0.1, 1, 10) for 
 TOKENS = tuple(2**power for power in range(18))
 LABELS = ("model_name",)
 POOL_LABELS = ("block_size", "num_gpu_blocks")
-"""Of cache_config_info, as vLLM calls them: tokens in a block, and blocks (here also where there's no GPU)."""
+"""Labels of cache_config_info, as vLLM calls them: tokens in a block, and blocks (here also where there's no GPU)."""
 MAX_TENANTS = 100
 """That have series of their own."""
 

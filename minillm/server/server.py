@@ -65,7 +65,7 @@ def bind(host: str, port: int) -> socket.socket:
     Raises:
         ConfigError: it is taken, or no address of this machine.
     """
-    # asyncio sends small chunks at once (TCP_NODELAY) only where a socket says that it is TCP: else the tokens of a
+    # asyncio sends small chunks immediately (TCP_NODELAY) only where a socket says that it is TCP: else the tokens of a
     # second answer on a connection wait for the client's delayed acknowledgement, 40 ms.
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, proto=socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -10,7 +10,7 @@ PATIENT = 30.0
 """Seconds that callers wait where it isn't about being quick."""
 HURRIED = 1.0
 TOKENS = 100
-"""Of an input, where lengths don't matter."""
+"""Length of an input, where lengths don't matter."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,8 @@ def same_key(answer: Answer, rng: random.Random) -> None:
     hold_answered(played, "some were asked for twice")
     expect(not played.these("failed"), "failed_for_death", count=len(played.these("failed")))
     hold_once(
-        played, "their callers had asked again with the same key, at once or seconds later. Keep answers for a while"
+        played,
+        "their callers had asked again with the same key, immediately or seconds later. Keep answers for a while",
     )
 
 

@@ -247,7 +247,7 @@ class AttentionPoint:
     difference: float
     """Largest deviation of fused from textbook, relative to the largest output."""
     dtype: str = "float32"
-    """Of queries, keys, values and scores."""
+    """Type of queries, keys, values and scores."""
 
     __repr__ = brief
 

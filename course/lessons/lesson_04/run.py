@@ -38,7 +38,7 @@ from course.simulator.workload.lengths import Fixed
 PARAGRAPH_TOKENS = 75
 """About so many has a paragraph of the handbook."""
 ROOM_TOKENS = 300
-"""Of a context, for what stands around the handbook."""
+"""Tokens of a context, for what stands around the handbook."""
 OFFICE = "You are the assistant of a small harbour office. Answer from the handbook below, in one sentence."
 ANSWER_TOKENS = 4
 

@@ -285,7 +285,7 @@ REACH = 1.15
 PATIENCE_S = 20.0
 """Prompts may take so long to compute, at the machine's peak."""
 POOL_SHARE, WINDOW_SHARE = 0.9, 0.9
-"""Of the memory for KV, and of the longest context that a model takes."""
+"""Shares of the memory for KV, and of the longest context that a model takes."""
 SHORT_TOKENS = 1280
 """All contexts together, in the short form on an engine that computes."""
 
@@ -355,7 +355,7 @@ class StepProfile:
     seconds: dict[str, float]
     """By part: the first three constants above; and what was between them, on the host or on the GPU."""
     calls: Mapping[str, float]
-    """Of the host."""
+    """Calls that the host made in a step, by part."""
     trace: Any
     """What torch.profiler recorded, to export."""
     clock: str = COMPUTING

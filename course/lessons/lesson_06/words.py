@@ -106,7 +106,7 @@ def slo(sweep: Sequence[Dot], single: Sequence[Dot]) -> Finding:
 
 
 LESS, MORE = 0.8, 1.3
-"""Of the seconds that separate launches add at batch 1: what counts as fewer at a large batch, and as more."""
+"""Shares of the seconds that separate launches add at batch 1: what counts as fewer at a large batch, and as more."""
 
 
 def launches(whole: Sequence[Dot], apart: Sequence[Dot]) -> Finding:

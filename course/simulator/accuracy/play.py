@@ -168,7 +168,7 @@ def concurrency_of(point: Point, layout: Layout) -> int:
 
 
 def fresh_prompts(concurrency: int, layout: Layout) -> int:
-    """Of DISTINCT_PROMPTS, those that a rank hasn't seen in a warm-up with as many requests as are open."""
+    """The prompts among DISTINCT_PROMPTS that a rank hasn't seen in a warm-up with as many requests as are open."""
     return max(DISTINCT_PROMPTS - math.ceil(concurrency / layout.ranks), 0)
 
 

@@ -57,7 +57,7 @@ class Recipe:
     """None: not disaggregated."""
     decode: Servers
     limits: Limits = NO_LIMITS
-    """Of the pools; none where the servers are not disaggregated."""
+    """Limits of the pools; none where the servers are not disaggregated."""
 
 
 @functools.cache
