@@ -46,6 +46,10 @@ LAB_DEFAULTS: dict[str, Any] = {
 }
 """Smaller than one would deploy: few slots and few blocks, so that a laptop shows what a loaded server does."""
 
+POOL_SHARE = 0.2
+"""Of a GPU's free memory, for the KV pool that a lab's engines share: each hands out as many blocks as it was given. A
+pool that grows from run to run would have CUDA graphs recorded anew for each."""
+
 TAKEN = "waiting until another panel's run is over"
 WARM_UP = LabWorkload("warm-up", "", tuple(PromptArrival(0.0, "Count to ten. " * 20, 4) for _ in range(4)))
 
@@ -252,7 +256,7 @@ class Lab(PredictionBook):
             return self._make_engine(config)
         if self.simulated is not None:
             return SteppedEngine(self.simulated, config)
-        engine = self._engine_thread(config)
+        engine = self._engine_thread(roomy(config))
         try:
             warm_up = Session(engine, config, WARM_UP)
             warm_up.start()
@@ -268,6 +272,16 @@ class Lab(PredictionBook):
         from minillm.frontend.engine_thread import EngineThread
 
         return EngineThread(config)
+
+
+def roomy(config: EngineConfig) -> EngineConfig:
+    """The same, where there is a GPU with a KV pool and block tables that later engines fit into."""
+    import torch
+
+    if config.device == "cpu" or not torch.cuda.is_available():
+        return config
+    pool_gb = POOL_SHARE * torch.cuda.mem_get_info()[0] / 1e9
+    return config.replace(num_kv_blocks=None, kv_cache_memory_gb=pool_gb, max_model_len=None)
 
 
 def open_lab(**defaults: Any) -> Lab | ServerLab:

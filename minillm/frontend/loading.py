@@ -11,6 +11,7 @@ from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig
 from minillm.runner.kept_runners import KeptRunners
 from minillm.runner.parallel_runner import ParallelRunner
+from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation.base import Proposer
 from minillm.speculation.make import load_drafter, make_proposer, marginal_row_cost, memory_claim
 
@@ -70,12 +71,15 @@ def load_proposer(
     return make_proposer(own, load_drafter(config, model, runners), runner, clock, runners), marginal_row_cost(runner)
 
 
-def warm_up(runner: Runner, max_model_len: int) -> None:
-    """A warm-up prompt and decode: threads are started, memory is mapped and kernels are compiled before a request
+def warm_up(runner: TorchRunner, max_model_len: int) -> None:
+    """A few steps for nobody: threads are started, memory is mapped and kernels are compiled before a request
     waits for them. What it leaves in the cache belongs to no request, and is overwritten."""
-    length = min(128, max_model_len, runner.num_kv_blocks * runner.block_size)
-    request = Request("warm-up", [0] * length, SamplingParams(temperature=0), Timeline(0.0))
-    block_ids = range(blocks_for(length, runner.block_size))
-    for start in (0, length - 1):
-        part = ScheduledRequest(request, start, length - start, block_ids, samples=True)
-        runner.launch(ScheduledBatch(0, (part,))).wait()
+    longest = min(max_model_len, runner.num_kv_blocks * runner.block_size)
+    for context_len, num_tokens in runner.attention.warm_up_steps:
+        length = min(context_len, longest)
+        block_ids = range(blocks_for(length, runner.block_size))
+        parts = []
+        for new in (1, min(num_tokens, length)):  # beside a decode: alone, that may be replayed as a graph
+            request = Request(f"warm-up-{len(parts)}", [0] * length, SamplingParams(temperature=0), Timeline(0.0))
+            parts.append(ScheduledRequest(request, length - new, new, block_ids, samples=True))
+        runner.launch(ScheduledBatch(0, tuple(parts))).wait()

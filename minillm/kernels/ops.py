@@ -1,5 +1,5 @@
 """The small operations between a decoder's matrix products: norms, rotation, SwiGLU. Cache writes: attention/cache.py.
-And two places where a backend may do more at once: an attention block, and all layers.
+And two places where a backend may do more in one go: what comes before attention, and all layers.
 
 Each moves a few bytes and computes next to nothing. On a GPU they cost launches and trips through memory, on a CPU
 PyTorch's dispatch, so `minillm.kernels.triton.ops` and `minillm.kernels.cpu.ops` fuse them. The versions here are
@@ -47,24 +47,20 @@ class Projection(Protocol):
 
 
 class AttentionBlock(Protocol):
-    """A layer's attention, with its projections."""
+    """A layer's attention, as far as it looks at no other token."""
 
     num_heads: int
     num_kv_heads: int
     head_dim: int
-    scale: float
 
     @property
     def qkv_proj(self) -> Projection: ...
 
     @property
-    def o_proj(self) -> Projection: ...
-
-    @property
     def qk_norms(self) -> QKNorms | None: ...
 
-    def forward(self, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
-        """What x [T, hidden] gathers, [T, hidden], computed step by step."""
+    def queries(self, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
+        """q [T, n_heads, d] of x [T, hidden], whose k and v are written to the cache, computed step by step."""
 
 
 class Ops:
@@ -84,9 +80,10 @@ class Ops:
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate).mul_(up)
 
-    def attend_block(self, block: AttentionBlock, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
-        """All of a layer's attention, of x [T, hidden]: [T, hidden]. Here as the decoder has it, step by step."""
-        return block.forward(x, kv_cache, context)
+    def queries(self, block: AttentionBlock, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
+        """q [T, n_heads, d] of x [T, hidden], whose k and v are written to the cache. Here as the decoder has it, step
+        by step."""
+        return block.queries(x, kv_cache, context)
 
     def run_layers(
         self,

@@ -4,7 +4,7 @@
 
 It sees one step as T tokens in a row, of however many requests. Only attention needs to know where one sequence ends
 and the next begins; it is handed down ready-made, never global. So are the kernels (`context.ops`): what is written
-below step by step, as in a textbook, they may do at once (`Ops.attend_block`, `Ops.run_layers`).
+below step by step, as in a textbook, they may do at once (`Ops.queries`, `Ops.run_layers`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -54,8 +54,8 @@ class Attention(nn.Module):
         self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype, device) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype, device) if config.qk_norm else None
 
-    def forward(self, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
-        """What the tokens x [T, hidden] gather from themselves and those before them, [T, hidden]."""
+    def queries(self, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
+        """q [T, n_heads, d] of the tokens x [T, hidden]; their k and v go into the cache."""
         qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)  # [T, heads of q, of k, of v; d]
         q, k, _ = qkv.split([self.num_heads, self.num_kv_heads, self.num_kv_heads], dim=1)  # views: still in qkv
         if self.q_norm is not None and self.k_norm is not None:
@@ -65,8 +65,7 @@ class Attention(nn.Module):
         kv = qkv[:, self.num_heads :].unflatten(1, (2, self.num_kv_heads))
         # Written before any token attends: it sees itself, and finds earlier tokens of this step in the cache.
         write_kv(kv, kv_cache, context.slot_mapping)
-        o = context.attention.attend(q, kv_cache, self.scale)
-        return self.o_proj(o.flatten(1))
+        return q
 
     @property
     def qk_norms(self) -> QKNorms | None:
@@ -112,9 +111,20 @@ class Layer(nn.Module):
         self.mlp = make_mlp(config, layer, dtype, device)
 
     def forward(self, x: Tensor, delta: Tensor, kv_cache: KVCache, context: ForwardContext) -> tuple[Tensor, Tensor]:
+        x, q = self.up_to_attention(x, delta, kv_cache, context)
+        o = context.attention.attend(q, kv_cache, self.attention.scale)
+        return self.after_attention(x, o, context)
+
+    def up_to_attention(
+        self, x: Tensor, delta: Tensor, kv_cache: KVCache, context: ForwardContext
+    ) -> tuple[Tensor, Tensor]:
+        """The residual stream, and q [T, n_heads, d]. Each token is on its own, as it is in `after_attention`."""
         x, normed = self.input_norm.add_and_norm(x, delta, context.ops)
-        attended = context.ops.attend_block(self.attention, normed, kv_cache, context)
-        x, normed = self.post_attention_norm.add_and_norm(x, attended, context.ops)
+        return x, context.ops.queries(self.attention, normed, kv_cache, context)
+
+    def after_attention(self, x: Tensor, o: Tensor, context: ForwardContext) -> tuple[Tensor, Tensor]:
+        """The residual stream, and what the MLP adds to it; o [T, n_heads, d] is what the tokens have gathered."""
+        x, normed = self.post_attention_norm.add_and_norm(x, self.attention.o_proj(o.flatten(1)), context.ops)
         return x, self.mlp(normed, context.ops)
 
 

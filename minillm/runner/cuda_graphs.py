@@ -11,7 +11,7 @@ kernels on the same memory with the same shapes. So
   lengths above all: a backend that plans with them (`capturable = False`) is not captured. Engines that
   overlooked this returned wrong text without any error.
 
-Steps that don't only decode, or are too large, are launched kernel by kernel.
+Steps that don't only decode are captured in pieces: see piecewise_graphs.py.
 """
 
 import bisect

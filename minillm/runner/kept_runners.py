@@ -54,12 +54,13 @@ class KeptRunners:
         self, role: Role, model: LoadedModel, config: EngineConfig, clock: Clock, claim: MemoryClaim = NO_CLAIM
     ) -> TorchRunner:
         """A runner for an engine: the one of before, or a new one. Arguments and errors as TorchRunner's."""
-        runner = self._before.pop(role, None)
-        if runner is not None and runner.suits(model, config):
-            self._make_room(runner, config, claim)
+        runner = self._before.get(role)
+        if runner is not None and runner.suits(model, config) and self._has_room(runner, config, claim):
+            del self._before[role]
             runner.start_over(config, clock, claim)
         else:
-            del runner  # before its memory is asked for
+            del runner
+            self.drop(role)  # before its memory is asked for
             runner = TorchRunner(model, config, clock, claim=claim)
         self._taken[role] = runner
         return runner
@@ -70,14 +71,18 @@ class KeptRunners:
         if any(runner() is not None for runner in rest):  # something refers to itself
             gc.collect()
 
-    def _make_room(self, runner: TorchRunner, config: EngineConfig, claim: MemoryClaim) -> None:
-        """Raise as `runner.check_room`, but not for want of memory that a kept runner has: a claim for drafts is for a
-        KV pool that may be there already, and isn't to be counted twice."""
+    def _has_room(self, runner: TorchRunner, config: EngineConfig, claim: MemoryClaim) -> bool:
+        """Whether there is room beside a kept runner for what its next engine needs. False: there is with a smaller KV
+        pool, which is all that the engine asks for. Raises as `runner.check_room` if that wouldn't help, but not for
+        want of memory that a kept runner has: a claim for drafts is for a KV pool that may be there already, and isn't
+        to be counted twice."""
         try:
             runner.check_room(config, claim)
-            return
         except (ConfigError, OutOfMemoryError):
+            if runner.has_spare_blocks(config):
+                return False
             if "drafts" not in self._before:
                 raise
-        self.drop("drafts")
-        runner.check_room(config, claim)
+            self.drop("drafts")
+            runner.check_room(config, claim)
+        return True

@@ -60,7 +60,8 @@ class KVPool:
     ) -> None:
         shape = (block_size, 2, model_config.num_kv_heads, model_config.head_dim)
         host, layers = torch.device("cpu"), range(model_config.num_layers)
-        self.null_block, self.block_size = num_blocks, block_size
+        self.num_blocks, self.block_size = num_blocks, block_size
+        self.null_block = num_blocks  # the last one
         self.layers = [make_cache((num_blocks + 1, *shape), dtype, device) for _ in layers]
         """Per layer: [num_blocks + 1, block_size, 2 (key, value), n_kv_heads, d]"""
         self.host_layers = [make_cache((num_host_blocks, *shape), dtype, host) for _ in layers]

@@ -26,15 +26,13 @@ from minillm.runner.hidden_states import HiddenStateReader
 from minillm.runner.kv_pool import NO_CLAIM, KVPool, MemoryClaim, check_claim, size_kv_pool, size_swap_pool
 from minillm.runner.largest_step import gathered_bytes_per_token, largest_step_bytes
 from minillm.runner.pending_tokens import PendingTokens
+from minillm.runner.piecewise_graphs import PiecewiseForward
 from minillm.runner.rejection_sampler import RejectionSampler, num_kept
 from minillm.runner.sampler import SampleInFlight
 
 RUNNER_FIELDS = (
     "quantization",
-    "max_model_len",
     "block_size",
-    "num_kv_blocks",
-    "kv_cache_memory_gb",
     "kv_cache_dtype",
     "sliding_window",
     "attention_sinks",
@@ -47,12 +45,16 @@ RUNNER_FIELDS = (
 )
 """Config fields that decide which kernels a runner has, over which memory: with another value it takes another one."""
 
+POOL_FIELDS = ("num_kv_blocks", "kv_cache_memory_gb")
+"""Config fields that size its KV pool. An engine that wants fewer blocks takes some of a larger pool."""
+
 STEP_FIELDS = (
     "batching",
     "max_num_seqs",
     "max_num_batched_tokens",
     "enable_chunked_prefill",
     "max_prompt_tokens",
+    "max_model_len",
     "speculative",
 )
 """Config fields that decide how large its steps get. A KV pool whose size was left open has the memory they leave."""
@@ -104,7 +106,10 @@ class TorchRunner:
         self.block_size = config.block_size or self.attention.block_size
         shape = (model.model_config, self.block_size, self.kv_dtype)
         claim = self._with_steps(claim, config)
+        self.pool_config = config
+        """As the pool was sized."""
         self.num_kv_blocks = model.ranks.smallest(size_kv_pool(config, *shape, self.device, claim), self.device)
+        """Those of the pool that the present engine hands out."""
         self.num_host_blocks = size_swap_pool(config, *shape)
         with memory_errors(self.device, "the KV pool", "Lower num_kv_blocks or kv_cache_memory_gb"):
             self.kv_pool = KVPool(model.model_config, self.num_kv_blocks, self.num_host_blocks, *shape[1:], self.device)
@@ -112,18 +117,25 @@ class TorchRunner:
         host_counts = any(mlp.stacked is None for mlp in model.decoder.sparse_mlps)  # see MoE.one_by_one
         self.make_graph = make_graph
         can_record = make_graph is not None or self.device.type == "cuda"
-        self.records = can_record and config.cuda_graphs and self.attention.capturable and not host_counts
-        """Whether steps that only decode are."""
+        self.records = can_record and config.cuda_graphs and not host_counts
+        """Whether steps are, as far as their attention can be."""
         self.pending = PendingTokens(0, self.device)
         self.fast_decode: GraphedDecode | None = None
         """Steps that only decode, a CUDA graph each; None = they are steps like any others."""
+        self.fast_pieces: PiecewiseForward | None = None
+        """Other steps, as CUDA graphs between their calls of attention; None = they're launched kernel by kernel."""
         self._begin(config)
 
     def suits(self, model: LoadedModel, config: EngineConfig) -> bool:
-        """Whether an engine of this configuration would get just such a runner: same weights, kernels and memory."""
-        is_sized = config.num_kv_blocks is not None or config.kv_cache_memory_gb is not None
-        names = RUNNER_FIELDS if is_sized else (*RUNNER_FIELDS, *STEP_FIELDS)
-        return self.model is model and all(getattr(config, name) == getattr(self.config, name) for name in names)
+        """Whether it has what an engine of this configuration would get: weights, kernels, and memory enough."""
+        if self.model is not model or not _equal(config, self.config, RUNNER_FIELDS):
+            return False
+        if self.records and self._longest_context(config) > self._longest_context(self.pool_config):
+            return False  # graphs have block tables as wide as that
+        if config.num_kv_blocks is not None:
+            return config.num_kv_blocks <= self.kv_pool.num_blocks
+        is_sized = config.kv_cache_memory_gb is not None
+        return _equal(config, self.pool_config, POOL_FIELDS if is_sized else (*POOL_FIELDS, *STEP_FIELDS))
 
     def check_room(self, config: EngineConfig, claim: MemoryClaim = NO_CLAIM) -> None:
         """For `start_over`: raise unless what the engine's drafts and steps need fits beside the KV pool.
@@ -133,7 +145,15 @@ class TorchRunner:
             OutOfMemoryError: not even a step does.
         """
         if (step_size(config), claim) != (step_size(self.config), self.claim):
-            check_claim(self._with_steps(claim, config), self.num_kv_blocks * self.block_size, self.device)
+            check_claim(self._with_steps(claim, config), self._num_blocks(config) * self.block_size, self.device)
+
+    def has_spare_blocks(self, config: EngineConfig) -> bool:
+        """Whether its pool is larger than an engine of this configuration asks for."""
+        return self._num_blocks(config) < self.kv_pool.num_blocks
+
+    def _num_blocks(self, config: EngineConfig) -> int:
+        """Those of its pool that an engine of this configuration, which it suits, hands out."""
+        return self.kv_pool.num_blocks if config.num_kv_blocks is None else config.num_kv_blocks
 
     def start_over(self, config: EngineConfig, clock: Clock, claim: MemoryClaim = NO_CLAIM) -> None:
         """Go on for another engine, which it `suits` and for which there is room; the one before has ended. What that
@@ -143,7 +163,13 @@ class TorchRunner:
             OutOfMemoryError: as when it was made.
         """
         self.config, self.clock, self.claim = config, clock, claim
+        self.num_kv_blocks = self._num_blocks(config)
         self._begin(config)
+
+    def _longest_context(self, config: EngineConfig) -> int:
+        """Tokens that a request can have at most."""
+        longest = config.max_model_len or self.model.model_config.max_position_embeddings
+        return longest if config.sliding_window else min(longest, self._num_blocks(config) * self.block_size)
 
     def _with_steps(self, claim: MemoryClaim, config: EngineConfig) -> MemoryClaim:
         """The claim, and what steps take of a GPU beside it."""
@@ -165,21 +191,24 @@ class TorchRunner:
         self.pending.rows = {}
         if self.fast_decode is not None:
             self.fast_decode.capture(config.max_decode_rows)
+        if self.fast_pieces is not None:
+            self.fast_pieces.capture(config.max_num_batched_tokens)
 
     def _make_room(self, num_rows: int) -> None:
         """Memory for what `num_rows` rows sample, and for graphs that read it."""
         if num_rows <= len(self.pending.sampled):
             return
         self.pending = PendingTokens(max(num_rows, LEAST_ROWS), self.device)
-        self.fast_decode = None  # its graphs read the memory of before
+        self.fast_decode = self.fast_pieces = None  # their graphs read the memory of before
         if not self.records:
             return
         # A memory pool of their own for graphs that are recorded anew: PyTorch ends a pool with the last graph in it.
         make_graph = self.make_graph or partial(CudaGraph, torch.cuda.graph_pool_handle(), side_stream(self.device))
-        longest = self.config.max_model_len or self.model.model_config.max_position_embeddings
-        max_context = longest if self.config.sliding_window else min(longest, self.num_kv_blocks * self.block_size)
-        parts = (self.model.decoder, self.ops, self.attention, self.kv_pool, self.pending)
-        self.fast_decode = GraphedDecode(*parts, max_context, make_graph)
+        decoder, shared = self.model.decoder, (self.kv_pool, self.pending)
+        self.fast_pieces = PiecewiseForward(decoder, self.ops, *shared, make_graph)
+        if self.attention.capturable:
+            max_context = self._longest_context(self.pool_config)
+            self.fast_decode = GraphedDecode(decoder, self.ops, self.attention, *shared, max_context, make_graph)
 
     @torch.inference_mode()
     @device_errors()
@@ -227,9 +256,16 @@ class TorchRunner:
         """Hidden states [T, h] and logits [R, V], with attention launched for just this batch."""
         arrays, metadata = upload(batch, self.device)
         attention, decoder = self.attention(metadata), self.model.decoder
-        token_ids = self.pending.fill_in(arrays.token_ids) if batch.has_pending else arrays.token_ids
-        hidden = decoder.hidden_states(token_ids, arrays.positions, self.kv_pool.layers, attention, self.ops)
+        hidden = self.fast_pieces(batch, attention) if self.fast_pieces else None
+        if hidden is None:
+            token_ids = self.pending.fill_in(arrays.token_ids) if batch.has_pending else arrays.token_ids
+            hidden = decoder.hidden_states(token_ids, arrays.positions, self.kv_pool.layers, attention, self.ops)
         return hidden, decoder.lm_head(hidden[arrays.logit_rows])
+
+
+def _equal(one: EngineConfig, other: EngineConfig, names: Sequence[str]) -> bool:
+    """Whether these fields have the same values."""
+    return all(getattr(one, name) == getattr(other, name) for name in names)
 
 
 def step_size(config: EngineConfig) -> tuple[object, ...]:
@@ -239,6 +275,7 @@ def step_size(config: EngineConfig) -> tuple[object, ...]:
         config.max_num_batched_tokens,
         config.enable_chunked_prefill,
         config.max_prompt_tokens,
+        config.max_model_len,
     )
 
 

@@ -96,6 +96,8 @@ class AttentionBackend(ABC):
     """Dtypes of a quantized cache that it reads."""
     gathers: ClassVar[bool] = False
     """It copies the contexts of a step out of their blocks, layer by layer."""
+    warm_up_steps: ClassVar[tuple[tuple[int, int], ...]] = ((128, 128), (128, 1))
+    """(context, new tokens in it) of prompts that use all kernels there are to compile, each beside a decode."""
     sees_sinks: ClassVar[bool] = False
     """It has attention sinks. A sliding window they all have."""
 

@@ -22,6 +22,7 @@ class HopperAttention(AttentionBackend):
     device_types = ("cuda",)
     dtypes = FlashAttention3.dtypes
     capturable = True
+    warm_up_steps = ((128, 128), (2048, 128))  # beside each a decode, by our own kernel
 
     def __init__(self, metadata: AttentionMetadata) -> None:
         super().__init__(metadata)

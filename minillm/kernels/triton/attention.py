@@ -34,6 +34,8 @@ MIN_KEYS_PER_SPLIT = 256
 """Fewer are read in less time than combining the parts takes."""
 MAX_SPLITS = 64
 """Parts that one program of the combine kernel holds in registers, d numbers each."""
+FEW_SPLITS = 8
+"""Up to so many it holds that many: two kernels to compile, not one for each number of parts."""
 
 
 class TritonAttention(AttentionBackend):
@@ -42,6 +44,9 @@ class TritonAttention(AttentionBackend):
     capturable = True
     device_types = ("cuda",)
     quantized_caches = tuple(QUANTIZED_DTYPES.values())
+    # Tiles of 128, 64 and 16 rows, in contexts for one program and for several. Each is a kernel that takes a second to
+    # compile, in which every request would wait.
+    warm_up_steps = tuple((context_len, n) for context_len in (128, 2048) for n in (128, 16, 4))
 
     def __init__(self, metadata: AttentionMetadata) -> None:
         super().__init__(metadata)
@@ -114,7 +119,7 @@ def splits_for(num_programs: int, max_context: int, num_processors: int) -> int:
     """
     wanted = num_processors * PROGRAMS_PER_PROCESSOR // num_programs
     limit = max(1, min(wanted, max_context // MIN_KEYS_PER_SPLIT, MAX_SPLITS))
-    return 1 << (limit.bit_length() - 1)  # rounded down: each power is a kernel of its own to compile
+    return 1 << (limit.bit_length() - 1)
 
 
 def power_of_two(number: int) -> int:
@@ -190,6 +195,7 @@ class Launch:
             *results,
             self.first_sequence,
             self.num_sequences,
+            splits,
             scale * math.log2(math.e),
             *query.stride()[:2],
             *numbers.stride()[:4],
@@ -201,7 +207,7 @@ class Launch:
             BLOCK_SIZE=metadata.block_size,
             WINDOW=metadata.window or 0,
             FORMAT=kv_format,
-            SPLITS=splits,
+            IS_SPLIT=splits > 1,
             ONE_TOKEN=one_token,
             TILE_ROWS=tile_rows,
             TILE_KEYS=tile.keys,
@@ -215,9 +221,10 @@ class Launch:
                 output,
                 metadata.query_starts_tensor,
                 self.first_sequence,
+                splits,
                 output.stride(0),
                 HEAD_DIM=head_dim,
                 PADDED_DIM=padded_dim,
-                SPLITS=splits,
+                MOST_SPLITS=FEW_SPLITS if splits <= FEW_SPLITS else MAX_SPLITS,
                 num_warps=4,
             )

@@ -19,7 +19,7 @@ from minillm.kernels.triton.rounding import E4M3_UNIT, from_e4m3
 
 
 # Numbers that change from step to step: without this, Triton would compile again for 1 and for multiples of 16.
-@triton.jit(do_not_specialize=["first_sequence", "num_sequences", "table_stride"])
+@triton.jit(do_not_specialize=["first_sequence", "num_sequences", "num_splits", "table_stride"])
 def attend_tiles(
     query,  # [T, n_heads, d]
     kv_cache,  # [num_blocks, BLOCK_SIZE, 2, n_kv_heads, d]
@@ -28,10 +28,11 @@ def attend_tiles(
     query_starts,  # [B + 1]
     context_lens,  # [B]
     output,  # [T, n_heads, d], if this launch does not split
-    partial_output,  # [rows of this launch, n_heads, SPLITS, d] float32, if it does
-    partial_softmax,  # [rows of this launch, n_heads, SPLITS, 2] float32: largest score, sum of exponentials
+    partial_output,  # [rows of this launch, n_heads, num_splits, d] float32, if it does
+    partial_softmax,  # [rows of this launch, n_heads, num_splits, 2] float32: largest score, sum of exponentials
     first_sequence,  # this launch computes these sequences of the batch
     num_sequences,
+    num_splits,  # parts of a sequence's keys, each for a program
     scale,  # of the scores, times log2(e): exp2 is what the hardware has
     query_stride_token,
     query_stride_head,
@@ -47,7 +48,7 @@ def attend_tiles(
     BLOCK_SIZE: tl.constexpr,
     WINDOW: tl.constexpr,  # 0 = none
     FORMAT: tl.constexpr,  # of a quantized cache: "int8", or "fp8", which comes as int8; else ""
-    SPLITS: tl.constexpr,
+    IS_SPLIT: tl.constexpr,  # into more than one: how many is no constant, as each would be a kernel to compile
     ONE_TOKEN: tl.constexpr,  # every sequence has one new token: tile b is sequence b
     TILE_ROWS: tl.constexpr,
     TILE_KEYS: tl.constexpr,
@@ -88,7 +89,7 @@ def attend_tiles(
     begin = 0
     if WINDOW:
         begin = tl.maximum(first_position - WINDOW + 1, 0)
-    share = tl.cdiv(tl.cdiv(end - begin, SPLITS), TILE_KEYS) * TILE_KEYS
+    share = tl.cdiv(tl.cdiv(end - begin, num_splits), TILE_KEYS) * TILE_KEYS
     begin += split * share
     end = tl.minimum(end, begin + share)
     # Keys up to here are seen by all rows, so they need no mask.
@@ -126,7 +127,7 @@ def attend_tiles(
             TILE_KEYS,
         )
 
-    if SPLITS == 1:
+    if not IS_SPLIT:
         total = tl.where(total == 0, 1.0, total)  # no key at all: a padded sequence of length 0 gets zeros
         output_at = (query_start + token).to(tl.int64) * output_stride_token + head * HEAD_DIM
         result = accumulator / total[:, None]
@@ -134,7 +135,7 @@ def attend_tiles(
     else:
         # A share without keys leaves what changes nothing: -inf, 0 and zeros.
         num_heads = tl.num_programs(0) * GROUP
-        part = ((query_start - first_row + token).to(tl.int64) * num_heads + head) * SPLITS + split
+        part = ((query_start - first_row + token).to(tl.int64) * num_heads + head) * num_splits + split
         tl.store(partial_output + part[:, None] * HEAD_DIM + dims[None, :], accumulator, mask=inside)
         tl.store(partial_softmax + part * 2, largest, mask=valid)
         tl.store(partial_softmax + part * 2 + 1, total, mask=valid)
@@ -242,26 +243,28 @@ def _sequence_of_tile(tile, query_starts, first_sequence, num_sequences, first_r
     return low
 
 
-@triton.jit(do_not_specialize=["first_sequence"])
+@triton.jit(do_not_specialize=["first_sequence", "num_splits"])
 def combine_splits(
-    partial_output,  # [rows, n_heads, SPLITS, d]
-    partial_softmax,  # [rows, n_heads, SPLITS, 2]
+    partial_output,  # [rows, n_heads, num_splits, d]
+    partial_softmax,  # [rows, n_heads, num_splits, 2]
     output,  # [T, n_heads, d]
     query_starts,
     first_sequence,
+    num_splits,
     output_stride_token,
     HEAD_DIM: tl.constexpr,
     PADDED_DIM: tl.constexpr,
-    SPLITS: tl.constexpr,
+    MOST_SPLITS: tl.constexpr,
 ):
     """Grid: (rows, heads). Each part's sums were taken relative to its own largest score."""
     row, head = tl.program_id(0), tl.program_id(1)
-    splits, dims = tl.arange(0, SPLITS), tl.arange(0, PADDED_DIM)
-    part = (row.to(tl.int64) * tl.num_programs(1) + head) * SPLITS + splits
-    largest = tl.load(partial_softmax + part * 2)
-    total = tl.load(partial_softmax + part * 2 + 1)
-    inside = dims < HEAD_DIM
-    values = tl.load(partial_output + part[:, None] * HEAD_DIM + dims[None, :], mask=inside[None, :], other=0.0)
+    splits, dims = tl.arange(0, MOST_SPLITS), tl.arange(0, PADDED_DIM)
+    part = (row.to(tl.int64) * tl.num_programs(1) + head) * num_splits + splits
+    exists, inside = splits < num_splits, dims < HEAD_DIM
+    largest = tl.load(partial_softmax + part * 2, mask=exists, other=float("-inf"))
+    total = tl.load(partial_softmax + part * 2 + 1, mask=exists, other=0.0)
+    at = part[:, None] * HEAD_DIM + dims[None, :]
+    values = tl.load(partial_output + at, mask=exists[:, None] & inside[None, :], other=0.0)
 
     overall = tl.max(largest, 0)
     overall = tl.where(overall == float("-inf"), 0.0, overall)  # no key in any part

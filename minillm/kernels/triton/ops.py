@@ -40,10 +40,9 @@ class TritonOps(Ops):
         _silu_mul[grid](gate_up, output, inner, ELEMENTS_PER_PROGRAM)
         return output
 
-    def attend_block(self, block: AttentionBlock, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
+    def queries(self, block: AttentionBlock, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
         qkv = block.qkv_proj(x).view(x.shape[0], -1, block.head_dim)
-        query = rotate_and_write(qkv, block.num_kv_heads, block.qk_norms, kv_cache, context)
-        return block.o_proj(context.attention.attend(query, kv_cache, block.scale).flatten(1))
+        return rotate_and_write(qkv, block.num_kv_heads, block.qk_norms, kv_cache, context)
 
 
 def rotate_and_write(

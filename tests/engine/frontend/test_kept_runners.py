@@ -27,7 +27,7 @@ from minillm.runner import kept_runners, kv_pool, largest_step, torch_runner
 from minillm.runner.cuda_graphs import graph_sizes
 from minillm.runner.kept_runners import KeptRunners
 from minillm.runner.kv_pool import MemoryClaim, check_claim
-from minillm.runner.torch_runner import LEAST_ROWS, RUNNER_FIELDS, STEP_FIELDS, TorchRunner
+from minillm.runner.torch_runner import LEAST_ROWS, POOL_FIELDS, RUNNER_FIELDS, STEP_FIELDS, TorchRunner
 from minillm.speculation import make
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
@@ -108,26 +108,57 @@ def serve_alone(config: EngineConfig, model: LoadedModel) -> list[list[int]]:
     return [answers[name] for name in names]
 
 
-def test_a_change_of_the_scheduler_records_nothing_and_one_of_the_pool_everything(
+def num_graphs(recorder: Recorder) -> tuple[int, int]:
+    """Recorded so far, by all runners: of steps that only decode, and of other sizes of steps, in pieces."""
+    works = [getattr(graph.work, "func", graph.work) for graph in recorder.graphs]
+    in_pieces = sum("PiecewiseForward" in work.__qualname__ for work in works)
+    return len(recorder.graphs) - in_pieces, in_pieces // (len(recorder.runner.model.decoder.layers) + 1)
+
+
+def test_a_change_of_the_scheduler_records_nothing_and_a_larger_pool_everything(
     thread: EngineThread, config: EngineConfig, recorder: Recorder
 ) -> None:
-    assert sorted(recorder.runner.fast_decode.graphs) == [1, 2, 4] and len(recorder.graphs) == 3
+    assert sorted(recorder.runner.fast_decode.graphs) == [1, 2, 4] and num_graphs(recorder) == (3, 1)
+    thread.reconfigure(config.replace(enable_chunked_prefill=False, max_num_batched_tokens=96))
+    assert num_graphs(recorder) == (3, 6), "steps of up to 96 tokens"
     for fields in (
         {"enable_prefix_caching": False},
-        {"enable_chunked_prefill": False, "max_num_batched_tokens": 96},
         {"batching": "static"},
         {"batching": "none"},
         {"scheduling_order": "shortest_prompt"},
         {"kv_reservation": "max_len"},
         {"max_num_seqs": 2},
         {"max_queue_len": 9, "max_prompt_tokens": 40},
+        {"num_kv_blocks": 32},
+        {"num_kv_blocks": 64},
     ):
         thread.reconfigure(config.replace(**fields))
-    assert len(recorder.graphs) == 3 and len(recorder.runners) == 1
-    thread.reconfigure(config.replace(num_kv_blocks=32))
-    assert len(recorder.graphs) == 6 and len(recorder.runners) == 2
-    thread.reconfigure(config.replace(num_kv_blocks=32, sliding_window=8))
-    assert len(recorder.graphs) == 9 and len(recorder.runners) == 3
+    assert num_graphs(recorder) == (3, 6) and len(recorder.runners) == 1
+    thread.reconfigure(config.replace(num_kv_blocks=65))
+    assert num_graphs(recorder) == (6, 7) and len(recorder.runners) == 2
+    thread.reconfigure(config.replace(num_kv_blocks=65, sliding_window=8))
+    assert num_graphs(recorder) == (9, 8) and len(recorder.runners) == 3
+
+
+def test_an_engine_with_a_smaller_pool_takes_a_part_of_a_larger_one(
+    thread: EngineThread, config: EngineConfig, model: LoadedModel, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And answers, reports and preempts as if it were all there is; unless its drafts want the memory of the rest."""
+    small = config.replace(num_kv_blocks=12)
+    thread.reconfigure(small)
+    assert serve(thread) == serve_alone(small, model) and len(recorder.runners) == 1
+    steps = thread.call(lambda engine: list(engine.steps)).result()
+    assert max(step.kv_blocks_used for step in steps) <= 12 == steps[-1].kv_blocks_total
+    assert any(step.preempted for step in steps)
+
+    def no_room(runner: TorchRunner, *_: object) -> None:
+        raise ConfigError("no room beside it")
+
+    monkeypatch.setattr(TorchRunner, "check_room", no_room)
+    thread.reconfigure(small.replace(max_num_seqs=2))
+    assert len(recorder.runners) == 2, "its pool has 12 blocks"
+    with pytest.raises(ConfigError, match="no room beside it"):
+        thread.reconfigure(small)
 
 
 def test_more_slots_record_only_the_sizes_they_add(
@@ -136,10 +167,10 @@ def test_more_slots_record_only_the_sizes_they_add(
     thread.reconfigure(config.replace(max_num_seqs=16))
     assert sorted(recorder.runner.fast_decode.graphs) == [1, 2, 4, 8, 16]
     thread.reconfigure(config.replace(speculative={"method": "ngram", "k": 3}))  # 4 requests check 4 tokens each
-    assert len(recorder.graphs) == 5
+    assert num_graphs(recorder) == (5, 1)
     more = LEAST_ROWS + 2  # the memory of the graphs has no room for them
     thread.reconfigure(config.replace(max_num_seqs=more, max_num_batched_tokens=more))
-    assert len(recorder.runners) == 1 and len(recorder.graphs) == 5 + len(graph_sizes(more))
+    assert len(recorder.runners) == 1 and num_graphs(recorder)[0] == 5 + len(graph_sizes(more))
 
 
 def test_a_step_is_padded_as_if_no_other_engine_had_recorded(
@@ -226,7 +257,7 @@ def test_a_kept_runner_goes_by_the_clock_of_its_engine(model: LoadedModel, confi
 def test_a_warm_up_fits_the_longest_context(config: EngineConfig, recorder: Recorder) -> None:
     """The longest context: 96 tokens here, in a pool of 256. What is recorded is as wide as that."""
     with EngineThread(config) as thread:
-        assert len(recorder.graphs) == 3 and serve(thread)
+        assert num_graphs(recorder)[0] == 3 and serve(thread)
 
 
 def test_the_first_request_of_an_engine_finds_no_prefix(thread: EngineThread, config: EngineConfig) -> None:
@@ -268,7 +299,7 @@ def test_a_drafting_model_stays_as_long_as_it_drafts(
     assert drafts() is None and len(recorder.runners) == 2
     assert serve(thread) == expected
     thread.reconfigure(config.replace(speculative=drafting))
-    thread.reconfigure(config.replace(speculative=drafting, num_kv_blocks=32))
+    thread.reconfigure(config.replace(speculative=drafting, num_kv_blocks=65))
     assert len(recorder.runners) == 5, "one more that drafts, and two over other pools"
 
 
@@ -329,7 +360,7 @@ def test_an_engine_that_cannot_be_built_leaves_the_runner_to_one_like_before(
     thread: EngineThread, config: EngineConfig, recorder: Recorder
 ) -> None:
     expected = serve(thread)
-    for fields, kept in ({"kv_reservation": "max_len", "num_kv_blocks": 10}, False), ({"max_num_seqs": 2}, True):
+    for fields, kept in ({"kv_reservation": "max_len", "num_kv_blocks": 100}, False), ({"max_num_seqs": 2}, True):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Engine, "_assemble", refuse)
             before = len(recorder.runners)
@@ -376,7 +407,7 @@ def test_two_who_reconfigure_at_once_get_the_weights_of_their_own_configuration(
 
 def refuse(engine: Engine, config: EngineConfig, *_: object) -> None:
     """Only one that is new."""
-    if config.max_num_seqs == 2 or config.num_kv_blocks == 10:
+    if config.max_num_seqs == 2 or config.num_kv_blocks == 100:
         raise ConfigError("no such engine")
     assemble(engine, config, *_)
 
@@ -404,7 +435,7 @@ def test_a_runner_reads_no_field_that_is_not_compared(
         largest_step.largest_step_bytes(model, watched, *shape)  # as on a GPU
     assert {"max_num_batched_tokens", "num_kv_blocks", "max_decode_rows"} < read
     read.remove("max_decode_rows")  # of the fields max_num_seqs, batching and speculative
-    assert read <= {*RUNNER_FIELDS, *STEP_FIELDS} <= set(EngineConfig.model_fields)
+    assert read <= {*RUNNER_FIELDS, *POOL_FIELDS, *STEP_FIELDS} <= set(EngineConfig.model_fields)
 
 
 def test_a_pool_whose_size_was_left_open_suits_steps_of_the_same_size_only(
@@ -413,6 +444,7 @@ def test_a_pool_whose_size_was_left_open_suits_steps_of_the_same_size_only(
     left_open = config.replace(num_kv_blocks=None)
     for sized, suits in (config, True), (left_open, False), (left_open.replace(kv_cache_memory_gb=0.001), True):
         runner = TorchRunner(model, sized, WallClock())
+        runner.start_over(config.replace(num_kv_blocks=2), WallClock())
         assert runner.suits(model, sized)
         assert runner.suits(model, sized.replace(max_num_batched_tokens=64)) == suits
         assert not runner.suits(model, sized.replace(kv_cache_dtype="int8"))

@@ -21,8 +21,9 @@ from minillm.kernels.triton.attention import TritonAttention
 from minillm.model import loader
 from minillm.model.loader import LoadedModel, load_model
 from minillm.model.moe import MoE
-from minillm.runner import torch_runner
+from minillm.runner import piecewise_graphs, torch_runner
 from minillm.runner.cuda_graphs import graph_sizes
+from minillm.runner.piecewise_graphs import TOKENS
 from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation.draft_head import DraftHeadProposer
 
@@ -58,6 +59,21 @@ def replayed_decodes(engine: Engine) -> int:
     return sum(graph.num_replays for graph in engine.runner.fast_decode.graphs.values())
 
 
+def replayed_in_pieces(engine: Engine) -> int:
+    """Steps that were, of which each takes all pieces of its size."""
+    total = 0
+    for graphs in engine.runner.fast_pieces.graphs.values():
+        [times] = {graph.num_replays for graph in graphs}
+        total += times
+    return total
+
+
+def test_pieces_are_padded_by_a_quarter_at_most() -> None:
+    for n in range(1, TOKENS[-1] + 1):
+        assert min(size for size in TOKENS if size >= n) - n <= max(n // 4, 15)
+    assert list(TOKENS) == sorted(TOKENS) and len(TOKENS) < 25, "each takes as many graphs as there are layers"
+
+
 def test_buckets_hold_every_batch_with_little_padding() -> None:
     for largest in (1, 3, 8, 32, 100, 256, 1000, 1024):
         sizes = graph_sizes(largest)
@@ -74,9 +90,41 @@ def test_replayed_steps_write_what_eager_ones_do(model: LoadedModel, use_backend
     engine = make_engine(model, captured=True, async_scheduling=ahead)
     assert serve(engine) == expected
     assert sorted(engine.runner.fast_decode.graphs) == [1, 2, 4, 6]
-    assert replayed_decodes(engine) > 40
-    one_token_each = [step for step in engine.steps if all(share.num_tokens == 1 for share in step.shares)]
-    assert replayed_decodes(engine) == len(one_token_each)
+    assert replayed_decodes(engine) > 40 and replayed_in_pieces(engine) > 3
+    assert replayed_decodes(engine) + replayed_in_pieces(engine) == len(engine.steps), "every step is replayed"
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "in a tight pool": {"num_kv_blocks": 40},
+    "ahead": {"async_scheduling": True},
+    "with a window": {"sliding_window": 12},
+    "with drafts": {"speculative": {"method": "ngram", "k": 4, "ngram_min": 1, **ALWAYS}},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_between_calls_of_any_attention_everything_is_replayed(model: LoadedModel, way: str) -> None:
+    """The textbook's attention plans with lengths on the host, so each step, decodes too, is replayed in pieces."""
+    expected = serve(make_engine(model, captured=False, **WAYS[way]))
+    engine = make_engine(model, captured=True, **WAYS[way])
+    assert serve(engine) == expected
+    assert engine.runner.fast_decode is None and replayed_in_pieces(engine) == len(engine.steps)
+    assert any(len({share.is_prefill for share in step.shares}) == 2 for step in engine.steps), "a mixed step"
+    if way == "in a tight pool":
+        assert any(step.preempted for step in engine.steps)
+    if way == "with drafts":
+        assert sum(share.num_drafts for step in engine.steps for share in step.shares) > 5
+
+
+def test_a_step_larger_than_all_that_is_captured_is_launched(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(piecewise_graphs, "TOKENS", (8, 16))
+    fields = {"enable_chunked_prefill": False, "max_num_batched_tokens": 96}
+    engine = make_engine(model, captured=True, **fields)
+    assert serve(engine) == serve(make_engine(model, captured=False, **fields))
+    large = [step for step in engine.steps if step.num_tokens > 16]
+    assert large and replayed_in_pieces(engine) == len(engine.steps) - len(large)
 
 
 def test_preempted_requests_come_back_to_replays(model: LoadedModel, use_backend: Any) -> None:
@@ -85,10 +133,6 @@ def test_preempted_requests_come_back_to_replays(model: LoadedModel, use_backend
     engine = make_engine(model, captured=True, num_kv_blocks=40)
     assert serve(engine) == expected and replayed_decodes(engine) > 40
     assert any(step.preempted for step in engine.steps)
-
-
-def test_attention_that_plans_on_the_host_is_not_recorded(model: LoadedModel) -> None:
-    assert make_engine(model, captured=True).runner.fast_decode is None
 
 
 @pytest.mark.parametrize(("stream", "most"), [(False, 20), (True, 23)])  # Python 3.14 counts 0.2 more of them
@@ -139,7 +183,7 @@ def test_a_draft_head_sees_what_replayed_steps_compute(
         engine = make_engine(model, captured=recorded, speculative=speculative)
         serve(engine)
     assert guesses[0] == guesses[1] and len(guesses[0]) > 100
-    assert replayed_decodes(engine) > 20
+    assert replayed_decodes(engine) > 20 and replayed_in_pieces(engine) > 3
 
 
 def test_drafts_are_checked_in_replays(model: LoadedModel, use_backend: Any) -> None:
@@ -169,7 +213,7 @@ def test_experts_are_recorded_if_the_device_counts_their_rows(
     use_backend(TensorLengthAttention)
     config = EngineConfig(model=str(tiny_moe_path), dtype="float32", device="cpu")
     counted = make_engine(load_model(config), captured=True)
-    assert counted.runner.fast_decode is None
+    assert counted.runner.fast_decode is None and counted.runner.fast_pieces is None
     monkeypatch.setattr(loader, "groups_on_device", lambda device, dtype: True)
     monkeypatch.setattr(MoE, "one_by_one", None)
     engine = make_engine(load_model(config), captured=True)
@@ -182,7 +226,8 @@ def test_experts_are_recorded_if_the_device_counts_their_rows(
 
 def test_graphs_can_be_switched_off(model: LoadedModel, use_backend: Any) -> None:
     use_backend(TensorLengthAttention)
-    assert make_engine(model, captured=True, cuda_graphs=False).runner.fast_decode is None
+    runner = make_engine(model, captured=True, cuda_graphs=False).runner
+    assert runner.fast_decode is None and runner.fast_pieces is None
 
 
 def test_padding_touches_nothing_but_the_null_block(model: LoadedModel, use_backend: Any) -> None:
@@ -193,13 +238,15 @@ def test_padding_touches_nothing_but_the_null_block(model: LoadedModel, use_back
     assert engine.runner.fast_decode.token_inputs.stride(0) * 4 % 16 == 0, (
         "Triton compiles again for rows not so aligned"
     )
+    with torch.inference_mode():
+        engine.runner.fast_pieces.attended.fill_(torch.nan)
     for layer in layers:
         layer.fill_(7.0)
     engine.add_request([1, 2, 3], GREEDY, stream=False)
     for number in range(2):
         engine.add_request([9, 8, number], GREEDY, stream=False)
     for _ in range(5):
-        engine.step()  # three rows in the bucket of four
+        engine.step()  # nine tokens in pieces of 16, then three rows in a graph of four
         assert all(layer.isfinite().all() for layer in layers)
     held = {block for table in engine.scheduler.kv.tables.values() for block in table.block_ids}
     for layer in layers:
@@ -221,7 +268,7 @@ def test_our_kernels_can_be_replayed_at_any_length(model: LoadedModel, monkeypat
     fields = dict(attention_backend="triton", block_size=16, num_kv_blocks=32, max_num_seqs=4)
     engine = make_engine(model, captured=True, async_scheduling=True, **fields)
     assert serve(engine, short) == expected
-    assert replayed_decodes(engine) > 10
+    assert replayed_decodes(engine) > 10 and replayed_in_pieces(engine) > 3
 
 
 class NativeLengths(NativeAttention):
@@ -237,5 +284,5 @@ def test_a_quantized_cache_and_a_window_in_a_graph(model: LoadedModel, use_backe
     fields = {"kv_cache_dtype": "int8", "sliding_window": 12, "attention_sinks": 3}
     expected = serve(make_engine(model, captured=False, **fields))
     engine = make_engine(model, captured=True, **fields)
-    assert serve(engine) == expected and replayed_decodes(engine) > 20
+    assert serve(engine) == expected and replayed_decodes(engine) > 20 and replayed_in_pieces(engine) > 3
     assert serve(make_engine(model, captured=False)) != expected, "the window must matter"
