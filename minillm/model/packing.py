@@ -14,6 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from minillm.host.bystanders import Bystanders, is_busy
 from minillm.host.errors import StorageError
 from minillm.host.memory import available_bytes
 from minillm.host.storage import cache_home
@@ -111,7 +112,8 @@ def works(packing: type[Packed], linear: Linear) -> bool:
 
 def tried(shapes: Iterable[Sequence[int]], products: Mapping[str, Callable[[], Product]], size: int) -> Seconds:
     """The trial of some products on this machine: a former one, if there was one, else a new one. It is kept in a file;
-    delete that for another trial.
+    delete that for another trial. One that was made while the machine did other work counts as long as it does: what a
+    product has to share, the memory above all, decides which one leads.
 
     Args:
         shapes: the model's matrices, each [out, in].
@@ -121,13 +123,17 @@ def tried(shapes: Iterable[Sequence[int]], products: Mapping[str, Callable[[], P
     matrices = sorted({tuple(shape) for shape in shapes})
     identity = f"{matrices} {torch.get_num_threads()} {list(products)} {ROWS} {cpu_identity()} {torch.__version__}"
     name = f"trial-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
-    with contextlib.suppress(OSError, ValueError, TypeError, StorageError):
-        return dict(json.loads((cache_home() / "native" / name).read_text()))
-    seconds = measure({name: make() for name, make in products.items()}, size)
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, StorageError):
+        kept = json.loads((cache_home() / "native" / name).read_text())
+        if not kept["was_busy"] or is_busy():
+            return dict(kept["seconds"])
+    made = {name: make() for name, make in products.items()}
+    bystanders = Bystanders()
+    seconds = measure(made, size)
     with contextlib.suppress(OSError, StorageError):  # a trial that can't be kept is made again next time
         file = cache_home() / "native" / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(seconds))
+        file.write_text(json.dumps({"seconds": seconds, "was_busy": bystanders.are_busy}))
     return seconds
 
 

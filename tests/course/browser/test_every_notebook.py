@@ -8,7 +8,7 @@ import pytest
 
 from course.lab.build import COURSE, sources
 
-from .conftest import CELLS, REPOSITORY, Open, close_kernel, code_cells, run_all
+from .conftest import CELLS, REPOSITORY, Open, close, code_cells, run_all
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -46,7 +46,7 @@ def test_a_lesson_runs_without_an_error_and_shows_what_it_should(open_notebook: 
     ]
     assert silent == []
     assert blank_cells(page) == []
-    close_kernel(page)
+    close(page)
 
 
 def blank_cells(page: Any) -> list[str]:
@@ -78,4 +78,4 @@ def test_an_exercise_fails_while_it_is_a_stub_and_passes_when_it_is_solved(open_
         for cell in checks:
             shown = "".join(str(output.get("data", output)) for output in cell["outputs"])
             assert ("✗" not in shown and "◐" not in shown and "✓" in shown) == is_solved, cell["source"]
-        close_kernel(page)
+        close(page)

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from minillm.host import platforms
+from minillm.host.bystanders import Bystanders
 from minillm.kernels.cpu import NativeKernels, compiling, has_dots, native_kernels
 from minillm.kernels.cpu.bands import band_bfloat16, band_int4, band_int8, in_bands, numbers_of
 from minillm.model import packing as packing_module
@@ -156,6 +157,22 @@ def test_the_best_kernel_of_a_trial_is_chosen_and_kept(
     kept.unlink()
     outcomes["PackedForFBGEMM"] = [2.0, 2.0, 5.0]
     assert choose_packings(layers) == (PackedInBands, PackedInBands), "no room for a second copy"
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("now", [True, False])
+def test_a_trial_on_a_busy_machine_counts_as_long_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool, now: bool
+) -> None:
+    monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
+    trials = iter(range(9))
+    monkeypatch.setattr(packing_module, "measure", lambda products, size: {"only": [float(next(trials))]})
+    found = []
+    for is_busy in (before, now, False):
+        monkeypatch.setattr(packing_module, "is_busy", lambda is_busy=is_busy: is_busy)
+        monkeypatch.setattr(Bystanders, "share", lambda self, is_busy=is_busy: float(is_busy))
+        found += packing_module.tried([(8, 8)], {"only": lambda: torch.sum}, 8)["only"]
+    assert found == ([0, 0, 1] if before and now else [0, 1, 1] if before else [0, 0, 0])
 
 
 def test_an_account_without_a_home_folder_keeps_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
