@@ -277,17 +277,18 @@ def is_restless(found: Mapping[str, Sequence[Dot]]) -> bool:
 
 # ---------------------------------------------------------------- our kernels on a GPU, as they were measured there
 
-H100 = Path(__file__).parents[2] / "data/measured/gpu_check_h100.json"
-H100_SECTIONS = {PLAIN: "decode_8b", "int8": "decode_8b_int8", "fp8": "decode_8b_fp8", "int4": "decode_8b_int4"}
+MEASURED = Path(__file__).parents[2] / "data/measured"
+H100, H100_INT4 = MEASURED / "gpu_check_h100.json", MEASURED / "int4_h100.json"
+H100_SECTIONS = {PLAIN: "decode_8b", "int8": "decode_8b_int8", "fp8": "decode_8b_fp8"}
 
 
 def h100_steps() -> dict[str, dict[int, float]]:
-    """Seconds of an 8B's decode step on an H100, by format and batch, as `make gpu-check` measured them there."""
+    """Seconds of an 8B's decode step on an H100, by format and batch, as `make gpu-check` measured them there; int4's
+    kernel is newer, and was measured by `minillm bench decode`."""
     sections = json.loads(H100.read_text())["sections"]
-    return {
-        name: {row["batch"]: row["step_s"] for row in sections[section]["results"]}
-        for name, section in H100_SECTIONS.items()
-    }
+    results = {name: sections[section]["results"] for name, section in H100_SECTIONS.items()}
+    results["int4"] = json.loads(H100_INT4.read_text())["results"]
+    return {name: {row["batch"]: row["step_s"] for row in rows} for name, rows in results.items()}
 
 
 # ---------------------------------------------------------------- phases, before and after

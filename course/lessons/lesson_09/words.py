@@ -77,9 +77,8 @@ def quality(scores: run.Scores, on_grid: float) -> Finding:
     """
     broken = [name for name in scores if run.verdict(scores, name, Floors()).broken]
     kept = [name for name in scores if name not in (PLAIN, *broken)]
-    finding = tell(
-        "09", "quality", "some_broke" if broken else "all_kept", kept=", ".join(kept), broken=", ".join(broken)
-    )
+    outcome = "all_kept" if not broken else "some_broke" if kept else "all_broke"
+    finding = tell("09", "quality", outcome, kept=", ".join(kept), broken=", ".join(broken))
     if on_grid <= ROUNDED_BEFORE or "int4" not in kept:
         return finding
     return replace(finding, here=f"{finding.here} {tell('09', 'quality', 'rounded_before').here}")
