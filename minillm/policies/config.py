@@ -212,7 +212,9 @@ class EngineConfig(StrictModel):
         description="eager = the textbook; native, triton = ours; hopper = fa3 and triton; auto = the first of a fixed "
         "order that can run",
     )
-    cuda_graphs: bool = Field(True, description="GPU: replay the recorded kernels of a step that only decodes")
+    cuda_graphs: bool = Field(
+        True, description="GPU: replay captured kernels; in a step with prompts, all but attention's"
+    )
     fused_kernels: bool = Field(True, description="norms, rotation with cache write, and SwiGLU as one kernel each")
     async_scheduling: bool | None = Field(
         None, description="prepare the next step while this one runs; None = on a GPU, where it pays off"

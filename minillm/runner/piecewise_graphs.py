@@ -31,10 +31,10 @@ from minillm.runner.cuda_graphs import Graph
 from minillm.runner.kv_pool import KVPool
 from minillm.runner.pending_tokens import PendingTokens
 
-TOKENS = (*range(16, 128, 16), *range(128, 256, 32), *range(256, 512, 64), *range(512, 1024, 128), 1024)
-"""Numbers of tokens that are captured. A quarter is added at most; more to a few tokens, but such a step takes as long
-as reading the weights. With more than the last, a GPU is busy with a layer for longer than Python takes to launch it.
-"""
+TOKENS = (16, 32, 64, 96, 128, 192, *range(256, 512, 64), *range(512, 1024, 128), 1024)
+"""Numbers of tokens that are captured. From 256 on a quarter is added at most. More to fewer, but such a step takes as
+long as reading the weights. With more than the last, a GPU is busy with a layer for longer than Python takes to launch
+it."""
 
 
 class PiecewiseForward:

@@ -50,6 +50,8 @@ MOSTLY = 0.4
 SLACK = 0.1
 """A measured power so far above the counted one is still explained by it."""
 SLIGHT = 0.1
+HELD_UP = 2.0
+"""Times the usual gap that others have to wait for a long prompt before it counts as holding them up."""
 """A smaller share of a TTFT is not worth a sentence."""
 BENT = 1.3
 """A chunk that makes the long prompt's TTFT longer by no more than this factor is right of the bend."""
@@ -115,7 +117,8 @@ def chunks(swept: Mapping[int, Run], reading_s: float) -> Finding:
     ratio = small.ttft / whole.ttft
     own = "same" if abs(ratio - 1) <= TIE else "longer" if ratio > 1 else "shorter"
     if small.worst_gap > (1 - TIE) * whole.worst_gap:
-        others = "others_same" if small.worst_gap < (1 + TIE) * whole.worst_gap else "others_longer"
+        held_nobody = whole.worst_gap < HELD_UP * whole.usual_gap
+        others = "others_same" if held_nobody and small.worst_gap < (1 + TIE) * whole.worst_gap else "others_longer"
         outcome = others if own != "shorter" else "shorter"
     else:
         outcome = own

@@ -120,7 +120,7 @@ def test_a_change_of_the_scheduler_records_nothing_and_a_larger_pool_everything(
 ) -> None:
     assert sorted(recorder.runner.fast_decode.graphs) == [1, 2, 4] and num_graphs(recorder) == (3, 1)
     thread.reconfigure(config.replace(enable_chunked_prefill=False, max_num_batched_tokens=96))
-    assert num_graphs(recorder) == (3, 6), "steps of up to 96 tokens"
+    assert num_graphs(recorder) == (3, 4), "steps of up to 96 tokens"
     for fields in (
         {"enable_prefix_caching": False},
         {"batching": "static"},
@@ -133,11 +133,11 @@ def test_a_change_of_the_scheduler_records_nothing_and_a_larger_pool_everything(
         {"num_kv_blocks": 64},
     ):
         thread.reconfigure(config.replace(**fields))
-    assert num_graphs(recorder) == (3, 6) and len(recorder.runners) == 1
+    assert num_graphs(recorder) == (3, 4) and len(recorder.runners) == 1
     thread.reconfigure(config.replace(num_kv_blocks=65))
-    assert num_graphs(recorder) == (6, 7) and len(recorder.runners) == 2
+    assert num_graphs(recorder) == (6, 5) and len(recorder.runners) == 2
     thread.reconfigure(config.replace(num_kv_blocks=65, sliding_window=8))
-    assert num_graphs(recorder) == (9, 8) and len(recorder.runners) == 3
+    assert num_graphs(recorder) == (9, 6) and len(recorder.runners) == 3
 
 
 def test_an_engine_with_a_smaller_pool_takes_a_part_of_a_larger_one(
