@@ -148,8 +148,8 @@ dashboard
 # - *burst, 12 slots*: no request waits for a slot, but every decode step carries twelve tokens instead of four. What
 #   that costs depends on the machine: on a GPU ITL grows by a few percent, on a few CPU cores by half or more. More
 #   slots trade queue for ITL.
-# - *rag, no caching*: prefill grows; where requests overlap, decode and queue do, too. The next section
-#   runs this one.
+# - *rag, no caching*: prefill grows, unless the handbook is so short for your machine that a step with it takes no
+#   longer; where requests overlap, decode and queue grow, too. The next section runs this one.
 # - *chat, no caching*: no phase moves, beyond noise; no two prompts share a prefix.
 # - *long document, budget 64*: the chats' longest gaps shrink, because no step holds more than 64 tokens. The
 #   document's own TTFT grows: more steps, and each one reads all the weights again.

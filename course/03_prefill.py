@@ -169,8 +169,8 @@ simulated_70b.error_band(simulated.deployment())
 
 # %% [markdown]
 # From the right: halving the chunk halves the others' longest gap and costs the long prompt little. That's the bargain
-# people mean. Then it stops paying. The gap reaches a floor (what a step costs, however little of the prompt is in it),
-# while the long prompt's TTFT nearly doubles with every further halving. Below that size you pay and get nothing back.
+# people mean. Then it stops paying. The gap approaches a floor (what a step costs, however little of the prompt is in it),
+# while the long prompt's TTFT nearly doubles with every further halving. Below that size you pay a lot and get little back.
 #
 # Where's the bend? It follows from two numbers of the card: how many operations it does, and how many bytes it reads,
 # in the same time. Of a data sheet's numbers, prefill typically reaches half the FLOP/s (its MFU), and reading weights
@@ -285,8 +285,8 @@ d7(halved_4k(), run.compare_cuts(lab))
 # > but stays the smaller part until about a hundred thousand tokens on a 70B. So four times the prompt takes about four
 # > times as long: less if it's short, more if it's very long. My estimate is 2 P n over GPUs times FLOP/s times MFU.
 # > Fused attention does the same FLOPs with far fewer reads and writes: the score matrix never leaves the chip. Chunked
-# > prefill doesn't speed up the long prompt; it protects the others. On an H100 chunks under about 210 tokens are
-# > wasted, FLOP/s times MFU over bytes per second; above that I'd tune to the ITL SLO. But first I'd ask which tokens
+# > prefill doesn't speed up the long prompt; it protects the others. On an H100 chunks under about 210 tokens
+# > cost more than they give, FLOP/s times MFU over bytes per second; above that I'd tune to the ITL SLO. But first I'd ask which tokens
 # > need to be in the prompt."
 #
 # ## Check yourself

@@ -124,6 +124,8 @@ def gaps(run: Run) -> Finding:
     mixed, decode, high = statistics.median(steps.mixed), statistics.median(steps.decode), steps.usually_up_to
     costs = mixed > high and steps.ratio > 1 + LEAST_PRICE
     outcome = "jump" if steps.ratio > 1 + NOISE else "small_price" if costs else "free"
+    if outcome == "jump" and steps.worst_gap > 2 * mixed:  # more than a neighbour's chunk
+        outcome = "jump_and_stall"
     told = {"mixed": mixed, "decode": decode, "high": high, "extra": mixed - decode, "chunk": steps.chunk}
     usual = percentile(itl_of(run.row_of(0)), 50)
     return tell(

@@ -74,6 +74,8 @@ def ways(runs: Mapping[str, Run]) -> Finding:
         outcome = "hardly_a_queue"
     told = {"static": static, "others": max(others), "longest": longest, "num": len(steps[1])}
     usual, tokens = percentile(continuous[0].itl, 50), continuous[0].row_of(DOCUMENT).num_prompt_tokens
+    if longest[1] > longest[0] / CUT or longest[0] < CUT * usual:  # a part of a prompt takes no longer than all of it
+        outcome = "chunks_disturbed"
     said = {"usual": usual, "tokens": tokens, "document": document}
     return tell("02b", "ways", outcome, whole=whole, chunked=chunked, **told, **said)
 

@@ -100,7 +100,10 @@ def check(
     outputs = parity.serve(engine, names, interleaved=interleaved)
     assert parity.assert_identical(outputs, names) <= MOST_TIES
     assert (engine.scheduler.num_preemptions > 0) == (combination.pressure != "roomy")
-    assert (engine.scheduler.prefix_hits > 0) == combination.prefix_caching
+    hits = engine.scheduler.prefix_hits
+    assert combination.prefix_caching or hits == 0
+    if combination.prefix_caching and (interleaved or combination.pressure == "roomy"):
+        assert hits > 0, "else a tight pool may have evicted all that a later prompt shares"
     return engine
 
 
@@ -111,7 +114,8 @@ def check(
 def test_every_combination_on_four_layers(four_layers: Any, combination: Combination) -> None:
     """Every length, and some of the texts in turn: half of them under pressure, else a quarter."""
     step = 4 if combination.pressure == "roomy" else 2
-    names = four_layers.lengths_and_texts(EVERY_COMBINATION.index(combination) % step, step)
+    offset = EVERY_COMBINATION.index(combination) % step if combination.pressure == "roomy" else 0
+    names = four_layers.lengths_and_texts(offset, step)
     check(four_layers, combination, names, interleaved=True)
 
 
