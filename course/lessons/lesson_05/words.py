@@ -67,7 +67,10 @@ def policies(runs: Mapping[str, Run]) -> Finding:
     told = "; ".join(
         f"*{name}*: median TTFT {seconds(ttft[name])}, writers' p99 gap {seconds(gap[name])}" for name in runs
     )
-    outcome = "trade" if gap[best] > PRICE * gap[smooth] else "no_price"
+    if ttft["mixed"] > ttft["decode first"] and gap["mixed"] > gap["decode first"]:
+        outcome = "mixed_behind"
+    else:
+        outcome = "trade" if gap[best] > PRICE * gap[smooth] else "no_price"
     return tell("05", "policies", outcome, told=told, best=best, smooth=smooth, price=gap[best], least=gap[smooth])
 
 

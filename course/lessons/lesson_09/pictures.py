@@ -290,7 +290,7 @@ class PhasesLab(Explorer):
 
 # ---------------------------------------------------------------- decode steps
 
-RESTLESS = "Don't trust this: the machine was busy with something else. Run the sweep again."
+RESTLESS = "Don't trust this: steps of the same kind took very different times. Run the sweep again."
 
 
 def promises_table(found: Sweep, roof: Roof) -> Html:

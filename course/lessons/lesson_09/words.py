@@ -60,6 +60,8 @@ def by_batch(found: run.Sweep) -> Finding:
     ends = {"first": run.speedup(found, "int8", 0), "last": run.speedup(found, "int8", -1)}
     int4 = run.speedup(found, "int4", 0) if "int4" in found else float("nan")
     ends |= {"largest": found["int8"][-1].batch, "int4": int4}
+    if run.is_restless(found):
+        return tell("09", "batch", "restless", **ends)
     if border is None:
         return tell("09", "batch", "never_stops_paying", **ends)
     if border != found["int8"][0].batch and ends["last"] > 1:

@@ -13,6 +13,7 @@ from course.lab.marks import DISTURBED
 
 BUSY = re.compile(
     r"(?<!or )(?<!either )something else (kept|keeps|is running|was running|was using|held)|on a quiet machine"
+    r"|of the same kind took very different times|much longer than quick ones of the same kind"
     r"|something disturbed this run|don't show what distance does|this machine was slower then than now",
     re.I,
 )

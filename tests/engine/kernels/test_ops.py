@@ -72,12 +72,12 @@ def prepared_query(
         qk_norm=norms is not None,
     )
     attention = Attention(config, qkv.dtype, qkv.device)
-    attention.qkv_proj = attention.o_proj = nn.Identity()
+    attention.qkv_proj = nn.Identity()
     if norms is not None:
         attention.q_norm.weight.data, attention.k_norm.weight.data, eps = norms
         attention.q_norm.eps = attention.k_norm.eps = eps
     context = ForwardContext(cos, sin, slots, Asked(), ops)
-    return ops.attend_block(attention, qkv.clone().flatten(1), cache, context).view(-1, num_heads, head_dim)
+    return ops.queries(attention, qkv.clone().flatten(1), cache, context)
 
 
 def test_the_norm_and_silu_are_their_formulas() -> None:
