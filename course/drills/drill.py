@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -52,19 +53,21 @@ class Numbers:
     derived: Mapping[str, Amount]
     tempting: Mapping[str, Amount] = field(default_factory=dict)
     """What a popular wrong formula gives: shown in texts, credited nowhere."""
+    names: Mapping[str, Any] = field(default_factory=dict)
+    """All of them as plain values, in base units, and the steps on the way: what expressions see."""
 
     @property
     def by_name(self) -> dict[str, Amount]:
         return {**self.given, **self.derived, **self.tempting}
 
 
-class _FromFile(BaseModel):
+class FromFile(BaseModel):
     """Something that is written in a TOML file; a misspelt field is an error. Its texts may have {names} of numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Commit(_FromFile):
+class Commit(FromFile):
     """What is handed in beside the prose, and matched exactly or within a tolerance."""
 
     dominant: str = ""
@@ -76,7 +79,7 @@ class Commit(_FromFile):
     """Techniques of stated.toml, the most important first."""
 
 
-class Asked(_FromFile):
+class Asked(FromFile):
     """The number that a drill asks for."""
 
     name: str
@@ -86,7 +89,7 @@ class Asked(_FromFile):
     """What it counts, as prose says it: "replicas". A text that ends with another number of those contradicts."""
 
 
-class Key(_FromFile):
+class Key(FromFile):
     """What of a commit is right: points from 0 to 1 of each cause; of each fix, negative where it harms."""
 
     dominant: dict[str, float]
@@ -95,7 +98,7 @@ class Key(_FromFile):
     fixes: dict[str, float]
 
 
-class RubricCriterion(_FromFile):
+class RubricCriterion(FromFile):
     """One thing that is judged apart from all others."""
 
     key: str
@@ -113,7 +116,7 @@ class RubricCriterion(_FromFile):
         return "\n".join([self.asks, *map(": ".join, zip(LEVELS, self.anchors))])
 
 
-class Falsehood(_FromFile):
+class Falsehood(FromFile):
     """What no good answer says, and how it is."""
 
     says: str
@@ -122,7 +125,7 @@ class Falsehood(_FromFile):
     """Where no plain statement of stated.py says it: a pattern for what does. Its group `no` denies nothing."""
 
 
-class FollowUp(_FromFile):
+class FollowUp(FromFile):
     """What the interviewer asks next, if all that is written of the answer holds."""
 
     asks: str
@@ -148,7 +151,7 @@ class SampleAnswer(Commit):
     """By criterion, where the anchor of that level would say too little."""
 
 
-class Rubric(_FromFile):
+class Rubric(FromFile):
     """What all three graders share."""
 
     commit: Key
@@ -203,7 +206,7 @@ class DrawnDrill:
     @cached_property
     def rubric(self) -> Rubric:
         """With this draw's numbers in its texts."""
-        return Rubric.model_validate(_filled(self.drill.rubric.model_dump(), self.numbers.by_name))
+        return Rubric.model_validate(filled(self.drill.rubric.model_dump(), self.numbers.by_name))
 
     @property
     def asked(self) -> Amount:
@@ -236,13 +239,13 @@ class DrawnDrill:
     def _texts(self) -> dict[str, str]:
         written = (HERE / "texts" / f"{self.drill.id}.md").read_text(encoding="utf-8")
         parts = re.split(r"^## (\w+)\n", written, flags=re.M)
-        return _filled({name: text.strip() for name, text in zip(parts[1::2], parts[2::2])}, self.numbers.by_name)
+        return filled({name: text.strip() for name, text in zip(parts[1::2], parts[2::2])}, self.numbers.by_name)
 
 
-def _filled(written: object, values: Mapping[str, Amount]) -> object:
+def filled(written: object, values: Mapping[str, Amount]) -> object:
     """The same with all {names} in its texts replaced."""
     if isinstance(written, str):
         return written.format_map(values)
     if isinstance(written, dict):
-        return {name: _filled(each, values) for name, each in written.items()}
-    return [_filled(each, values) for each in written] if isinstance(written, list | tuple) else written
+        return {name: filled(each, values) for name, each in written.items()}
+    return [filled(each, values) for each in written] if isinstance(written, list | tuple) else written

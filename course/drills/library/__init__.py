@@ -27,9 +27,9 @@ def _read(drill_id: str) -> Drill:
 
     def numbers(draw: PromptDraw) -> Numbers:
         given = {name: Amount(draw(*values), unit) for name, (unit, *values) in options.items()}
-        follows = derived(given, formulas)
+        follows, names = derived({name: amount.value for name, amount in given.items()}, formulas)
         given |= {name: follows.pop(name) for name in also_given}
-        return Numbers(given, follows, {name: follows.pop(name) for name in tempting})
+        return Numbers(given, follows, {name: follows.pop(name) for name in tempting}, names)
 
     return Drill(id=drill_id, numbers=numbers, rubric=Rubric.model_validate(written), **about)
 
