@@ -20,7 +20,7 @@ RANKS = (1, 2 / 3, 1 / 3)
 """What a fix at each rank counts."""
 NO_NUMBER, NO_FIX = "You gave no number.", "You ranked no fix."
 MEASURE = "measure"
-"""The technique that is worth nothing without a finding that it looks for."""
+"""The technique that is worth nothing to one who would look for what changes nothing."""
 
 
 class CommitError(MinillmError):
@@ -87,7 +87,7 @@ def check(drill: DrawnDrill, commit: Commit, disputed: Collection[str] = ()) -> 
     right = drill.rubric.commit
     mind = _mind(drill, commit)
     worth = {name: max(points, 0) if name in disputed else points for name, points in right.fixes.items()}
-    if not mind.points and has_talk(drill.id):
+    if commit.finding and not mind.points:
         worth[MEASURE] = min(worth.get(MEASURE, 0), 0)
     found = (
         _cause("dominant", "diagnosis", 2, commit.dominant, right.dominant),
@@ -189,7 +189,7 @@ def _fixes(
 
 def _effect(worth: float, written: float) -> str:
     if written > worth == 0:
-        return "counts only with a finding that would change your mind"
+        return "but not for a finding that changes nothing"
     return "does nothing here, or does harm" if written < 0 else "helps" if written > 0 else "beside the point here"
 
 

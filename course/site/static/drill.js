@@ -68,14 +68,14 @@
     const ofMind = mind(drill, commit);
     const hasTalk = drill.facts.length > 0;
     const worth = { ...right.fixes };
-    if (hasTalk && !ofMind.points) worth.measure = Math.min(worth.measure ?? 0, 0);
+    if (commit.finding && !ofMind.points) worth.measure = Math.min(worth.measure ?? 0, 0);
     const ranks = drill.ranks;
     const sorted = Object.values(right.fixes).sort((a, b) => b - a);
     const most = ranks.reduce((sum, rank, i) => sum + rank * Math.max(sorted[i] ?? 0, 0), 0);
     const got = commit.fixes.reduce((sum, id, i) => sum + ranks[i] * (worth[id] ?? 0), 0);
     const effect = (/** @type {string} */ id) => {
       const is = right.fixes[id] ?? 0;
-      if (is > 0 && !worth[id]) return "counts only with a finding that would change your mind";
+      if (is > 0 && !worth[id]) return "but not for a finding that changes nothing";
       return is < 0 ? "does nothing here, or does harm" : is ? "helps" : "beside the point here";
     };
     const found = [
