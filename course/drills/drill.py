@@ -18,6 +18,8 @@ LEVELS = ("weak", "passing", "strong", "staff")
 FLUENT = "fluent"
 """The sample that reads well and is false."""
 SAMPLES = (*LEVELS, FLUENT)
+ROUNDS = ("screen", "troubleshooting", "estimation", "design")
+BARS = ("mid", "senior", "staff")
 DIMENSIONS = {
     "diagnosis": "diagnosis by phase",
     "secondary": "secondary problem",
@@ -74,9 +76,15 @@ class Commit(FromFile):
     """A cause of stated.toml, as `second` is."""
     second: str = ""
     number: str = ""
-    """The number that was asked for, with its unit."""
+    """The number that was asked for; its unit may stand behind it."""
+    unit: str = ""
+    """One of amounts.UNITS, where it doesn't."""
     fixes: tuple[str, ...] = ()
     """Techniques of stated.toml, the most important first."""
+    finding: str = ""
+    """What would change your mind: the key of a fact (talk/) that could come out so."""
+    then: str = ""
+    """The technique that would come first then."""
 
 
 class Asked(FromFile):
@@ -85,8 +93,6 @@ class Asked(FromFile):
     name: str
     """The name of a derived number."""
     asks: str
-    called: tuple[str, ...] = ()
-    """What it counts, as prose says it: "replicas". A text that ends with another number of those contradicts."""
 
 
 class Key(FromFile):
@@ -116,15 +122,6 @@ class RubricCriterion(FromFile):
         return "\n".join([self.asks, *map(": ".join, zip(LEVELS, self.anchors))])
 
 
-class Falsehood(FromFile):
-    """What no good answer says, and how it is."""
-
-    says: str
-    right: str
-    like: str = ""
-    """Where no plain statement of stated.py says it: a pattern for what does. Its group `no` denies nothing."""
-
-
 class FollowUp(FromFile):
     """What the interviewer asks next, if all that is written of the answer holds."""
 
@@ -135,9 +132,6 @@ class FollowUp(FromFile):
     unless_second: tuple[str, ...] = ()
     if_fix: tuple[str, ...] = ()
     unless_fix: tuple[str, ...] = ()
-    if_says: tuple[str, ...] = ()
-    """Techniques or quantities of stated.toml, any of which the prose names."""
-    unless_says: tuple[str, ...] = ()
     number: str = ""
     """right, wrong or missing."""
 
@@ -157,7 +151,6 @@ class Rubric(FromFile):
     commit: Key
     criteria: tuple[RubricCriterion, ...] = Field(min_length=4, max_length=7)
     must_say: tuple[str, ...]
-    must_not_say: tuple[Falsehood, ...]
     follow_ups: tuple[FollowUp, ...]
     samples: dict[str, SampleAnswer]
 
@@ -169,18 +162,30 @@ class Drill:
     Args:
         title: a line for the list.
         minutes: on the clock.
+        phases: its topic, by what is slow or scarce.
+        round: of an interview in which it would be put: one of ROUNDS.
+        level: that it tells from the one below: one of BARS.
         numbers: from a draw to what the prompt gives and what follows from it.
-        phases: what it practises, for the list.
+        source: a published question that it is close to; empty = written for this course.
     """
 
     id: str
     title: str
     minutes: int
     phases: str
+    round: str
+    level: str
     numbers: Callable[[PromptDraw], Numbers]
     rubric: Rubric
+    source: str = ""
 
     __repr__ = brief
+
+    @property
+    def tags(self) -> str:
+        """What it is about. Shown when it is over: a topic is half of the answer."""
+        origin = f"close to: {self.source}" if self.source else "written for this course"
+        return f"{self.title} ({self.id}): {self.phases}; {self.round} round, {self.level}; {origin}"
 
     def drawn(self, seed: int = 0) -> "DrawnDrill":
         return DrawnDrill(self, seed)
@@ -212,6 +217,16 @@ class DrawnDrill:
     def asked(self) -> Amount:
         """The number that is asked for."""
         return self.numbers.derived[self.rubric.commit.number.name]
+
+    @cached_property
+    def room(self) -> float:
+        """The share within which a number is the one that was asked for: no number of the prompt passes for it."""
+        return self.asked.room(*self.numbers.given.values(), *self.numbers.tempting.values())
+
+    @property
+    def opening(self) -> str:
+        """The prompt's first sentence: what a list shows of it."""
+        return re.split(r"(?<=[.?!])\s", self.prompt)[0].strip('"“”')
 
     @property
     def prompt(self) -> str:
