@@ -1,4 +1,4 @@
-"""Grader 2, you, calibrated: two samples graded first, so that it is known how much your own grade is worth."""
+"""You, calibrated: two samples graded first, so that it is known how much your own grade is worth."""
 
 import random
 import re

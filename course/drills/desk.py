@@ -6,6 +6,7 @@ from anything. The kernel notes the moments of Start and Hand in for itself.
 """
 
 import functools
+import os
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -39,11 +40,17 @@ class DrillDesk(LivePanel):
         drill: its id, as the list of drills names it, or one that is drawn already.
         seed: which numbers; 0 is the classic.
         is_graded: by the learner, too; else it is over after the statements.
+        judge_url: of a judge model's OpenAI API, asked at the end; None = that of MINILLM_JUDGE_URL, if it's set.
         now: seconds, from a clock that only goes forward.
     """
 
     def __init__(
-        self, drill: str | DrawnDrill, seed: int = 0, is_graded: bool = True, now: Callable[[], float] = time.monotonic
+        self,
+        drill: str | DrawnDrill,
+        seed: int = 0,
+        is_graded: bool = True,
+        now: Callable[[], float] = time.monotonic,
+        judge_url: str | None = None,
     ) -> None:
         drawn = drill if isinstance(drill, DrawnDrill) else find_drill(drill).drawn(seed)
         self.sitting, self.is_over = Sitting(drawn), False
@@ -51,6 +58,7 @@ class DrillDesk(LivePanel):
         """The fields of the stage that is open, by key."""
         self._stages: Stages = stages(self.sitting, is_graded)
         self._now, self._began = now, None
+        self._judge_url = judge_url
         self._name = f"drill-{uuid4().hex[:8]}"
         self.start = _button(f"Start {drawn.drill.minutes} minutes", self.begin)
         self.submit = self._on = _button("Hand in", self.hand_in)
@@ -118,6 +126,7 @@ class DrillDesk(LivePanel):
             stage = self._stages.send(filled) if place else next(self._stages)
         except StopIteration:
             self.is_over = True
+            self._hear_a_judge()
             keep(attempt_of(self.sitting))
             self.result.value += self.sitting.html() + solution(self).html
             return
@@ -126,6 +135,14 @@ class DrillDesk(LivePanel):
         head = widgets.HTML(f"<h4>{escape(stage.title)}</h4>{_paragraphs(stage.text)}", layout=WIDE)
         self._on = _button("Go on", functools.partial(self.go_on, place + 1))
         self.asked.children = (*self.asked.children, widgets.VBox([head, *rows, self._on]))
+
+    def _hear_a_judge(self) -> None:
+        """If there is one; it grades the samples first, so this takes a while."""
+        from course.drills import judge  # an HTTP client takes long to import, and few have a judge
+
+        if url := self._judge_url or os.environ.get(judge.URL):
+            model = os.environ.get(judge.MODEL, "default")
+            self.sitting.heard = judge.hear(self.sitting.drill, self.sitting.text, url, model)
 
     def _ipython_display_(self) -> None:
         """The clock is HTML with a script of its own; the rest is a widget."""

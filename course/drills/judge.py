@@ -61,12 +61,16 @@ class Agreement:
     """Levels off, on average; what it gave no level for is left out."""
     is_in_order: bool
     """By its grades, the strong answer is above the weak one and above the one that is false."""
+    problem: str = ""
+    """The first thing that went wrong with it."""
 
     @property
     def may_speak(self) -> bool:
         return self.is_in_order and 2 * self.graded >= self.asked and self.off <= FARTHEST
 
     def __str__(self) -> str:
+        if not self.graded:
+            return f"on the five samples it gave no grade, so it isn't heard: {self.problem}"
         told = f"on the five samples it agreed in {self.same} of {self.asked} grades, and was {self.off:.1f} levels off"
         return told if self.may_speak else f"{told}: too far off to be heard"
 
@@ -87,21 +91,26 @@ def hear(drill: DrawnDrill, answer: str, url: str, model: str, client: httpx.Cli
         url: of the API, such as http://127.0.0.1:8000/v1.
     """
     with client or httpx.Client(timeout=TIMEOUT_S) as http:
-        graded = {name: ask(drill, drill.answers[name], url, model, http) for name in SAMPLES}
+        graded: dict[str, dict[str, Opinion]] = {}
+        for name in SAMPLES:
+            graded[name] = ask(drill, drill.answers[name], url, model, http)
+            if not any(each.levels for each in graded[name].values()):
+                break  # nothing listens there, or it can't do this
         agreement = agreement_of(drill, graded)
         return Heard(agreement, ask(drill, answer, url, model, http) if agreement.may_speak else {})
 
 
 def agreement_of(drill: DrawnDrill, graded: Mapping[str, Mapping[str, Opinion]]) -> Agreement:
     """Compare opinions on the samples, by sample and criterion, with what those deserve."""
-    gaps, means = [], {}
+    gaps, means = [], dict.fromkeys(SAMPLES, 0.0)
     for name, opinions in graded.items():
         levels = {key: LEVELS.index(each.levels[0]) for key, each in opinions.items() if len(set(each.levels)) == 1}
         gaps += [abs(level - LEVELS.index(drill.grade_of(name, key))) for key, level in levels.items()]
         means[name] = sum(levels.values()) / max(len(levels), 1)
     in_order = means["strong"] > max(means["weak"], means[FLUENT])
-    asked = sum(map(len, graded.values()))
-    return Agreement(gaps.count(0), len(gaps), asked, sum(gaps) / max(len(gaps), 1), in_order)
+    asked = len(SAMPLES) * len(drill.rubric.criteria)
+    problems = [problem for opinions in graded.values() for each in opinions.values() for problem in each.problems]
+    return Agreement(gaps.count(0), len(gaps), asked, sum(gaps) / max(len(gaps), 1), in_order, "".join(problems[:1]))
 
 
 def ask(drill: DrawnDrill, answer: str, url: str, model: str, http: httpx.Client) -> dict[str, Opinion]:

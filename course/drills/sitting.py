@@ -118,10 +118,11 @@ class Sitting:
         points, most = (sum(getattr(each, name) for each in self.checks) for name in ("points", "most"))
         parts = [f"commitments {points:.2g} of {most:g}"]
         if self.judged:
-            right = sum(each.is_right for each in self.judged)
-            parts.append(
-                f"statements {right} of {len(self.judged)} (score {on_the_table.score(self.judged):+.2f}, chance is 0)"
+            right, disputed = (sum(getattr(each, name) for each in self.judged) for name in ("is_right", "is_disputed"))
+            told = f"score {on_the_table.score(self.judged):+.2f}, chance is 0" + f", {disputed} disputed" * bool(
+                disputed
             )
+            parts.append(f"statements {right} of {len(self.judged)} ({told})")
         weight = self.calibration.weight
         return ", ".join([*parts, f"argument: yours, weighs {weight:.0%}, unread by the tool"])
 

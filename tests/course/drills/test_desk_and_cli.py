@@ -49,7 +49,7 @@ def title_of(desk: DrillDesk) -> str:
 
 
 def test_a_desk_goes_through_its_stages_in_order() -> None:
-    desk = DrillDesk(FLAGSHIP, now=(clock := MadeClock()))
+    desk = DrillDesk(FLAGSHIP, now=(clock := MadeClock()), judge_url="http://127.0.0.1:9/v1")  # nothing listens there
     drawn = desk.sitting.drill
     good = ideal(drawn, "strong")
     assert "A100" not in desk.prompt.value and drawn.drill.title not in desk.static_html()
@@ -105,6 +105,7 @@ def test_a_desk_goes_through_its_stages_in_order() -> None:
     assert kept.self_score == {key: level for key, (level, _) in good.own_written.items()}
     assert kept.statements["1"].endswith("95%") and kept.disputed.keys() == {"1", "quantization"}
     assert kept.rewritten == "So it's the queue." and kept.level == "" and "statements 0 of 8" in kept.headline
+    assert "on the five samples it gave no grade" in desk.result.value and "judge model:" not in desk.result.value
     assert "A staff answer" in desk.result.value and drawn.drill.title in desk.result.value
 
 
@@ -248,4 +249,4 @@ def test_the_check_knows_its_numbers() -> None:
 def test_a_recorder_sends_nothing_anywhere() -> None:
     page = recorder_html("d")
     assert "MediaRecorder" in page and "d-record" in page and "NAME" not in page
-    assert not any(word in page for word in ("fetch(", "XMLHttpRequest", "sendBeacon", "WebSocket", "http"))
+    assert not any(word in page for word in ("fetch(", "XMLHttpRequest", "sendBeacon", "WebSocket", "://"))
