@@ -47,7 +47,16 @@ UNITS: dict[str, tuple[str, float]] = {
 _ALSO = {"us": "µs", "sec": "s", "second": "s", "seconds": "s", "min": "minutes", "h": "hours", "hour": "hours"}
 _ALSO |= {"x": "times", "×": "times", "percent": "%", "dollars": "$", "usd": "$", "qps": "requests/s", "mb": "MB"}
 _ALSO |= {"gb": "GB", "tb": "TB", "gb/s": "GB/s", "tb/s": "TB/s", "tflop/s": "TFLOP/s", "pflop/s": "PFLOP/s"}
-_WRITTEN = re.compile(r"(\$?)\s*([\d,]*\.?\d+(?:e[+-]?\d+)?)\s*([km]\b)?\s*(.*)", re.IGNORECASE)
+_ALSO |= {"tok/s": "tokens/s", "tokens per second": "tokens/s", "tokens a second": "tokens/s", "token": "tokens"}
+_ALSO |= {
+    "req/s": "requests/s",
+    "rps": "requests/s",
+    "requests per second": "requests/s",
+    "requests a second": "requests/s",
+}
+_WRITTEN = re.compile(
+    r"(?:about|roughly|around|nearly|~|≈|<|>)?\s*(\$?)\s*([\d,]*\.?\d+(?:e[+-]?\d+)?)\s*([km]\b)?\s*(.*)", re.IGNORECASE
+)
 
 
 class AmountError(MinillmError):
@@ -152,10 +161,9 @@ def read_amount(number: str, unit: str = "") -> Committed | None:
     named = unit.strip() or dollar or behind.strip()
     if not named:
         return Committed(value, None)
-    named = named if named in UNITS else _ALSO.get(named.lower(), named)
-    if named in UNITS:
-        base, factor = UNITS[named]
-        return Committed(value * factor, base)
+    for name in (named, named.split()[0]):  # "5 s" and "5 s to the first token"
+        if known := UNITS.get(name) or UNITS.get(_ALSO.get(name.lower(), "")):
+            return Committed(value * known[1], known[0])
     if unit.strip():
         raise AmountError(f"there is no unit {unit.strip()!r}; there are: {', '.join(UNITS)}")
     return Committed(value, COUNT)  # "7 replicas"

@@ -161,6 +161,7 @@ def grade(
     if judge_url:
         from course.drills.judge import hear  # an HTTP client takes long to import, and few ask for a judge
 
+        terminal.say(f"The judge at {judge_url} grades the five samples before it may speak; that's most of its calls.")
         sitting.heard = hear(drawn, sitting.text, judge_url, judge_model)
     if keep:
         keep_attempt(attempt_of(sitting))

@@ -80,7 +80,7 @@ def press(each: FollowUp, reply: str) -> str:
         return str(words["silent"])
     if not re.search(r"\d", reply):
         return str(words["bare"])
-    kind = "number" if each.number else "fix" if each.if_fix or each.unless_fix else "cause"
+    kind = "number" if each.number in ("wrong", "missing") else "fix" if each.if_fix or each.unless_fix else "cause"
     return str(words[kind])
 
 

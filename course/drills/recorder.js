@@ -13,6 +13,7 @@
     if (state.isAsking) return; // the browser's question is still open
     state.isAsking = true;
     try {
+      if (!navigator.mediaDevices) throw new Error("a browser lends its microphone to https and to localhost only");
       const stream = await navigator.mediaDevices.getUserMedia({audio: true});
       const parts = [], recorder = new MediaRecorder(stream);
       recorder.ondataavailable = event => parts.push(event.data);

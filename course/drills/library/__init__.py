@@ -5,8 +5,9 @@ formulas.py   what the formulas of `[derived]` may use
 
 In a file, `[given]` has the numbers of the prompt: a unit, and the options of which a seed draws one, the classic
 first. `[derived]` has what follows from them: a unit and a formula, or a formula alone for a step on the way. Of that,
-`also_given` names what the prompt says too, and `tempting` what a popular wrong formula gives. All else is the rubric,
-as drill.py describes it.
+`also_given` names what the prompt says too, and `tempting` what a popular wrong formula gives. `round` and `level` say
+in which interview it would be put and whom it tells apart, `source` a published question that it is close to. All else
+is the rubric, as drill.py describes it.
 """
 
 import tomllib

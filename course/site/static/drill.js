@@ -57,26 +57,26 @@
    * @param {Drill} drill @param {Commit} commit @returns {Checked[]} */
   function checks(drill, commit) {
     const right = drill.commit;
-    const best = (/** @type {Record<string, number>} */ worth, /** @type {Record<string, string>} */ labels, most = 3) =>
-      Object.keys(worth).filter((id) => worth[id] > 0).sort((a, b) => worth[b] - worth[a]).slice(0, most).map((id) => labels[id]);
-    const cause = (/** @type {string} */ id, /** @type {Record<string, number>} */ worth, /** @type {number} */ most) => {
-      const points = most * (worth[id] ?? 0);
-      const closer = best(worth, drill.causes, 2).join(" or ");
+    const best = (/** @type {Record<string, number>} */ of, /** @type {Record<string, string>} */ labels, most = 3) =>
+      Object.keys(of).filter((id) => of[id] > 0).sort((a, b) => of[b] - of[a]).slice(0, most).map((id) => labels[id]);
+    const cause = (/** @type {string} */ id, /** @type {Record<string, number>} */ of, /** @type {number} */ most) => {
+      const points = most * (of[id] ?? 0);
+      const closer = best(of, drill.causes, 2).join(" or ");
       return { points, most, says: points === most ? "Right." : !id ? `You committed to nothing. It's ${closer}.` : points ? `Partly; ${closer} is closer.` : `No, it's ${closer}.` };
     };
     const { state, hasUnit } = number(drill, commit);
     const written = right.number.written;
     const ofMind = mind(drill, commit);
     const hasTalk = drill.facts.length > 0;
-    const worth = { ...right.fixes };
-    if (commit.finding && !ofMind.points) worth.measure = Math.min(worth.measure ?? 0, 0);
+    const counted = { ...right.fixes };
+    if (commit.finding && !ofMind.points) counted.measure = Math.min(counted.measure ?? 0, 0);
     const ranks = drill.ranks;
     const sorted = Object.values(right.fixes).sort((a, b) => b - a);
     const most = ranks.reduce((sum, rank, i) => sum + rank * Math.max(sorted[i] ?? 0, 0), 0);
-    const got = commit.fixes.reduce((sum, id, i) => sum + ranks[i] * (worth[id] ?? 0), 0);
+    const got = commit.fixes.reduce((sum, id, i) => sum + ranks[i] * (counted[id] ?? 0), 0);
     const effect = (/** @type {string} */ id) => {
       const is = right.fixes[id] ?? 0;
-      if (is > 0 && !worth[id]) return "but not for a finding that changes nothing";
+      if (is > 0 && !counted[id]) return "but not for a finding that changes nothing";
       return is < 0 ? "does nothing here, or does harm" : is ? "helps" : "beside the point here";
     };
     const found = [
@@ -91,7 +91,7 @@
   }
 
   /** Brier's rule: 1 when sure and right, 0 for a guess, -2.6 when sure and wrong. @param {Claim} claim @param {Judgement} judgement */
-  function points(claim, judgement) {
+  function worth(claim, judgement) {
     if (!judgement) return 0;
     const likely = judgement.sure / 100;
     return 1 - 4 * (judgement.agrees === claim.is_true ? 1 - likely : likely) ** 2;
@@ -99,10 +99,10 @@
 
   /** The level, as course/drills/verdict.py has it; empty below all.
    * @param {Drill} drill @param {Checked[]} found @param {Judgement[]} judgements */
-  function level(drill, found, judgements) {
+  function levelOf(drill, found, judgements) {
     if (!drill.statements.length) return "";
     const share = (/** @type {Checked[]} */ of) => of.reduce((sum, each) => sum + each.points, 0) / of.reduce((sum, each) => sum + each.most, 0);
-    const score = drill.statements.reduce((sum, claim, i) => sum + points(claim, judgements[i] ?? null), 0) / drill.statements.length;
+    const score = drill.statements.reduce((sum, claim, i) => sum + worth(claim, judgements[i] ?? null), 0) / drill.statements.length;
     const { borne, statements_weigh, bars } = drill.standing;
     const understanding = statements_weigh * score + (1 - statements_weigh) * share(found.filter((each) => each.key === "mind"));
     const answer = share(found.filter((each) => each.key !== "mind"));
@@ -133,7 +133,7 @@
   const standsIn = (/** @type {string} */ quote, /** @type {string} */ answer, least = 8) =>
     bare(quote).split(" ").length >= least && ` ${bare(answer)} `.includes(` ${bare(quote)} `);
 
-  Object.assign(window, { minillmDrills: { number, checks, followUps, standsIn, points, level } });
+  Object.assign(window, { minillmDrills: { number, checks, followUps, standsIn, worth, levelOf } });
   const stage = document.getElementById("drill");
   const given = /** @type {Drill | undefined} */ (/** @type {any} */ (window).minillmDrill);
   if (!stage || !given) return;
@@ -209,7 +209,7 @@
   }
 
   /** @type {Fact[]} */
-  const told = [];
+  const answered = [];
   /** A menu of questions to the interviewer, and what has been told. */
   function asking() {
     const box = make("div");
@@ -219,10 +219,10 @@
     const list = make("div", "", { role: "status" });
     press.addEventListener("click", () => {
       const fact = drill.facts.find((each) => each.key === menu.select.value);
-      if (!fact || told.includes(fact) || told.length >= drill.questions) return;
-      told.push(fact);
+      if (!fact || answered.includes(fact) || answered.length >= drill.questions) return;
+      answered.push(fact);
       list.append(make("p", `${fact.asks} ${fact.says}`));
-      if (told.length >= drill.questions) press.disabled = true;
+      if (answered.length >= drill.questions) press.disabled = true;
     });
     box.append(menu.wrapped, press, list);
     return box;
@@ -236,7 +236,7 @@
     label.append(asked);
     const unit = choice("Its unit", Object.fromEntries(Object.keys(drill.units).map((each) => [each, each])));
     const fixes = drill.ranks.map((_, i) => choice(`Fix ${i + 1}`, drill.techniques));
-    const open = drill.facts.filter((each) => !told.includes(each));
+    const open = drill.facts.filter((each) => !answered.includes(each));
     const finding = choice("What would change your mind?", Object.fromEntries(open.map((each) => [each.key, each.asks])));
     const then = choice("And what would come first then?", drill.techniques);
     const ofMind = open.length ? [finding.wrapped, then.wrapped] : [];
@@ -346,16 +346,16 @@
     const claims = make("ol");
     drill.statements.forEach((claim, i) => {
       const said = judgements[i];
-      const answered = said ? `you: ${said.agrees ? "agree" : "disagree"}, ${said.sure}%` : "not answered";
+      const words = said ? `you: ${said.agrees ? "agree" : "disagree"}, ${said.sure}%` : "not answered";
       const source = claim.source ? ` (${claim.source})` : "";
-      claims.append(make("li", `${claim.says} ${claim.is_true ? "True" : "False"}; ${answered}: ${points(claim, said ?? null).toFixed(1)}. ${claim.because}${source}`));
+      claims.append(make("li", `${claim.says} ${claim.is_true ? "True" : "False"}; ${words}: ${worth(claim, said ?? null).toFixed(1)}. ${claim.because}${source}`));
     });
     const sum = (/** @type {number[]} */ of) => of.reduce((total, each) => total + each, 0);
     const right = judgements.filter((each, i) => each && each.agrees === drill.statements[i].is_true).length;
     const parts = [`commitments ${sum(found.map((each) => each.points)).toFixed(1)} of ${sum(found.map((each) => each.most))}`];
     if (drill.statements.length) parts.push(`statements ${right} of ${drill.statements.length}`);
     parts.push(`argument: yours, weighs ${Math.round(100 * weight)}%, unread by the page`);
-    const reached = level(drill, found, judgements);
+    const reached = levelOf(drill, found, judgements);
     const verdict = drill.statements.length ? [make("p", reached ? `Hire at ${reached}, as far as that can be computed.` : "No hire yet, as far as that can be computed.")] : [];
     const list = make("ul");
     own.forEach((words) => list.append(make("li", words)));

@@ -134,7 +134,7 @@ def test_a_commit_is_worth_what_it_is_in_the_notebook(browser: Any, site: Path) 
             answers = [{"agrees": True, "sure": 80}] * len(sitting.answers)
             found, asks, level = page.evaluate(
                 """([of, commit, answers]) => { const found = minillmDrills.checks(of, commit);
-                return [found, minillmDrills.followUps(of, commit), minillmDrills.level(of, found, answers)] }""",
+                return [found, minillmDrills.followUps(of, commit), minillmDrills.levelOf(of, found, answers)] }""",
                 [data, commit.model_dump(), answers],
             )
             assert [each["points"] for each in found] == pytest.approx([each.points for each in sitting.checks]), commit

@@ -134,6 +134,9 @@ def test_no_number_of_the_prompt_passes_for_the_one_that_is_asked_for(drill: Dri
         ("5.4x", "", 5.4, "ratio"),
         ("3 QPS", "", 3, "requests/s"),
         (".5 GB", "", 5e8, "B"),
+        ("~5 s to the first token", "", 5, "s"),
+        ("about $47k", "", 47e3, "$"),
+        ("16 requests per second", "", 16, "requests/s"),
     ],
 )
 def test_a_number_is_read_with_its_unit(number: str, unit: str, value: float, base: str) -> None:
@@ -160,6 +163,13 @@ def test_whole_things_are_counted_and_shares_are_not_rounded_up() -> None:
 
 
 # ---------------------------------------------------------------- statements, and what would change one's mind
+
+
+def test_prose_is_neither_paid_nor_fined() -> None:
+    drawn = find_drill(FLAGSHIP).drawn()
+    true = "Doubling the fleet will bring ITL down as well. 1,500 squared times 80 is 1.8e8."
+    texts = (true, "Speculation cuts prefill by half. " * 40, drawn.answers["staff"], drawn.prompt, "")
+    assert len({sit(drawn, text=text, commit=committed(drawn, "strong")).standing for text in texts}) == 1
 
 
 def test_the_rule_is_proper_and_a_bluff_costs() -> None:
