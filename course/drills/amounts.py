@@ -117,10 +117,12 @@ class Committed:
     """None = it was left out."""
 
     def is_(self, asked: Amount, room: float) -> bool:
-        """The same quantity, with its unit."""
-        units = {asked.unit} | ({COUNT, RATIO, TOKENS} if asked.unit in (COUNT, RATIO, TOKENS) else set())
-        if asked.unit == RATIO and asked.value < 1:
-            units = {RATIO}  # 40 is not 40%
+        """The same quantity, with its unit; what counts things, or says how many times, needs none."""
+        units: set[str | None] = {asked.unit}
+        if asked.unit == COUNT or (asked.unit == RATIO and asked.value >= 1):  # 40 is not 40%
+            units |= {None, COUNT, RATIO, TOKENS}
+        elif asked.unit == TOKENS:
+            units |= {COUNT}
         return self.unit in units and asked.off_by(self.value) <= room
 
     def lacks_its_unit(self, asked: Amount, room: float) -> bool:

@@ -5,7 +5,7 @@ from html import escape
 
 from course.drills.attempts import RECENT, DrillAttempt, practise_next, standing
 from course.drills.drill import DIMENSIONS
-from course.drills.library import find_drill
+from course.drills.library import find_drill, number_of
 from course.lab.style import COLOURS
 from course.lab.svg import INK, SOFT, Picture, line, rect, text
 
@@ -51,7 +51,7 @@ def summary(done: Sequence[DrillAttempt]) -> list[tuple[str, str, str]]:
 def advice(done: Sequence[DrillAttempt]) -> str:
     """What to practise next, in a sentence or two."""
     dimension, drill = practise_next(done)
-    words = f"Practise next: {DIMENSIONS[dimension]}, with “{find_drill(drill).title}” ({drill})."
+    words = f"Practise next: {DIMENSIONS[dimension]}, with drill {number_of(find_drill(drill))}."
     off = [each.bias for each in done[-RECENT:] if each.bias is not None]
     if off and abs(gap := sum(off) / len(off)) >= 0.5:
         words += f" You grade samples {abs(gap):.1f} levels too {'high' if gap > 0 else 'low'}."

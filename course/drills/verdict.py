@@ -18,7 +18,7 @@ BORNE = 0.25
 """By so much the commitments may stand above what the statements bear out; menus can be guessed."""
 STATEMENTS_WEIGH = 0.75
 """Of understanding; the rest is what would change the candidate's mind."""
-LEAST = {"mid": 0.2, "senior": 0.45, "staff": 0.72}
+LEAST = {"mid": 0.2, "senior": 0.5, "staff": 0.8}
 """The standing from which a level is reached."""
 SHOWN = 2
 """Sentences of either kind."""
@@ -105,15 +105,15 @@ def verdict(
 
 
 def _in_words(reached: Standing, found: Sequence[CheckedItem], statements: Sequence[Judged]) -> str:
-    level = reached.level
     if not statements:
         return "No verdict: this drill has no statements, and what was committed to can be guessed."
-    above = next((each for each in BARS if LEAST[each] > (LEAST[level] if level else -1)), "")
-    head = f"Hire at {level}" if level else "No hire yet"
-    if not above:
-        return f"{head}: what you committed to is right, and you knew what you didn't know."
     reasons = "; ".join(_reasons(found, statements))
-    return f"{head}, not {'yet ' * (not level)}at {above}, because: {reasons or 'the margins are thin throughout'}."
+    level, above = reached.level, next((each for each in BARS if LEAST[each] > reached.value), "")
+    if not level:
+        return f"No hire yet, because: {reasons or 'nothing is wrong, and little is sure'}."
+    if not above:
+        return f"Hire at {level}{f', though: {reasons}' if reasons else ': nothing that was checked speaks against it'}."
+    return f"Hire at {level}, not at {above}, because: {reasons or 'little is wrong, and little is sure'}."
 
 
 def _reasons(found: Sequence[CheckedItem], statements: Sequence[Judged]) -> list[str]:

@@ -31,9 +31,10 @@
     const said = Number(written);
     const near = (/** @type {number} */ value, /** @type {number} */ right) => Math.abs(value - right) <= asked.room * Math.abs(right);
     const unit = drill.units[commit.unit];
+    const isPlain = asked.unit === "" || (asked.unit === "ratio" && asked.value >= 1);
+    if (!unit && isPlain) return { state: near(said, asked.value) ? "right" : "wrong", hasUnit: true };
     if (!unit) return { state: near(said, asked.shown) || near(said, asked.value) ? "right" : "wrong", hasUnit: false };
-    const plain = ["", "ratio", "tokens"];
-    const fits = unit[0] === asked.unit || (plain.includes(asked.unit) && plain.includes(unit[0]) && !(asked.unit === "ratio" && asked.value < 1));
+    const fits = unit[0] === asked.unit || (isPlain && ["", "ratio", "tokens"].includes(unit[0])) || (asked.unit === "tokens" && unit[0] === "");
     return { state: fits && near(said * unit[1], asked.value) ? "right" : "wrong", hasUnit: true };
   }
 

@@ -152,7 +152,8 @@ def test_the_terminal_lists_shows_and_grades(home: Path) -> None:
     options += ["--sheet", str(sheet), "--ask", next(iter(shown["questions"]))]
     graded = run("grade", FLAGSHIP, "--answer", str(answer), *options)
     assert (
-        graded["headline"].startswith("commitments 6.9 of 9, statements 8 of 8") and graded["calibration"]["weight"] == 1
+        graded["headline"].startswith("commitments 6.9 of 9, statements 8 of 8")
+        and graded["calibration"]["weight"] == 1
     )
     assert graded["verdict"]["level"] and len(graded["asked"]) == 1 and graded["must_say"][0]["quote"] == ""
     assert set(graded["model_answers"]) == set(LEVELS) and all(each["own"]["counts"] for each in graded["criteria"])

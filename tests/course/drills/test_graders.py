@@ -148,7 +148,9 @@ def test_what_is_no_number_is_refused_and_a_bare_one_is_half() -> None:
     assert read_amount(" ") is None
     drawn = find_drill(FLAGSHIP).drawn()
     points = {text: check(drawn, Commit(number=text))[2].points for text in ("5.4 times", "5.4", "5.4 ms", "540%", "2")}
-    assert points == {"5.4 times": 2, "5.4": 1, "5.4 ms": 0, "540%": 2, "2": 0}
+    assert points == {"5.4 times": 2, "5.4": 2, "5.4 ms": 0, "540%": 2, "2": 0}
+    slow = find_drill("p99-8s").drawn()
+    assert [check(slow, Commit(number=text))[2].points for text in ("5 s", "5", "5 hours")] == [2, 1, 0]
 
 
 def test_whole_things_are_counted_and_shares_are_not_rounded_up() -> None:
