@@ -145,7 +145,7 @@ def _number(drill: DrawnDrill, commit: Commit) -> CheckedItem:
     asked, given, most = drill.asked, read_amount(commit.number, commit.unit), 2.0
     if given is None:
         return CheckedItem("number", "evidence", 0, most, f"{NO_NUMBER} It's {asked}.")
-    said = f"{commit.number} {commit.unit}".strip()
+    said = f"{commit.number} {commit.unit if asked.unit else ''}".strip()
     if given.is_(asked, drill.room):
         return CheckedItem("number", "evidence", most, most, f"{said}: right.")
     if given.lacks_its_unit(asked, drill.room):

@@ -213,6 +213,8 @@ class Sitting:
         facts = enumerate(self.drill.rubric.must_say, 1)
         said = [f"{'✓' if n in self.ticked else '–'} {fact}{_quoted(self.ticked.get(n, ''))}" for n, fact in facts]
         shown.append((f"a strong answer says ({len(self.ticked)} ticked by you)", said))
+        if not self.own and not (self.heard and self.heard.opinions):
+            return [*shown, ("your own grade", ["not given"])]
         for each in self.drill.rubric.criteria:
             lines = [f"you: {self._grade(each.key)}"]
             if self.heard and (opinion := self.heard.opinions.get(each.key)):

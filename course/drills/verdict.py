@@ -95,8 +95,8 @@ def verdict(
     """
     reached = standing(found, statements)
     said = sentences(text)
-    helped = _distinct(_helping(drill, said, found, statements, ticks), ())
-    hurt = _distinct(_hurting(drill, said, found, statements), helped)
+    hurt = _distinct(_hurting(said, found, statements), ())
+    helped = _distinct(_helping(drill, said, statements, ticks), hurt)
     unsaid = [fact for number, fact in enumerate(drill.rubric.must_say, 1) if number not in ticks]
     again = next((part for part in paragraphs(text) if hurt and hurt[0].sentence in _flat(part)), "")
     if not again and text.strip():
@@ -112,7 +112,9 @@ def _in_words(reached: Standing, found: Sequence[CheckedItem], statements: Seque
     if not level:
         return f"No hire yet, because: {reasons or 'nothing is wrong, and little is sure'}."
     if not above:
-        return f"Hire at {level}{f', though: {reasons}' if reasons else ': nothing that was checked speaks against it'}."
+        return (
+            f"Hire at {level}{f', though: {reasons}' if reasons else ': nothing that was checked speaks against it'}."
+        )
     return f"Hire at {level}, not at {above}, because: {reasons or 'little is wrong, and little is sure'}."
 
 
@@ -160,11 +162,7 @@ def _flat(text: str) -> str:
 
 
 def _helping(
-    drill: DrawnDrill,
-    said: Sequence[str],
-    found: Sequence[CheckedItem],
-    statements: Sequence[Judged],
-    ticks: dict[int, str],
+    drill: DrawnDrill, said: Sequence[str], statements: Sequence[Judged], ticks: dict[int, str]
 ) -> Iterator[Pointed]:
     """Numbers of its own first, then what the learner ticked, then what speaks of something that was right."""
     for sentence in said:
@@ -172,16 +170,14 @@ def _helping(
             yield Pointed(sentence, f"{right} is right, and isn't in the prompt.")
     for number, quote in ticks.items():
         yield Pointed(quote, f"You say that it says: {drill.rubric.must_say[number - 1]}")
-    right = [each for each in statements if each.is_right and each.points > 0.5]
+    right = [each for each in statements if each.is_right and score(statements) > 0]
     for judged in sorted(right, key=lambda each: -each.points):
         if sentence := _speaks_of(label(judged.claim.about), said):
             why = f"It speaks of {label(judged.claim.about)}: you knew that “{judged.claim.says}” is {_truth(judged)}."
             yield Pointed(sentence, why)
 
 
-def _hurting(
-    drill: DrawnDrill, said: Sequence[str], found: Sequence[CheckedItem], statements: Sequence[Judged]
-) -> Iterator[Pointed]:
+def _hurting(said: Sequence[str], found: Sequence[CheckedItem], statements: Sequence[Judged]) -> Iterator[Pointed]:
     """What carries the wrong number first, then what speaks of a wrong statement or commitment."""
     for each in found:
         if each.key == "number" and not each.points and (figure := re.match(r"[$\s]*([\d.,]*\d)", each.says)):
