@@ -8,13 +8,12 @@
 # You'll be able to take a profiling dump (a page of one server's numbers) apart in twelve minutes, check whether its
 # numbers can all be true, and rank what you'd do, naming the phase each step acts on.
 #
-# - **Surface** (ten minutes): one drill against the clock, and a bet on what scores.
+# - **Surface** (ten minutes): one drill against the clock, and a bet on what knowing your limits is worth.
 # - **Guided** (thirty, and 45 for the mock interview): a long drill, what separates the levels, your history.
-# - **Deep dive** (five): what the graders read, and what they can't.
+# - **Deep dive** (five): how the statements are scored, and what nobody reads.
 
 # %%
 from course.drills import lesson
-from course.drills.checks import false_statements
 from course.drills.desk import DrillDesk, MockInterview, solution
 from course.drills.library import FLAGSHIP, find_drill
 from course.lab import open_lab, simulated_70b
@@ -31,9 +30,13 @@ dump = find_drill(FLAGSHIP).drawn()
 # An interviewer isn't asking which techniques exist. They want to know whether you have a model of where the time goes.
 # Start with two numbers, **TTFT** and **ITL**: ask for both within the first minute.
 #
-# Here's a short drill. The prompt appears when you press Start, and the clock runs in your browser. Write the way you'd
-# speak, and commit: what dominates, what comes second, the number that's asked for, three fixes in order. After you
-# hand in, the interviewer pushes back. Then you grade two answers by other people before you grade your own.
+# Here's a short drill. The prompt appears when you press Start, and the clock runs in your browser. You may ask the
+# interviewer five questions; some of those in the menu are idle. Write the way you'd speak, or press Record and say it
+# first (the recording stays in this page). Then commit: what dominates, what comes second, the number that's asked for,
+# three fixes in order, and which finding would change your mind. The interviewer pushes back, one question at a time.
+#
+# After that, eight sentences about this very case are put on the table. Some are true, some aren't. You agree or
+# disagree, and say how sure you are. At the end you grade two sample answers, and then your own.
 
 # %%
 short = DrillDesk("p99-8s")  # 3 minutes
@@ -44,23 +47,20 @@ short
 #
 # ### Predict
 #
-# Two candidates answer the drill above, and commit to the same dominant phase. One writes two
-# sentences with two calculations, the other a long text in which every buzzword appears several times.
+# Two candidates judge the eight statements of the drill above, and both are right about six of them. One is sure of all
+# eight. The other is fairly sure of those six, and says of the other two that they'd be guessing.
 
 # %%
-words = lab.predict("words", "Which of the two scores more points?", [lesson.QUICK, lesson.STUFFED])
-words
+sure = lab.predict("sure", "Who scores more?", [lesson.SURE_OF_ALL, lesson.ADMITS, lesson.SAME])
+sure
 
 # %%
-outcome, both = lesson.duel(find_drill("p99-8s").drawn())
-words.score(outcome)
-
-# %%
-both
+sure.score(lesson.duel(find_drill("p99-8s").drawn()))
 
 # %% [markdown]
-# Wording earns no points. What can be computed does: your commitments, your numbers, your sums, and plain statements
-# such as "replicas shorten a decode step". Whether you *argue* well is for a reader to say.
+# Being sure and wrong costs more than twice what being sure and right earns. In a real loop it's the same: the
+# interviewer forgives "I'd have to measure that", and doesn't forgive a confident mistake about the thing you'll be on
+# call for.
 #
 # **Diagnose, derive, rank, ask.**
 
@@ -82,11 +82,11 @@ solution(desk)  # empty until you have graded
 # %% [markdown]
 # ### What separates the levels?
 #
-# There are sample answers at four levels (weak, passing, strong, staff) and a fluent one that is false. A program
-# checks what can be computed from each. How far apart are the strong and the staff answer?
+# There are sample answers at four levels (weak, passing, strong, staff) and a fluent one that is false. What each
+# commits to is checked, out of seven points. How far apart are the strong and the staff answer?
 
 # %%
-gap = lab.predict("gap", "From strong to staff: how many computed points?", list(lesson.APART))
+gap = lab.predict("gap", "From strong to staff: how many points of commitments?", list(lesson.APART))
 gap
 
 # %%
@@ -96,17 +96,19 @@ gap.score(lesson.strong_to_staff(dump))
 lesson.samples_table(dump)
 
 # %% [markdown]
-# Read it column by column. The upper rows are computed: they tell a guess from a calculation, and truth from fluency.
-# The lower rows need a reader. Staff answers add conditions to the order ("if it's still slow after that"), and say
-# what each open question would change. The staff answer here uses no jargon at all.
+# Read it column by column. The upper rows are commitments: they tell a guess from a calculation, and say nearly nothing
+# about strong against staff. The lower rows need a reader. Staff answers add conditions to the order ("if it's still
+# slow after that"), and say what each open question would change. The staff answer here uses no word that it doesn't put
+# a number on.
 #
-# That reader is you, and a reader has to be calibrated: your own grade is weighted by how close you came on the two
-# sample answers. A level that you give yourself counts only if you quote a sentence of yours that shows it.
+# That reader is you, and a reader has to be calibrated. Two of the five samples are drawn for you to grade first, so
+# strong may stand beside staff, and your own grade weighs what those two grades were worth. A level that you give
+# yourself counts only with eight words of your answer or more that show it, each used once.
 #
 # ### A mock interview
 #
-# Forty-five minutes: the dump, two short drills, pushback after each, a debrief. Say it aloud first, then write notes.
-# In a terminal: `minillm drill mock`.
+# Forty-five minutes: three or four drills that fill them, pushback and statements after each, a debrief with a verdict.
+# Say it aloud first, then write notes. In a terminal: `minillm drill mock`.
 
 # %%
 MockInterview(seed=1)
@@ -114,7 +116,9 @@ MockInterview(seed=1)
 # %% [markdown]
 # ### All drills
 #
-# Each can be generated with other numbers: `DrillDesk("ttft-7s", seed=4)`. In a terminal: `minillm drill list`.
+# Each can be generated with other numbers and other statements: `DrillDesk("ttft-7s", seed=4)`, or by its number in this
+# list. A title is half of an answer, so titles, topics and sources appear once you've sat a drill. In a terminal:
+# `minillm drill list`.
 
 # %%
 lesson.drills_table()
@@ -134,17 +138,19 @@ lesson.what_next()
 # %% [markdown]
 # ### Where it hurts
 #
-# The program reads plain statements: a technique, a verb, a quantity. The first sentence below is one of those. The
-# second is just as false, and isn't caught.
+# Menus can be guessed. Here is the fluent answer to the dump, false from end to end, with the *staff* answer's
+# commitments under it, three times: with no statement answered, with a confident yes to all, and with the answers of
+# one who knows the case.
 
 # %%
-for false in ("Speculation cuts prefill by half.", "A long answer makes its own first token late."):
-    print(false, "->", [said.right for said in false_statements(dump, false)] or "not read")
+lesson.right_menus(dump)
 
 # %% [markdown]
-# That's why each grader says what it can't judge. A language model can be a third grader (`minillm drill grade ...
-# --judge-url`): it has to quote your answer for each level it gives, is asked twice, and you see where it disagrees
-# with itself.
+# The prose was the same each time, and no program read it. Commitments count only as far as the statements bear them
+# out. Whether the prose argues well is for a reader to say, and that's why there's no total: the parts can't be added.
+#
+# A language model can be the third judge (`minillm drill grade ... --judge-url`). It grades the five samples first,
+# how often it agreed is shown, and one that is too far off isn't heard.
 #
 # ### The dump, on a simulated server
 #
@@ -169,16 +175,16 @@ simulated_70b.error_band(simulated_70b.deployment(**run.SERVER))
 # The second is Little's law: $N$ requests are in flight. TPOT is a request's mean gap. The p99 of a gap times a count
 # usually overestimates, and it isn't any request's time; say so when you use it.
 #
-# **The statements.** A sentence is checked against a table of what techniques do, where that can be said without an "it
-# depends". Where all three effects are listed it does depend: a plain statement about those passes, unless the drill
-# itself settles it. These lines are about the queue:
+# **The statements.** Call $p$ how likely you say it is that a statement is true, and $t$ what it is, 1 or 0. You get
+# $1 - 4(p - t)^2$: Brier's rule, moved so that a coin's toss gets nothing. It's *proper*: whatever you know, you earn
+# the most on average by saying exactly how sure you are. Each column's best entry is on the diagonal:
 
 # %%
-from course.drills.stated import table
+lesson.rule_table()
 
-for pair, (effect, _, right) in table()["effects"].items():
-    if pair.endswith(".queue"):
-        print(f"{pair:20} {effect:8} {right}")
+# %% [markdown]
+# Which of the bank's twenty-odd statements are true isn't written down: it's computed from the drawn numbers, with the
+# formulas of the drill and the simulator's prices of a step. Another seed can turn a true one false.
 
 # %% [markdown]
 # ## Say it in an interview
@@ -206,20 +212,21 @@ check("q2", ...)  # the prompts alone: how many times what two A100s can compute
 check("q3", ...)  # with that wait, how many requests are in flight? (Little's law, TTFT and decoding)
 
 # %%
-check("q4", ...)  # a sentence with a calculation of your own, written out, and what it means
+check("q4", ...)  # of all the time that a slow user waits, how many percent go into decoding?
 
 # %% [markdown]
 # ## What this lab cannot tell you
 #
 # - **Whether you'd be hired.** Interviewers also notice tone, whether you listen, and how you take a hint.
-# - **Whether an argument is true.** Numbers, sums, commitments and plain statements are checked. The rest is your own
-#   judgement, weighted by how well you graded two samples, or a language model's.
-# - **English only.** Statements in other languages aren't read.
+# - **Whether an argument is true.** Commitments and your answers to statements are checked. The prose is your own to
+#   judge, weighted by how well you graded two samples, or a language model's.
+# - **Whether your voice carries it.** You can record yourself and listen; nothing here does.
 # - **Other companies' bar.** These levels are this course's own; companies draw their lines elsewhere.
 #
 # ## Sources
 #
 # - A17, the flagship and its rubric's criteria: *Serving LLMs: The Latency Anatomy Framework*.
+# - The scoring of statements: G. Brier, *Verification of Forecasts Expressed in Terms of Probability*, 1950.
 # - Little's law: J. Little, *A Proof for the Queuing Formula L = λW*, 1961.
 # - Acceptance and speedup in the drills on speculation: Leviathan, Kalman and Matias, *Fast Inference from Transformers
 #   via Speculative Decoding*, 2023.

@@ -6,7 +6,6 @@ from typing import Any
 
 from pydantic import Field
 
-from course.drills import checks
 from course.drills.drill import DIMENSIONS
 from course.drills.library import ALL
 from course.drills.sitting import Sitting
@@ -17,7 +16,7 @@ RECENT = 5
 
 
 class DrillAttempt(StoredModel):
-    """One answer, and what became of it. Those of older versions have `level` and `self_score`, and no weight."""
+    """One answer, and what became of it. Those of older versions have other levels and points, and no headline."""
 
     drill: str
     seed: int
@@ -27,8 +26,11 @@ class DrillAttempt(StoredModel):
     """On the clock; None = without one."""
     answer: str
     level: str = ""
+    """Of the verdict: mid, senior or staff; empty = below."""
     points: float
-    """Share of what can be computed."""
+    """Where it stands, 0 to 1: commitments as far as the statements bear them out. Shown as no total."""
+    headline: str = ""
+    """Part by part, in words."""
     dimensions: dict[str, float] = Field(default_factory=dict)
     """By criterion, 0 to 1: the learner's own levels, where a quote stands behind them."""
     self_score: dict[str, str] = Field(default_factory=dict)
@@ -41,6 +43,16 @@ class DrillAttempt(StoredModel):
     """The learner's grades of the two samples, by label."""
     quotes: dict[str, str] = Field(default_factory=dict)
     replies: dict[str, str] = Field(default_factory=dict)
+    asked: list[str] = Field(default_factory=list)
+    """Facts that were asked for, by key."""
+    statements: dict[str, str] = Field(default_factory=dict)
+    """Answers to those on the table, by place."""
+    disputed: dict[str, str] = Field(default_factory=dict)
+    """Reasons, by what is disputed."""
+    ticks: dict[str, str] = Field(default_factory=dict)
+    """The learner's words for what a strong answer says, by its number."""
+    rewritten: str = ""
+    """The paragraph that was written again."""
 
 
 class Attempts(StoredModel):
@@ -66,7 +78,9 @@ def attempt_of(sitting: Sitting) -> DrillAttempt:
         when=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=sitting.seconds,
         answer=sitting.text,
-        points=round(checks.share(sitting.checks), 3),
+        level=sitting.standing.level,
+        points=round(max(sitting.standing.value, 0), 3),
+        headline=sitting.headline,
         dimensions={key: round(each.points, 3) for key, each in own.items() if each.counts},
         self_score={key: each.level for key, each in own.items()},
         weight=round(calibration.weight, 3),
@@ -74,7 +88,12 @@ def attempt_of(sitting: Sitting) -> DrillAttempt:
         commit=sitting.to_dict()["commit"],
         samples={label: dict(grades) for label, grades in sitting.samples.items()},
         quotes={key: each.quote for key, each in own.items() if each.quote},
-        replies=sitting.replies,
+        replies=dict(sitting.replies),
+        asked=list(sitting.asked),
+        statements={f"{place}": f"{each}" for place, each in sitting.answers.items()},
+        disputed=dict(sitting.disputed),
+        ticks={f"{number}": quote for number, quote in sitting.ticked.items()},
+        rewritten=sitting.rewritten,
     )
 
 

@@ -1,22 +1,24 @@
-"""Grader 2, you, calibrated: two samples graded first, so that it is known how much your own grade is worth."""
+"""You, calibrated: two samples graded first, so that it is known how much your own grade is worth."""
 
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from course.drills.drill import FLUENT, LEVELS, DrawnDrill
+from course.drills.drill import LEVELS, SAMPLES, DrawnDrill
 from minillm.core.errors import MinillmError
 
 JUDGES = (
-    "Can tell: whether an argument follows and is clear, as far as you graded two samples correctly. Cannot "
-    "tell: what you don't know yourself. Its weight is how near you came; a level without "
-    "a sentence of yours doesn't count."
+    "Can tell: whether an argument follows and is clear, as far as you graded two samples as they deserve. Cannot "
+    "tell: what you don't know yourself. No program reads it. A level counts only with eight words of yours or more "
+    "that show it, each used once."
 )
-GOOD = "strong"
-HOPELESS = 1.5
-"""Levels off, on average, from which on a self-grade weighs nothing: guesses are about that far off."""
-LEAST_WORDS = 3
+HOPELESS = 1.0
+"""Levels off, on average, from which on a self-grade weighs nothing."""
+DRAWN = 2
+"""Samples that are graded."""
+LEAST_WORDS = 8
+"""Of a quote."""
 
 Grades = Mapping[str, str]
 """Levels by criterion."""
@@ -68,8 +70,12 @@ class Own:
 
     level: str
     quote: str = ""
-    counts: bool = True
-    """The quote stands in the answer; what is weak needs none."""
+    problem: str = ""
+    """Why it doesn't count: its quote isn't in the answer, or is used twice. What is weak needs none."""
+
+    @property
+    def counts(self) -> bool:
+        return not self.problem
 
     @property
     def points(self) -> float:
@@ -77,9 +83,8 @@ class Own:
 
 
 def samples(drill: DrawnDrill) -> dict[str, str]:
-    """Which samples are graded, by the labels that are shown: their order follows from drill and seed."""
-    names = [GOOD, FLUENT]
-    random.Random(f"{drill.id} {drill.seed}").shuffle(names)
+    """Which samples are graded, by the labels that are shown: drill and seed draw two of the five, and their order."""
+    names = random.Random(f"{drill.id} {drill.seed}").sample(SAMPLES, DRAWN)
     return dict(zip("AB", names))
 
 
@@ -101,10 +106,35 @@ def calibrate(drill: DrawnDrill, grades: Mapping[str, Grades]) -> Calibration:
 def own_grades(drill: DrawnDrill, answer: str, written: Mapping[str, tuple[str, str]]) -> dict[str, Own]:
     """The learner's (level, quote) by criterion, each quote looked up in the answer. Raises GradesError."""
     levels = verified(drill, {key: level for key, (level, _) in written.items()})
-    return {
-        key: Own(level, quote := written[key][1].strip(), level == LEVELS[0] or stands_in(quote, answer))
-        for key, level in levels.items()
-    }
+    found: dict[str, Own] = {}
+    for key, level in levels.items():
+        quote = written[key][1].strip()
+        used = [each.quote for each in found.values() if each.quote and each.counts]
+        found[key] = Own(level, quote, "" if level == LEVELS[0] else _problem(quote, answer, used))
+    return found
+
+
+def _problem(quote: str, answer: str, used: Sequence[str]) -> str:
+    if len(_bare(quote).split()) < LEAST_WORDS:
+        return f"quote {LEAST_WORDS} words of your answer or more"
+    if not stands_in(quote, answer):
+        return "that isn't in your answer"
+    if any(_bare(quote) in _bare(other) or _bare(other) in _bare(quote) for other in used):
+        return "you've used that sentence already"
+    return ""
+
+
+def ticked(drill: DrawnDrill, answer: str, ticks: Mapping[int, str]) -> dict[int, str]:
+    """Facts that a strong answer says, by number from 1, with the words of the answer that say them: those found in it.
+
+    Raises:
+        GradesError: there is no such fact.
+    """
+    most = len(drill.rubric.must_say)
+    for number in ticks:
+        if not isinstance(number, int) or not 1 <= number <= most:
+            raise GradesError(f"there is no fact {number}: a strong answer says {most}, counted from 1")
+    return {number: quote.strip() for number, quote in ticks.items() if stands_in(quote, answer)}
 
 
 def verified(drill: DrawnDrill, grades: Grades) -> dict[str, str]:
@@ -117,9 +147,14 @@ def verified(drill: DrawnDrill, grades: Grades) -> dict[str, str]:
 
 
 def stands_in(quote: str, answer: str) -> bool:
-    """Word for word, whatever the case, the punctuation and the line breaks; a word or two are no quote."""
+    """Word for word, whatever the case, the punctuation and the line breaks; a few words are no quote."""
+    return quoted_from(quote, answer, LEAST_WORDS)
+
+
+def quoted_from(quote: str, answer: str, least: int = 3) -> bool:
+    """The same, of so many words or more."""
     words = _bare(quote)
-    return len(words.split()) >= LEAST_WORDS and f" {words} " in f" {_bare(answer)} "
+    return len(words.split()) >= least and f" {words} " in f" {_bare(answer)} "
 
 
 def _bare(text: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,6 +18,8 @@ LEVELS = ("weak", "passing", "strong", "staff")
 FLUENT = "fluent"
 """The sample that reads well and is false."""
 SAMPLES = (*LEVELS, FLUENT)
+ROUNDS = ("screen", "troubleshooting", "estimation", "design")
+BARS = ("mid", "senior", "staff")
 DIMENSIONS = {
     "diagnosis": "diagnosis by phase",
     "secondary": "secondary problem",
@@ -52,41 +55,47 @@ class Numbers:
     derived: Mapping[str, Amount]
     tempting: Mapping[str, Amount] = field(default_factory=dict)
     """What a popular wrong formula gives: shown in texts, credited nowhere."""
+    names: Mapping[str, Any] = field(default_factory=dict)
+    """All of them as plain values, in base units, and the steps on the way: what expressions see."""
 
     @property
     def by_name(self) -> dict[str, Amount]:
         return {**self.given, **self.derived, **self.tempting}
 
 
-class _FromFile(BaseModel):
+class FromFile(BaseModel):
     """Something that is written in a TOML file; a misspelt field is an error. Its texts may have {names} of numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Commit(_FromFile):
+class Commit(FromFile):
     """What is handed in beside the prose, and matched exactly or within a tolerance."""
 
     dominant: str = ""
     """A cause of stated.toml, as `second` is."""
     second: str = ""
     number: str = ""
-    """The number that was asked for, with its unit."""
+    """The number that was asked for; its unit may stand behind it."""
+    unit: str = ""
+    """One of amounts.UNITS, where it doesn't."""
     fixes: tuple[str, ...] = ()
     """Techniques of stated.toml, the most important first."""
+    finding: str = ""
+    """What would change your mind: the key of a fact (talk/) that could come out so."""
+    then: str = ""
+    """The technique that would come first then."""
 
 
-class Asked(_FromFile):
+class Asked(FromFile):
     """The number that a drill asks for."""
 
     name: str
     """The name of a derived number."""
     asks: str
-    called: tuple[str, ...] = ()
-    """What it counts, as prose says it: "replicas". A text that ends with another number of those contradicts."""
 
 
-class Key(_FromFile):
+class Key(FromFile):
     """What of a commit is right: points from 0 to 1 of each cause; of each fix, negative where it harms."""
 
     dominant: dict[str, float]
@@ -95,7 +104,7 @@ class Key(_FromFile):
     fixes: dict[str, float]
 
 
-class RubricCriterion(_FromFile):
+class RubricCriterion(FromFile):
     """One thing that is judged apart from all others."""
 
     key: str
@@ -113,16 +122,7 @@ class RubricCriterion(_FromFile):
         return "\n".join([self.asks, *map(": ".join, zip(LEVELS, self.anchors))])
 
 
-class Falsehood(_FromFile):
-    """What no good answer says, and how it is."""
-
-    says: str
-    right: str
-    like: str = ""
-    """Where no plain statement of stated.py says it: a pattern for what does. Its group `no` denies nothing."""
-
-
-class FollowUp(_FromFile):
+class FollowUp(FromFile):
     """What the interviewer asks next, if all that is written of the answer holds."""
 
     asks: str
@@ -132,9 +132,6 @@ class FollowUp(_FromFile):
     unless_second: tuple[str, ...] = ()
     if_fix: tuple[str, ...] = ()
     unless_fix: tuple[str, ...] = ()
-    if_says: tuple[str, ...] = ()
-    """Techniques or quantities of stated.toml, any of which the prose names."""
-    unless_says: tuple[str, ...] = ()
     number: str = ""
     """right, wrong or missing."""
 
@@ -148,13 +145,12 @@ class SampleAnswer(Commit):
     """By criterion, where the anchor of that level would say too little."""
 
 
-class Rubric(_FromFile):
+class Rubric(FromFile):
     """What all three graders share."""
 
     commit: Key
     criteria: tuple[RubricCriterion, ...] = Field(min_length=4, max_length=7)
     must_say: tuple[str, ...]
-    must_not_say: tuple[Falsehood, ...]
     follow_ups: tuple[FollowUp, ...]
     samples: dict[str, SampleAnswer]
 
@@ -166,18 +162,30 @@ class Drill:
     Args:
         title: a line for the list.
         minutes: on the clock.
+        phases: its topic, by what is slow or scarce.
+        round: of an interview in which it would be put: one of ROUNDS.
+        level: that it tells from the one below: one of BARS.
         numbers: from a draw to what the prompt gives and what follows from it.
-        phases: what it practises, for the list.
+        source: a published question that it is close to; empty = written for this course.
     """
 
     id: str
     title: str
     minutes: int
     phases: str
+    round: str
+    level: str
     numbers: Callable[[PromptDraw], Numbers]
     rubric: Rubric
+    source: str = ""
 
     __repr__ = brief
+
+    @property
+    def tags(self) -> str:
+        """What it is about. Shown when it is over: a topic is half of the answer."""
+        origin = f"close to: {self.source}" if self.source else "written for this course"
+        return f"{self.title} ({self.id}): {self.phases}; {self.round} round, {self.level}; {origin}"
 
     def drawn(self, seed: int = 0) -> "DrawnDrill":
         return DrawnDrill(self, seed)
@@ -203,12 +211,22 @@ class DrawnDrill:
     @cached_property
     def rubric(self) -> Rubric:
         """With this draw's numbers in its texts."""
-        return Rubric.model_validate(_filled(self.drill.rubric.model_dump(), self.numbers.by_name))
+        return Rubric.model_validate(filled(self.drill.rubric.model_dump(), self.numbers.by_name))
 
     @property
     def asked(self) -> Amount:
         """The number that is asked for."""
         return self.numbers.derived[self.rubric.commit.number.name]
+
+    @cached_property
+    def room(self) -> float:
+        """The share within which a number is the one that was asked for: no number of the prompt passes for it."""
+        return self.asked.room(*self.numbers.given.values(), *self.numbers.tempting.values())
+
+    @property
+    def opening(self) -> str:
+        """The prompt's first sentence: what a list shows of it."""
+        return re.split(r"(?<=[.?!])\s", self.prompt)[0].strip('"“”')
 
     @property
     def prompt(self) -> str:
@@ -236,13 +254,13 @@ class DrawnDrill:
     def _texts(self) -> dict[str, str]:
         written = (HERE / "texts" / f"{self.drill.id}.md").read_text(encoding="utf-8")
         parts = re.split(r"^## (\w+)\n", written, flags=re.M)
-        return _filled({name: text.strip() for name, text in zip(parts[1::2], parts[2::2])}, self.numbers.by_name)
+        return filled({name: text.strip() for name, text in zip(parts[1::2], parts[2::2])}, self.numbers.by_name)
 
 
-def _filled(written: object, values: Mapping[str, Amount]) -> object:
+def filled(written: object, values: Mapping[str, Amount]) -> object:
     """The same with all {names} in its texts replaced."""
     if isinstance(written, str):
         return written.format_map(values)
     if isinstance(written, dict):
-        return {name: _filled(each, values) for name, each in written.items()}
-    return [_filled(each, values) for each in written] if isinstance(written, list | tuple) else written
+        return {name: filled(each, values) for name, each in written.items()}
+    return [filled(each, values) for each in written] if isinstance(written, list | tuple) else written

@@ -1,29 +1,37 @@
-"""Grader 3, a judge model behind any OpenAI-compatible endpoint. Only if asked for, never needed.
+"""A judge model behind any OpenAI-compatible endpoint. Never needed, and heard only after it has graded the samples.
 
 One call a criterion, twice: the second time with the anchors in the opposite order. What doesn't quote the answer is
-dropped, unless it found nothing to quote. Whatever goes wrong with it is said in words.
+dropped, unless it found nothing to quote. Before it may speak it grades the drill's five sample answers: how often it
+agrees with the grades they deserve is shown, and one that is too far off stays silent. Whatever goes wrong with it is
+said in words.
 """
 
 import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import httpx
 
-from course.drills.calibrate import stands_in
-from course.drills.drill import LEVELS, DrawnDrill, RubricCriterion
+from course.drills.calibrate import quoted_from
+from course.drills.drill import FLUENT, LEVELS, SAMPLES, DrawnDrill, RubricCriterion
+from course.drills.talk import talk_of
 
 JUDGES = (
     "Can tell: whether words of yours meet a criterion, as a language model reads them. Cannot tell: whether the model "
-    "is right. It has to quote you, and is asked twice, with the levels in opposite orders: where it "
-    "differs, trust neither."
+    "is right. It has graded the five samples first, has to quote you, and is asked twice, with the levels in opposite "
+    "orders: where it differs, trust neither."
 )
+URL, MODEL = "MINILLM_JUDGE_URL", "MINILLM_JUDGE_MODEL"
+"""Environment variables: an endpoint to ask without being told to, and the model to ask there."""
 KEY = "MINILLM_JUDGE_KEY"
 """Environment variable with the endpoint's key, if it wants one."""
 TIMEOUT_S = 120.0
 MOST_TOKENS = 400
 """The longest reply: a quote and a level."""
+FARTHEST = 0.75
+"""Levels that it may be off on the samples, on average, and still be heard."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +49,73 @@ class Opinion:
         return "; ".join([*(differ if len(set(self.levels)) > 1 else self.levels[:1]), *dict.fromkeys(self.problems)])
 
 
-def ask(drill: DrawnDrill, answer: str, url: str, model: str, client: httpx.Client | None = None) -> dict[str, Opinion]:
-    """An opinion for each criterion. Never raises for what the endpoint does.
+@dataclass(frozen=True)
+class Agreement:
+    """How near a judge came to the grades that the sample answers deserve."""
+
+    same: int
+    graded: int
+    """Criteria of samples, of which it gave a level that it didn't take back when asked again."""
+    asked: int
+    off: float
+    """Levels off, on average; what it gave no level for is left out."""
+    is_in_order: bool
+    """By its grades, the strong answer is above the weak one and above the one that is false."""
+    problem: str = ""
+    """The first thing that went wrong with it."""
+
+    @property
+    def may_speak(self) -> bool:
+        return self.is_in_order and 2 * self.graded >= self.asked and self.off <= FARTHEST
+
+    def __str__(self) -> str:
+        if not self.graded:
+            return f"on the five samples it gave no grade, so it isn't heard: {self.problem}"
+        told = f"on the five samples it agreed in {self.same} of {self.asked} grades, and was {self.off:.1f} levels off"
+        return told if self.may_speak else f"{told}: too far off to be heard"
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What a judge said of an answer, if its agreement lets it speak."""
+
+    agreement: Agreement
+    opinions: dict[str, Opinion]
+    """By criterion; empty where it may not speak."""
+
+
+def hear(drill: DrawnDrill, answer: str, url: str, model: str, client: httpx.Client | None = None) -> Heard:
+    """Calibrate a judge on the drill's five samples, then ask it about an answer. Never raises for what it does.
 
     Args:
         url: of the API, such as http://127.0.0.1:8000/v1.
     """
     with client or httpx.Client(timeout=TIMEOUT_S) as http:
-        return {each.key: _opinion(drill, each, answer, url, model, http) for each in drill.rubric.criteria}
+        graded: dict[str, dict[str, Opinion]] = {}
+        for name in SAMPLES:
+            graded[name] = ask(drill, drill.answers[name], url, model, http)
+            if not any(each.levels for each in graded[name].values()):
+                break  # nothing listens there, or it can't do this
+        agreement = agreement_of(drill, graded)
+        return Heard(agreement, ask(drill, answer, url, model, http) if agreement.may_speak else {})
+
+
+def agreement_of(drill: DrawnDrill, graded: Mapping[str, Mapping[str, Opinion]]) -> Agreement:
+    """Compare opinions on the samples, by sample and criterion, with what those deserve."""
+    gaps, means = [], dict.fromkeys(SAMPLES, 0.0)
+    for name, opinions in graded.items():
+        levels = {key: LEVELS.index(each.levels[0]) for key, each in opinions.items() if len(set(each.levels)) == 1}
+        gaps += [abs(level - LEVELS.index(drill.grade_of(name, key))) for key, level in levels.items()]
+        means[name] = sum(levels.values()) / max(len(levels), 1)
+    in_order = means["strong"] > max(means["weak"], means[FLUENT])
+    asked = len(SAMPLES) * len(drill.rubric.criteria)
+    problems = [problem for opinions in graded.values() for each in opinions.values() for problem in each.problems]
+    return Agreement(gaps.count(0), len(gaps), asked, sum(gaps) / max(len(gaps), 1), in_order, "".join(problems[:1]))
+
+
+def ask(drill: DrawnDrill, answer: str, url: str, model: str, http: httpx.Client) -> dict[str, Opinion]:
+    """An opinion for each criterion, whatever the model is worth. Never raises for what the endpoint does."""
+    return {each.key: _opinion(drill, each, answer, url, model, http) for each in drill.rubric.criteria}
 
 
 def _opinion(
@@ -68,7 +135,7 @@ def _opinion(
         except (KeyError, IndexError, TypeError, ValueError) as error:
             problems.append(f"its answer could not be read: {error}")
         else:
-            if stands_in(quote, answer) or (level == LEVELS[0] and not quote.strip()):
+            if quoted_from(quote, answer) or (level == LEVELS[0] and not quote.strip()):
                 levels.append(level)
                 quotes.append(quote)
             else:
@@ -78,7 +145,7 @@ def _opinion(
 
 def _question(drill: DrawnDrill, criterion: RubricCriterion, answer: str, is_swapped: bool) -> str:
     anchors = [f"- {level}: {anchor}" for level, anchor in zip(LEVELS, criterion.anchors)]
-    false = [f"- {each.says} (In truth: {each.right})" for each in drill.rubric.must_not_say]
+    false = [f"- {each.says} (In truth: {each.because})" for each in talk_of(drill).claims if not each.is_true]
     return "\n".join(
         [
             f"You grade one criterion of an interview answer.\n\nQuestion:\n{drill.prompt}\n\nWhat a strong "

@@ -5,7 +5,7 @@ from html import escape
 
 from course.drills.attempts import RECENT, DrillAttempt, practise_next, standing
 from course.drills.drill import DIMENSIONS
-from course.drills.library import find_drill
+from course.drills.library import find_drill, number_of
 from course.lab.style import COLOURS
 from course.lab.svg import INK, SOFT, Picture, line, rect, text
 
@@ -18,7 +18,7 @@ STYLE = (
 
 
 def history_picture(done: Sequence[DrillAttempt]) -> Picture:
-    """Share of what could be computed, attempt by attempt, oldest left."""
+    """Where each attempt stands, oldest left: commitments, as far as the statements bear them out."""
     height, left, top, width = 130, 70, 10, 620
     body = ""
     for mark in (0, 0.5, 1):
@@ -32,7 +32,10 @@ def history_picture(done: Sequence[DrillAttempt]) -> Picture:
         body += text(x, y - 4, f"{each.points:.0%}", size=11, fill=INK, text_anchor="middle")
     told = ", ".join(f"{each.drill}: {each.points:.0%}" for each in done) or "none yet"
     return Picture(
-        "How much of what can be computed was right, oldest first?", body, top + height + 10, description=told
+        "Commitments, as far as the statements bear them out: where does each attempt stand, oldest first?",
+        body,
+        top + height + 10,
+        description=told,
     )
 
 
@@ -48,7 +51,7 @@ def summary(done: Sequence[DrillAttempt]) -> list[tuple[str, str, str]]:
 def advice(done: Sequence[DrillAttempt]) -> str:
     """What to practise next, in a sentence or two."""
     dimension, drill = practise_next(done)
-    words = f"Practise next: {DIMENSIONS[dimension]}, with “{find_drill(drill).title}” ({drill})."
+    words = f"Practise next: {DIMENSIONS[dimension]}, with drill {number_of(find_drill(drill))}."
     off = [each.bias for each in done[-RECENT:] if each.bias is not None]
     if off and abs(gap := sum(off) / len(off)) >= 0.5:
         words += f" You grade samples {abs(gap):.1f} levels too {'high' if gap > 0 else 'low'}."
@@ -68,9 +71,14 @@ def report(done: Sequence[DrillAttempt]) -> str:
 
 def _section(each: DrillAttempt) -> str:
     clock = f", {each.seconds / 60:.1f} minutes" if each.seconds is not None else ""
-    head = f"{each.drill}: {each.points:.0%} {each.level}", f"{each.when}{clock}; own grades weigh {each.weight:.0%}"
+    told = each.headline or f"{each.points:.0%}"
+    head = (
+        f"{each.drill}: {told}; {each.level or 'no level'}",
+        f"{each.when}{clock}; own grades weigh {each.weight:.0%}",
+    )
     own = [f"{DIMENSIONS.get(key, key)}: {level} {each.quotes.get(key, '')}" for key, level in each.self_score.items()]
-    told = "".join(f"<p>{escape(text)}</p>" for text in (*own, *map(" ".join, each.replies.items())))
+    again = [f"Written again: {each.rewritten}"] if each.rewritten else []
+    lines = "".join(f"<p>{escape(text)}</p>" for text in (*own, *map(" ".join, each.replies.items()), *again))
     return (
-        f"<section><h2>{escape(head[0])}</h2><p>{escape(head[1])}</p>{told}<pre>{escape(each.answer)}</pre></section>"
+        f"<section><h2>{escape(head[0])}</h2><p>{escape(head[1])}</p>{lines}<pre>{escape(each.answer)}</pre></section>"
     )

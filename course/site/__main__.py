@@ -99,9 +99,9 @@ def write(folder: Path, url: str = "") -> list[Path]:
         "drills": rendering("drills", drills=DRILLS),
         "calculator": rendering("calculator", stack=stack()),
     }
-    for drill in DRILLS:
+    for number, drill in enumerate(DRILLS, 1):
         data = in_script(drills.exported(drill.drawn()))
-        rendered[f"drill_{drill.id}"] = rendering("drill", drill=drill, data=data)
+        rendered[f"drill_{drill.id}"] = rendering("drill", drill=drill, number=number, data=data)
     rendered |= {page.name.partition("_")[0]: rendering("moved", page=page) for page in lessons}
     for name, text in rendered.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")

@@ -1,17 +1,19 @@
-"""Drills as data for static/drill.js: prompt, what is right, samples with the grades they deserve."""
+"""Drills as data for static/drill.js: prompt, what is right, statements, samples with the grades they deserve."""
 
 from typing import Any
 
-from course.drills import calibrate, checks
-from course.drills.drill import LEVELS, DrawnDrill
+from course.drills import calibrate, checks, statements, verdict
+from course.drills.amounts import UNITS
+from course.drills.drill import BARS, LEVELS, DrawnDrill
+from course.drills.interviewer import PUSHBACKS, QUESTIONS
+from course.drills.library import number_of
 from course.drills.stated import menu, table
-
-NAMED = ("causes", "techniques", "quantities")
+from course.drills.talk import talk_of
 
 
 def exported(drill: DrawnDrill) -> dict[str, Any]:
-    """Everything that a page needs to run one drill without a kernel; the prose itself is judged in the notebook."""
-    rubric = drill.rubric
+    """Everything that a page needs to run one drill without a kernel."""
+    rubric, talk = drill.rubric, talk_of(drill)
     samples = {
         label: {
             "text": drill.answers[name],
@@ -20,10 +22,13 @@ def exported(drill: DrawnDrill) -> dict[str, Any]:
         }
         for label, name in calibrate.samples(drill).items()
     }
-    general = [{"asks": each["asks"], **each} for each in table()["follow_ups"]]
+    claims = [
+        {"says": each.says, "is_true": each.is_true, "because": each.because, "source": each.source}
+        for each in talk.put()
+    ]
     return {
-        "id": drill.id,
-        "title": drill.drill.title,
+        "number": number_of(drill.drill),
+        "tags": drill.drill.tags,
         "minutes": drill.drill.minutes,
         "prompt": drill.prompt,
         "impossible": drill.impossible,
@@ -33,21 +38,35 @@ def exported(drill: DrawnDrill) -> dict[str, Any]:
                 "asks": rubric.commit.number.asks,
                 "value": drill.asked.value,
                 "unit": drill.asked.unit,
-                "tolerance": drill.asked.tolerance,
+                "shown": drill.asked.bare,
+                "room": drill.room,
                 "written": str(f"{drill.asked}"),
             },
         },
         "causes": menu("causes"),
         "techniques": menu("techniques"),
-        "words": [[name, each.pattern] for group in NAMED for name, (_, each) in table()[group].items()],
+        "remedies": table()["remedies"],
+        "units": UNITS,
+        "facts": [each.model_dump() for each in talk.facts],
+        "questions": QUESTIONS,
+        "statements": claims,
+        "sure": statements.SURE,
+        "standing": {
+            "borne": verdict.BORNE,
+            "statements_weigh": verdict.STATEMENTS_WEIGH,
+            "bars": [[level, verdict.LEAST[level]] for level in BARS],
+        },
         "criteria": [{**each.model_dump(), "name": each.name} for each in rubric.criteria],
         "must_say": rubric.must_say,
-        "must_not_say": [each.model_dump(include={"says", "right"}) for each in rubric.must_not_say],
-        "follow_ups": [*(each.model_dump(exclude_defaults=True) for each in rubric.follow_ups), *general],
-        "most_follow_ups": checks.MOST_FOLLOW_UPS,
+        "follow_ups": [
+            *(each.model_dump(exclude_defaults=True) for each in rubric.follow_ups),
+            *table()["follow_ups"],
+        ],
+        "most_follow_ups": PUSHBACKS,
         "ranks": checks.RANKS,
         "levels": LEVELS,
         "hopeless": calibrate.HOPELESS,
+        "least_words": calibrate.LEAST_WORDS,
         "samples": samples,
         "answers": {level: drill.answers[level] for level in LEVELS},
     }

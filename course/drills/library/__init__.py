@@ -5,8 +5,9 @@ formulas.py   what the formulas of `[derived]` may use
 
 In a file, `[given]` has the numbers of the prompt: a unit, and the options of which a seed draws one, the classic
 first. `[derived]` has what follows from them: a unit and a formula, or a formula alone for a step on the way. Of that,
-`also_given` names what the prompt says too, and `tempting` what a popular wrong formula gives. All else is the rubric,
-as drill.py describes it.
+`also_given` names what the prompt says too, and `tempting` what a popular wrong formula gives. `round` and `level` say
+in which interview it would be put and whom it tells apart, `source` a published question that it is close to. All else
+is the rubric, as drill.py describes it.
 """
 
 import tomllib
@@ -20,16 +21,17 @@ from course.drills.library.formulas import derived
 
 def _read(drill_id: str) -> Drill:
     written = tomllib.loads((Path(__file__).parent / f"{drill_id}.toml").read_text(encoding="utf-8"))
-    about = {name: written.pop(name) for name in ("title", "minutes", "phases")}
+    about = {name: written.pop(name) for name in ("title", "minutes", "phases", "round", "level")}
+    about["source"] = written.pop("source", "")
     options: dict[str, list[Any]] = written.pop("given")
     also_given, tempting = (written.pop(key, ()) for key in ("also_given", "tempting"))
     formulas = written.pop("derived")
 
     def numbers(draw: PromptDraw) -> Numbers:
         given = {name: Amount(draw(*values), unit) for name, (unit, *values) in options.items()}
-        follows = derived(given, formulas)
+        follows, names = derived({name: amount.value for name, amount in given.items()}, formulas)
         given |= {name: follows.pop(name) for name in also_given}
-        return Numbers(given, follows, {name: follows.pop(name) for name in tempting})
+        return Numbers(given, follows, {name: follows.pop(name) for name in tempting}, names)
 
     return Drill(id=drill_id, numbers=numbers, rubric=Rubric.model_validate(written), **about)
 
@@ -73,8 +75,13 @@ FLAGSHIP = "dump-13b"
 
 
 def find_drill(name: str) -> Drill:
-    """Raises UnknownDrillError, which names those there are."""
-    for drill in ALL:
-        if drill.id == name:
+    """By its id, or its number in the list. Raises UnknownDrillError, which names those there are."""
+    for number, drill in enumerate(ALL, 1):
+        if name in (drill.id, f"{number}"):
             return drill
     raise UnknownDrillError(f"there is no drill {name!r}; there are: {', '.join(drill.id for drill in ALL)}")
+
+
+def number_of(drill: Drill) -> int:
+    """Its place in the list, from 1: a name that tells nothing of its topic."""
+    return ALL.index(drill) + 1

@@ -1,92 +1,139 @@
-// One drill: write under the clock, commit, take pushback, grade two samples, then yourself (course/drills).
+// One drill: ask, write under the clock, commit, take pushback, judge statements, grade two samples, then yourself
+// (course/drills).
 "use strict";
 
 (() => {
   /**
-   * @typedef {{asks: string, number?: string, [condition: string]: string | string[] | undefined}} FollowUp
+   * @typedef {{asks: string, number?: string, if_fix?: string[], if_dominant?: string[], [condition: string]: string | string[] | undefined}} FollowUp
    * @typedef {{key: string, name: string, asks: string, anchors: string[]}} Criterion
-   * @typedef {{value: number, unit: string, tolerance: number, written: string, asks: string}} Asked
-   * @typedef {{dominant: string, second: string, number: string, fixes: string[]}} Commit
+   * @typedef {{value: number, unit: string, shown: number, room: number, written: string, asks: string}} Asked
+   * @typedef {{dominant: string, second: string, number: string, unit: string, fixes: string[], finding: string, then: string}} Commit
    * @typedef {{text: string, grades: Record<string, string>, why: Record<string, string>}} Sample
-   * @typedef {{id: string, title: string, minutes: number, prompt: string, impossible: string, causes: Record<string, string>,
-   *   techniques: Record<string, string>, words: [string, string][], criteria: Criterion[], must_say: string[],
-   *   must_not_say: {says: string, right: string}[], follow_ups: FollowUp[], most_follow_ups: number, ranks: number[],
-   *   levels: string[], hopeless: number, samples: Record<string, Sample>, answers: Record<string, string>,
+   * @typedef {{key: string, asks: string, says: string, use: string, changes: string}} Fact
+   * @typedef {{says: string, is_true: boolean, because: string, source: string}} Claim
+   * @typedef {{agrees: boolean, sure: number} | null} Judgement
+   * @typedef {{key: string, name: string, points: number, most: number, says: string}} Checked
+   * @typedef {{number: number, tags: string, minutes: number, prompt: string, impossible: string, causes: Record<string, string>,
+   *   techniques: Record<string, string>, remedies: Record<string, string[]>, units: Record<string, [string, number]>,
+   *   facts: Fact[], questions: number, statements: Claim[], sure: Record<string, number>,
+   *   standing: {borne: number, statements_weigh: number, bars: [string, number][]}, criteria: Criterion[], must_say: string[],
+   *   follow_ups: FollowUp[], most_follow_ups: number, ranks: number[], levels: string[], hopeless: number, least_words: number,
+   *   samples: Record<string, Sample>, answers: Record<string, string>,
    *   commit: {dominant: Record<string, number>, second: Record<string, number>, fixes: Record<string, number>, number: Asked}}} Drill
    */
-  /** Factors to base units, by unit of the asked-for number; "" is a number without its unit.
-   * @type {Record<string, Record<string, number>>} */
-  const UNITS = {
-    s: { "µs": 1e-6, us: 1e-6, ms: 1e-3, s: 1, sec: 1, second: 1, seconds: 1, min: 60, minutes: 60, h: 3600, hours: 3600 },
-    ratio: { "%": 0.01, percent: 0.01, x: 1, times: 1, "×": 1 },
-    B: { B: 1, kB: 1e3, KB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12, kb: 1e3, mb: 1e6, gb: 1e9, tb: 1e12 },
-    $: { $: 1 },
-  };
-  /** What a bare number may mean. @type {Record<string, number[]>} */
-  const BARE = { s: [1, 1e-3], ratio: [1, 0.01] };
 
-  /** right, wrong or missing, and whether its unit stands there.
-   * @param {Asked} asked @param {string} text @returns {{state: string, hasUnit: boolean}} */
-  function number(asked, text) {
-    const found = text.match(/(\$?)\s*(\d[\d,]*(?:\.\d+)?|\.\d+)\s*(k|m|b)?(?![a-z])\s*([a-zµ%×$/]*)/i);
-    if (!found) return { state: "missing", hasUnit: false };
-    const times = { k: 1e3, m: 1e6, b: 1e9 }[(found[3] ?? "").toLowerCase()] ?? 1;
-    const said = Number(found[2].replaceAll(",", "")) * times;
-    const known = UNITS[asked.unit];
-    const unit = found[1] || found[4];
-    const factor = known?.[unit] ?? known?.[unit.toLowerCase()];
-    const meant = !known ? [1] : factor !== undefined ? [factor] : unit ? [] : BARE[asked.unit] ?? [1];
-    const isRight = meant.some((each) => Math.abs(said * each - asked.value) <= asked.tolerance * Math.abs(asked.value));
-    return { state: isRight ? "right" : "wrong", hasUnit: unit !== "" || !asked.unit || asked.unit === "ratio" };
+  /** right, wrong or missing, and whether its unit was chosen, as course/drills/amounts.py reads it.
+   * @param {Drill} drill @param {Commit} commit @returns {{state: string, hasUnit: boolean}} */
+  function number(drill, commit) {
+    const asked = drill.commit.number;
+    const written = commit.number.trim().replaceAll(",", "");
+    if (!/^(?:\d+\.?\d*|\.\d+)$/.test(written)) return { state: written ? "wrong" : "missing", hasUnit: false };
+    const said = Number(written);
+    const near = (/** @type {number} */ value, /** @type {number} */ right) => Math.abs(value - right) <= asked.room * Math.abs(right);
+    const unit = drill.units[commit.unit];
+    const isPlain = asked.unit === "" || (asked.unit === "ratio" && asked.value >= 1);
+    if (!unit && isPlain) return { state: near(said, asked.value) ? "right" : "wrong", hasUnit: true };
+    if (!unit) return { state: near(said, asked.shown) || near(said, asked.value) ? "right" : "wrong", hasUnit: false };
+    const fits = unit[0] === asked.unit || (isPlain && ["", "ratio", "tokens"].includes(unit[0])) || (asked.unit === "tokens" && unit[0] === "");
+    return { state: fits && near(said * unit[1], asked.value) ? "right" : "wrong", hasUnit: true };
+  }
+
+  /** What would change one's mind: a finding that bears on the case, and a fix that acts on it and wasn't first anyway.
+   * @param {Drill} drill @param {Commit} commit @returns {Checked} */
+  function mind(drill, commit) {
+    const fact = drill.facts.find((each) => each.key === commit.finding);
+    const told = { key: "mind", name: "What would change your mind", most: 2 };
+    if (!fact) return { ...told, points: 0, says: "You named no finding that would change your mind." };
+    if (fact.use === "idle") return { ...told, points: 0, says: `“${fact.asks}” changes nothing here, whatever the answer.` };
+    const bears = `“${fact.asks}” bears on ${drill.causes[fact.changes] ?? drill.techniques[fact.changes]}`;
+    const then = drill.techniques[commit.then];
+    if (!then) return { ...told, points: 1, says: `${bears}; you didn't say what you'd do then.` };
+    if (commit.then === commit.fixes[0]) return { ...told, points: 1, says: `${bears}; but you'd put ${then} first anyway, so nothing changes.` };
+    const acts = commit.then === fact.changes || (drill.remedies[fact.changes] ?? []).includes(commit.then);
+    return { ...told, points: acts ? 2 : 1, says: acts ? `${bears}, and ${then} acts on that.` : `${bears}; ${then} doesn't act on that.` };
   }
 
   /** Points of what was committed to, as course/drills/checks.py gives them.
-   * @param {Drill} drill @param {Commit} commit @returns {{name: string, points: number, most: number, says: string}[]} */
+   * @param {Drill} drill @param {Commit} commit @returns {Checked[]} */
   function checks(drill, commit) {
     const right = drill.commit;
-    const best = (/** @type {Record<string, number>} */ worth, /** @type {Record<string, string>} */ labels, most = 3) =>
-      Object.keys(worth).filter((id) => worth[id] > 0).sort((a, b) => worth[b] - worth[a]).slice(0, most).map((id) => labels[id]);
-    const cause = (/** @type {string} */ id, /** @type {Record<string, number>} */ worth, /** @type {number} */ most) => {
-      const points = most * (worth[id] ?? 0);
-      return { points, most, says: points === most ? "Right." : `${id ? (points ? "Half of it" : "No") : "Nothing committed"}: ${best(worth, drill.causes, 2).join(" or ")}.` };
+    const best = (/** @type {Record<string, number>} */ of, /** @type {Record<string, string>} */ labels, most = 3) =>
+      Object.keys(of).filter((id) => of[id] > 0).sort((a, b) => of[b] - of[a]).slice(0, most).map((id) => labels[id]);
+    const cause = (/** @type {string} */ id, /** @type {Record<string, number>} */ of, /** @type {number} */ most) => {
+      const points = most * (of[id] ?? 0);
+      const closer = best(of, drill.causes, 2).join(" or ");
+      return { points, most, says: points === most ? "Right." : !id ? `You committed to nothing. It's ${closer}.` : points ? `Partly; ${closer} is closer.` : `No, it's ${closer}.` };
     };
-    const { state, hasUnit } = number(right.number, commit.number);
+    const { state, hasUnit } = number(drill, commit);
+    const written = right.number.written;
+    const ofMind = mind(drill, commit);
+    const hasTalk = drill.facts.length > 0;
+    const counted = { ...right.fixes };
+    if (commit.finding && !ofMind.points) counted.measure = Math.min(counted.measure ?? 0, 0);
     const ranks = drill.ranks;
     const sorted = Object.values(right.fixes).sort((a, b) => b - a);
     const most = ranks.reduce((sum, rank, i) => sum + rank * Math.max(sorted[i] ?? 0, 0), 0);
-    const got = commit.fixes.reduce((sum, id, i) => sum + ranks[i] * (right.fixes[id] ?? 0), 0);
-    const effect = (/** @type {string} */ id) => ((right.fixes[id] ?? 0) < 0 ? "harms, or does nothing" : right.fixes[id] ? "helps" : "not the matter here");
-    return [
-      { name: "What dominates", ...cause(commit.dominant, right.dominant, 2) },
-      { name: "The second problem", ...cause(commit.second, right.second, 1) },
-      { name: "The number", points: state === "right" ? (hasUnit ? 2 : 1) : 0, most: 2,
-        says: state === "right" ? (hasUnit ? "Right." : `Right, except for its unit: ${right.number.written}.`) : `${state === "wrong" ? "Wrong" : "Missing"}: ${right.number.written}.` },
-      { name: "Fixes, ranked", points: (2 * Math.max(got, 0)) / most, most: 2,
-        says: `${commit.fixes.map((id) => `${drill.techniques[id]}: ${effect(id)}`).join("; ") || "Nothing committed"}. Worth most: ${best(right.fixes, drill.techniques).join(", ")}.` },
+    const got = commit.fixes.reduce((sum, id, i) => sum + ranks[i] * (counted[id] ?? 0), 0);
+    const effect = (/** @type {string} */ id) => {
+      const is = right.fixes[id] ?? 0;
+      if (is > 0 && !counted[id]) return "but not for a finding that changes nothing";
+      return is < 0 ? "does nothing here, or does harm" : is ? "helps" : "beside the point here";
+    };
+    const found = [
+      { key: "dominant", name: "What dominates", ...cause(commit.dominant, right.dominant, 2) },
+      { key: "second", name: "The second problem", ...cause(commit.second, right.second, 1) },
+      { key: "number", name: "The number", points: state === "right" ? (hasUnit ? 2 : 1) : 0, most: 2,
+        says: state === "right" ? (hasUnit ? "Right." : `Right, but for its unit. It's ${written}.`) : state === "wrong" ? `No, it's ${written}.` : `You gave no number. It's ${written}.` },
+      { key: "fixes", name: "Fixes, ranked", points: (2 * Math.max(got, 0)) / most, most: 2,
+        says: `${commit.fixes.map((id) => `${drill.techniques[id]}: ${effect(id)}`).join("; ") || "You ranked no fix"}. Worth most: ${best(right.fixes, drill.techniques).join(", ")}.` },
     ];
+    return hasTalk ? [...found, ofMind] : found;
   }
 
-  /** What an interviewer asks after this answer. @param {Drill} drill @param {string} text @param {Commit} commit @returns {string[]} */
-  function followUps(drill, text, commit) {
-    const low = text.toLowerCase().replaceAll("’", "'").replaceAll(/[*`]/g, "");
-    const says = drill.words.filter(([, pattern]) => new RegExp(pattern).test(low)).map(([name]) => name);
-    const state = number(drill.commit.number, commit.number).state;
+  /** Brier's rule: 1 when sure and right, 0 for a guess, -2.6 when sure and wrong. @param {Claim} claim @param {Judgement} judgement */
+  function worth(claim, judgement) {
+    if (!judgement) return 0;
+    const likely = judgement.sure / 100;
+    return 1 - 4 * (judgement.agrees === claim.is_true ? 1 - likely : likely) ** 2;
+  }
+
+  /** The level, as course/drills/verdict.py has it; empty below all.
+   * @param {Drill} drill @param {Checked[]} found @param {Judgement[]} judgements */
+  function levelOf(drill, found, judgements) {
+    if (!drill.statements.length) return "";
+    const share = (/** @type {Checked[]} */ of) => of.reduce((sum, each) => sum + each.points, 0) / of.reduce((sum, each) => sum + each.most, 0);
+    const score = drill.statements.reduce((sum, claim, i) => sum + worth(claim, judgements[i] ?? null), 0) / drill.statements.length;
+    const { borne, statements_weigh, bars } = drill.standing;
+    const understanding = statements_weigh * score + (1 - statements_weigh) * share(found.filter((each) => each.key === "mind"));
+    const answer = share(found.filter((each) => each.key !== "mind"));
+    const value = (Math.min(answer, understanding + borne) + understanding) / 2;
+    return bars.filter(([, least]) => value >= least).map(([name]) => name).at(-1) ?? "";
+  }
+
+  /** What an interviewer asks after this commit, what went wrong first. @param {Drill} drill @param {Commit} commit @returns {string[]} */
+  function followUps(drill, commit) {
+    const state = number(drill, commit).state;
     const meets = (/** @type {FollowUp} */ each, /** @type {string} */ what, /** @type {string[]} */ present) => {
       const wanted = /** @type {string[]} */ (each[`if_${what}`] ?? []);
       const unwanted = /** @type {string[]} */ (each[`unless_${what}`] ?? []);
       return (!wanted.length || wanted.some((id) => present.includes(id))) && !unwanted.some((id) => present.includes(id));
     };
     const asked = drill.follow_ups.filter((each) => (!each.number || each.number === state)
-      && meets(each, "dominant", [commit.dominant]) && meets(each, "second", [commit.second])
-      && meets(each, "fix", commit.fixes) && meets(each, "says", says));
-    return [...new Set(asked.map((each) => each.asks))].slice(0, drill.most_follow_ups);
+      && meets(each, "dominant", [commit.dominant]) && meets(each, "second", [commit.second]) && meets(each, "fix", commit.fixes));
+    const wrongCause = drill.commit.dominant[commit.dominant] ? "" : commit.dominant;
+    const harms = [...commit.fixes].sort((a, b) => (drill.commit.fixes[a] ?? 0) - (drill.commit.fixes[b] ?? 0))[0] ?? "";
+    const isFlaw = (/** @type {FollowUp} */ each) => ["wrong", "missing"].includes(each.number ?? "")
+      || (wrongCause && (each.if_dominant ?? []).includes(wrongCause))
+      || ((drill.commit.fixes[harms] ?? 0) < 0 && (each.if_fix ?? []).includes(harms));
+    const sorted = [...asked.filter(isFlaw), ...asked.filter((each) => !isFlaw(each))];
+    return [...new Set(sorted.map((each) => each.asks))];
   }
 
   const bare = (/** @type {string} */ text) => (text.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? []).join(" ");
-  const standsIn = (/** @type {string} */ quote, /** @type {string} */ answer) =>
-    bare(quote).split(" ").length >= 3 && ` ${bare(answer)} `.includes(` ${bare(quote)} `);
+  const standsIn = (/** @type {string} */ quote, /** @type {string} */ answer, least = 8) =>
+    bare(quote).split(" ").length >= least && ` ${bare(answer)} `.includes(` ${bare(quote)} `);
 
-  Object.assign(window, { minillmDrills: { number, checks, followUps, standsIn } });
+  Object.assign(window, { minillmDrills: { number, checks, followUps, standsIn, worth, levelOf } });
   const stage = document.getElementById("drill");
   const given = /** @type {Drill | undefined} */ (/** @type {any} */ (window).minillmDrill);
   if (!stage || !given) return;
@@ -147,7 +194,7 @@
       clock.classList.toggle("late", left < 0);
     }, 500);
     const empty = make("p", "", { role: "status" });
-    step("Write as you would speak", [paragraphs(drill.prompt, "prompt"), clock, text, empty], "Hand in", () => {
+    step("Write as you would speak", [paragraphs(drill.prompt, "prompt"), clock, asking(), text, empty], "Hand in", () => {
       if (!text.value.trim()) {
         text.disabled = false;
         text.closest("section").remove();
@@ -161,26 +208,75 @@
     text.focus();
   }
 
+  /** @type {Fact[]} */
+  const answered = [];
+  /** A menu of questions to the interviewer, and what has been told. */
+  function asking() {
+    const box = make("div");
+    if (!drill.facts.length) return box;
+    const menu = choice("Ask the interviewer", Object.fromEntries(drill.facts.map((each) => [each.key, each.asks])));
+    const press = make("button", "Ask", { type: "button" });
+    const list = make("div", "", { role: "status" });
+    press.addEventListener("click", () => {
+      const fact = drill.facts.find((each) => each.key === menu.select.value);
+      if (!fact || answered.includes(fact) || answered.length >= drill.questions) return;
+      answered.push(fact);
+      list.append(make("p", `${fact.asks} ${fact.says}`));
+      if (answered.length >= drill.questions) press.disabled = true;
+    });
+    box.append(menu.wrapped, press, list);
+    return box;
+  }
+
   function committing() {
     const dominant = choice("What dominates?", drill.causes);
     const second = choice("The second problem?", drill.causes);
-    const asked = make("input", "", { type: "text" });
-    const label = make("label", `${drill.commit.number.asks} With its unit: `);
+    const asked = make("input", "", { type: "text", inputmode: "decimal" });
+    const label = make("label", `${drill.commit.number.asks} `);
     label.append(asked);
+    const unit = choice("Its unit", Object.fromEntries(Object.keys(drill.units).map((each) => [each, each])));
     const fixes = drill.ranks.map((_, i) => choice(`Fix ${i + 1}`, drill.techniques));
-    step("Commit", [dominant.wrapped, second.wrapped, label, ...fixes.map((each) => each.wrapped)], "Commit", () => {
+    const open = drill.facts.filter((each) => !answered.includes(each));
+    const finding = choice("What would change your mind?", Object.fromEntries(open.map((each) => [each.key, each.asks])));
+    const then = choice("And what would come first then?", drill.techniques);
+    const ofMind = open.length ? [finding.wrapped, then.wrapped] : [];
+    step("Commit", [dominant.wrapped, second.wrapped, label, unit.wrapped, ...fixes.map((each) => each.wrapped), ...ofMind], "Commit", () => {
       const ranked = [...new Set(fixes.map((each) => each.select.value).filter(Boolean))];
-      pushback({ dominant: dominant.select.value, second: second.select.value, number: asked.value, fixes: ranked });
+      const commit = { dominant: dominant.select.value, second: second.select.value, number: asked.value, unit: unit.select.value,
+        fixes: ranked, finding: finding.select.value, then: then.select.value };
+      pushback(commit, followUps(drill, commit), 0);
     });
   }
 
-  function pushback(/** @type {Commit} */ committed) {
-    const rows = followUps(drill, text.value, committed).map((asks) => {
-      const label = make("label", asks);
-      label.append(make("textarea", "", { rows: "3" }));
-      return label;
+  /** One question at a time; what the answer has said already isn't counted.
+   * @param {Commit} committed @param {string[]} left @param {number} taken */
+  function pushback(committed, left, taken) {
+    if (!left.length || taken === drill.most_follow_ups) {
+      judging(committed);
+      return;
+    }
+    const reply = make("textarea", "", { rows: "3", "aria-label": "Your reply" });
+    const hint = make("p", `If your answer has said it, quote those words: ${drill.least_words} or more.`, { class: "yours" });
+    step("The interviewer asks", [make("p", left[0]), reply, hint], "Reply", () => {
+      pushback(committed, left.slice(1), taken + (standsIn(reply.value, text.value, drill.least_words) ? 0 : 1));
     });
-    step("The interviewer asks", rows, "Go on", () => gradeSamples(committed, Object.keys(drill.samples), [], []));
+  }
+
+  /** @param {Commit} committed */
+  function judging(committed) {
+    const options = Object.fromEntries(["agree", "disagree"].flatMap((word) => Object.entries(drill.sure)
+      .filter(([, percent]) => percent > 50).map(([name, percent]) => [`${word} ${percent}`, `${word}, ${name} (${percent}%)`])));
+    const rows = drill.statements.map((claim, i) => choice(`${i + 1}. ${claim.says}`, options));
+    const go = (/** @type {Judgement[]} */ judgements) => gradeSamples(committed, judgements, Object.keys(drill.samples), [], []);
+    if (!rows.length) {
+      go([]);
+      return;
+    }
+    const rule = make("p", "Some are true of this case, some aren't. Sure and right is +1, a guess is 0, sure and wrong is -2.6. Leave out what you'd have to guess.");
+    step("Statements on the table", [rule, ...rows.map((each) => each.wrapped)], "Go on", () => go(rows.map(({ select }) => {
+      const [word, percent] = select.value.split(" ");
+      return word ? { agrees: word === "agree", sure: Number(percent) } : null;
+    })));
   }
 
   /** @param {Criterion} each */
@@ -193,10 +289,11 @@
     return fold;
   }
 
-  /** @param {Commit} committed @param {string[]} labels @param {{gap: number, says: string}[]} off @param {any[]} compared the sample before */
-  function gradeSamples(committed, labels, off, compared) {
+  /** @param {Commit} committed @param {Judgement[]} judgements @param {string[]} labels @param {{gap: number, says: string}[]} off
+   * @param {any[]} compared the sample before */
+  function gradeSamples(committed, judgements, labels, off, compared) {
     if (!labels.length) {
-      gradeOwn(committed, off, compared);
+      gradeOwn(committed, judgements, off, compared);
       return;
     }
     const sample = drill.samples[labels[0]];
@@ -211,27 +308,34 @@
       const list = make("ul");
       found.forEach((each) => list.append(make("li", each.says)));
       const heading = make("h3", `How you graded answer ${labels[0]}`);
-      gradeSamples(committed, labels.slice(1), [...off, ...found], [heading, found.length ? list : make("p", "Nothing graded.")]);
+      gradeSamples(committed, judgements, labels.slice(1), [...off, ...found], [heading, found.length ? list : make("p", "Nothing graded.")]);
     });
   }
 
-  /** @param {Commit} committed @param {{gap: number}[]} graded @param {any[]} compared */
-  function gradeOwn(committed, graded, compared) {
+  /** @param {Commit} committed @param {Judgement[]} judgements @param {{gap: number}[]} graded @param {any[]} compared */
+  function gradeOwn(committed, judgements, graded, compared) {
     const mean = graded.length ? graded.reduce((sum, each) => sum + Math.abs(each.gap), 0) / graded.length : drill.hopeless;
     const weight = Math.max(0, 1 - mean / drill.hopeless);
-    const rows = drill.criteria.map((each) => ({ each, ...choice(`${each.name}, level:`, levels), quote: make("input", "", { type: "text", placeholder: "a sentence of yours", "aria-label": `a sentence of yours for ${each.name}` }) }));
+    const rows = drill.criteria.map((each) => ({ each, ...choice(`${each.name}, level:`, levels), quote: make("input", "", { type: "text", placeholder: `words of yours for it, ${drill.least_words} or more`, "aria-label": `a sentence of yours for ${each.name}` }) }));
     const told = make("p", `Your grades of the samples were ${mean.toFixed(1)} levels off on average, so your own grade weighs ${Math.round(100 * weight)}%.`);
-    step("Now your own, with a sentence of yours for each", [...compared, told, ...rows.flatMap((row) => [about(row.each), row.wrapped, row.quote])], "See", () => {
+    step("Now your own, each with words of yours", [...compared, told, ...rows.flatMap((row) => [about(row.each), row.wrapped, row.quote])], "See", () => {
+      /** @type {string[]} */
+      const used = [];
       const own = rows.map(({ each, select, quote }) => {
-        const counts = select.value === drill.levels[0] || standsIn(quote.value, text.value);
-        return `${each.name}: ${select.value ? (counts ? `${select.value}, weighs ${Math.round(100 * weight)}%` : `${select.value}, which doesn't count: that sentence isn't in your answer`) : "not graded"}`;
+        const words = bare(quote.value);
+        const isWeak = select.value === drill.levels[0];
+        const isNew = !used.some((other) => other.includes(words) || words.includes(other));
+        const counts = isWeak || (standsIn(quote.value, text.value, drill.least_words) && isNew);
+        if (counts && words && !isWeak) used.push(words);
+        const why = isNew ? `it needs ${drill.least_words} words of your answer or more` : "you've used that sentence already";
+        return `${each.name}: ${select.value ? (counts ? `${select.value}, weighs ${Math.round(100 * weight)}%` : `${select.value}, which doesn't count: ${why}`) : "not graded"}`;
       });
-      result(committed, own);
+      result(committed, judgements, weight, own);
     });
   }
 
-  /** @param {Commit} committed @param {string[]} own */
-  function result(committed, own) {
+  /** @param {Commit} committed @param {Judgement[]} judgements @param {number} weight @param {string[]} own */
+  function result(committed, judgements, weight, own) {
     const found = checks(drill, committed);
     const table = make("table", "", { class: "marks" });
     for (const each of found) {
@@ -239,27 +343,41 @@
       row.append(make("th", each.name, { scope: "row" }), make("td", `${each.points.toFixed(1)} of ${each.most}`), make("td", each.says));
       table.append(row);
     }
+    const claims = make("ol");
+    drill.statements.forEach((claim, i) => {
+      const said = judgements[i];
+      const words = said ? `you: ${said.agrees ? "agree" : "disagree"}, ${said.sure}%` : "not answered";
+      const source = claim.source ? ` (${claim.source})` : "";
+      claims.append(make("li", `${claim.says} ${claim.is_true ? "True" : "False"}; ${words}: ${worth(claim, said ?? null).toFixed(1)}. ${claim.because}${source}`));
+    });
+    const sum = (/** @type {number[]} */ of) => of.reduce((total, each) => total + each, 0);
+    const right = judgements.filter((each, i) => each && each.agrees === drill.statements[i].is_true).length;
+    const parts = [`commitments ${sum(found.map((each) => each.points)).toFixed(1)} of ${sum(found.map((each) => each.most))}`];
+    if (drill.statements.length) parts.push(`statements ${right} of ${drill.statements.length}`);
+    parts.push(`argument: yours, weighs ${Math.round(100 * weight)}%, unread by the page`);
+    const reached = levelOf(drill, found, judgements);
+    const verdict = drill.statements.length ? [make("p", reached ? `Hire at ${reached}, as far as that can be computed.` : "No hire yet, as far as that can be computed.")] : [];
     const list = make("ul");
     own.forEach((words) => list.append(make("li", words)));
     const facts = make("ul");
     drill.must_say.forEach((words) => facts.append(make("li", words)));
-    const myths = make("ul");
-    drill.must_not_say.forEach((each) => myths.append(make("li", `${each.says} ${each.right}`)));
     const answers = Object.entries(drill.answers).map(([level, words]) => {
       const fold = make("details");
       fold.append(make("summary", `A ${level} answer`), paragraphs(words));
       return fold;
     });
     step("What came out", [
-      table, make("h3", "Your own grade"), list,
-      make("p", "Your sums and plain statements are checked in the notebook, not here.", { class: "yours" }),
+      make("p", drill.tags), make("p", parts.join(", ")), ...verdict, table,
+      ...(drill.statements.length ? [make("h3", "The statements"), claims] : []),
+      make("h3", "Your own grade"), list,
+      make("p", "No program reads your prose. The notebook also points at sentences, takes disputes and asks you to write one paragraph again.", { class: "yours" }),
       make("h3", "What the prompt's own numbers imply"), paragraphs(drill.impossible),
-      make("h3", "A strong answer says"), facts, make("h3", "And none says"), myths, ...answers,
+      make("h3", "A strong answer says"), facts, ...answers,
     ], "Once more", () => location.reload());
   }
 
   function begin(told = "") {
-    const rows = [make("p", "Write, commit, take pushback, grade two samples, then yourself. The prompt appears when the clock starts.")];
+    const rows = [make("p", "Ask, write, commit, take pushback, judge statements, grade two samples, then yourself. The prompt appears when the clock starts.")];
     if (told) rows.push(make("p", told, { role: "status" }));
     step(BEFORE, rows, `Start ${drill.minutes} minutes`, () => { stage?.replaceChildren(); start(); });
   }

@@ -1,4 +1,4 @@
-"""The drills' clock in a real browser: right to a second, whatever else the page does."""
+"""The drills' clock and recorder in a real browser: right to a second, and nothing leaves the page."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from course.drills.clock import clock_html
+from course.drills.recorder import recorder_html
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 DESK = '<div class="widget-vbox"><button class="d-stop">done</button><textarea></textarea></div>'
@@ -39,3 +40,26 @@ def test_the_clock_is_right_even_after_the_page_was_stuck(page: Any) -> None:
     shown = page.inner_text(".d-clock b")
     page.wait_for_timeout(1500)
     assert page.inner_text(".d-clock b") == shown, "handed in: it stands still"
+
+
+TONE = """() => Object.defineProperty(navigator, 'mediaDevices', {value: {getUserMedia: async () => {
+    const context = new AudioContext(), tone = context.createOscillator(), end = context.createMediaStreamDestination()
+    tone.connect(end); tone.start()
+    return end.stream
+}}})"""
+"""A microphone that hears a tone."""
+
+
+def test_a_recording_can_be_heard_and_goes_nowhere(browser: Any) -> None:
+    opened, asked = browser.new_page(), []
+    opened.set_content(recorder_html("d"))
+    opened.on("request", lambda request: asked.append(request.url))
+    opened.click(".d-record")
+    opened.wait_for_function("document.querySelector('.d-recorder span').textContent.includes('No recording')")
+    opened.evaluate(TONE)
+    opened.click(".d-record")
+    opened.get_by_role("button", name="Stop recording").click()
+    opened.get_by_role("button", name="Record again").wait_for()
+    assert opened.locator("audio").get_attribute("src").startswith("blob:") and opened.locator("audio").is_visible()
+    assert not [url for url in asked if not url.startswith("blob:")]
+    opened.close()

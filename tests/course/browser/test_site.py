@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+from course.drills.amounts import UNITS, read_amount
 from course.drills.calibrate import stands_in
-from course.drills.checks import check, follow_ups
 from course.drills.drill import Commit
+from course.drills.interviewer import PUSHBACKS, questions
 from course.drills.library import ALL as DRILLS
+from course.drills.sitting import sit
+from course.drills.talk import talk_of
 from course.incidents import Incident
 from course.incidents.generate import Hidden
 from course.lab.predict import MeasuredAnswer, Prediction
@@ -117,45 +120,71 @@ def test_steps_cost_what_the_simulator_says(browser: Any, site: Path) -> None:
 def test_a_commit_is_worth_what_it_is_in_the_notebook(browser: Any, site: Path) -> None:
     page = opened(browser, site / "drill_dump-13b.html", [])
     for drawn in (drill.drawn() for drill in DRILLS):
-        data = drills.exported(drawn)
-        for name, sample in drawn.rubric.samples.items():
-            commit = Commit.model_validate(sample.model_dump(include=set(Commit.model_fields)))
-            right = [each.points for each in check(drawn, "", commit)[:4]]
-            told, asks = page.evaluate(
-                "([of, commit, text]) => [minillmDrills.checks(of, commit), minillmDrills.followUps(of, text, commit)]",
-                [data, commit.model_dump(), drawn.answers[name]],
+        data, facts = drills.exported(drawn), talk_of(drawn).facts
+        for place, sample in enumerate(drawn.rubric.samples.values()):
+            fields = sample.model_dump(include=set(Commit.model_fields))
+            if given := read_amount(sample.number):
+                unit = next((name for name, (base, _) in UNITS.items() if base == given.unit), "")
+                number = given.value / UNITS[unit][1] if unit else given.value
+                fields |= {"number": f"{number:.9f}", "unit": unit if place else ""}
+            if facts:
+                fields |= {"finding": facts[place].key, "then": "replicas"}
+            commit, put = Commit.model_validate(fields), talk_of(drawn).put()
+            sitting = sit(drawn, commit=commit, statements=[("agree", 80)] * min(place, len(put)))
+            answers = [{"agrees": True, "sure": 80}] * len(sitting.answers)
+            found, asks, level = page.evaluate(
+                """([of, commit, answers]) => { const found = minillmDrills.checks(of, commit);
+                return [found, minillmDrills.followUps(of, commit), minillmDrills.levelOf(of, found, answers)] }""",
+                [data, commit.model_dump(), answers],
             )
-            assert [each["points"] for each in told] == pytest.approx(right), (drawn.id, name)
-            assert asks == list(follow_ups(drawn, drawn.answers[name], commit)), (drawn.id, name)
-    for quote in ("The QUEUE, dominates!", "the queue", "queue_dominates – the", "he queue dominates", ""):
-        told = page.evaluate("quote => minillmDrills.standsIn(quote, 'Here the queue\\ndominates the rest.')", quote)
-        assert told == stands_in(quote, "Here the queue\ndominates the rest."), quote
+            assert [each["points"] for each in found] == pytest.approx([each.points for each in sitting.checks]), commit
+            assert asks == [each.asks for each in questions(drawn, commit, sitting.checks)], (drawn.id, commit)
+            assert level == sitting.standing.level
+    text = "Here the queue\ndominates the rest of it, and nothing else does."
+    for quote in (
+        "The QUEUE, dominates: the rest of it, and",
+        "the queue",
+        "he queue dominates the rest of it and noth",
+        "",
+    ):
+        told = page.evaluate("([quote, text]) => minillmDrills.standsIn(quote, text)", [quote, text])
+        assert told == stands_in(quote, text), quote
     page.close()
 
 
 def test_a_drill_runs_to_its_end(browser: Any, site: Path) -> None:
     told: list[str] = []
     page = opened(browser, site / "drill_dump-13b.html", told)
+    drawn = next(drill for drill in DRILLS if drill.id == "dump-13b").drawn()
+    assert drawn.drill.title not in page.locator("body").inner_text(), "a title is half of the answer"
     page.get_by_role("button", name="Start").click()
     page.get_by_role("button", name="Hand in").click()
     assert "Nothing was written" in page.locator("#drill").inner_text()
     page.get_by_role("button", name="Start").click()
-    page.get_by_label("Your answer").fill("The queue dominates, and I'd admit less.")
+    page.get_by_label("Ask the interviewer").select_option(index=1)
+    page.get_by_role("button", name="Ask").click()
+    assert any(fact.says in page.locator("#drill").inner_text() for fact in talk_of(drawn).facts)
+    page.get_by_label("Your answer").fill("The queue dominates, and I'd admit less of it than comes.")
     page.get_by_role("button", name="Hand in").click()
     page.get_by_label("What dominates?").select_option("queue")
-    page.get_by_label("With its unit").fill("5.4 times")
+    page.get_by_label(drawn.rubric.commit.number.asks).fill("5.4")
+    page.get_by_label("Its unit").select_option("times")
     page.get_by_role("button", name="Commit").click()
+    for _ in range(PUSHBACKS):
+        page.get_by_role("button", name="Reply").click()
+    for select in page.locator("section").last.locator("select").all():
+        select.select_option("agree 95")
     page.get_by_role("button", name="Go on").click()
     for _ in "AB":
         page.locator("section").last.locator("select").first.select_option("strong")
         page.get_by_role("button", name="Compare").click()
     own = page.locator("section").last
     own.locator("select").first.select_option("strong")
-    own.locator("input").first.fill("the queue dominates")
+    own.locator("input").first.fill("the queue dominates and I'd admit less of it")
     page.get_by_role("button", name="See").click()
     result = page.locator("section").last.inner_text()
-    assert "2.0 of 2\tRight." in result
-    assert "strong, weighs" in result
+    assert "2.0 of 2\tRight." in result and drawn.drill.title in result
+    assert "strong, weighs" in result and "unread by the page" in result and "No hire yet" in result
     page.close()
     assert told == []
 

@@ -1,198 +1,378 @@
-"""Each grader ranks what it can tell: what is false costs, what is right doesn't, and words alone earn nothing."""
+"""Each grader judges what it can tell: what was committed to, what is known of the case; words alone earn nothing."""
 
 import os
-import random
 import re
-import time
-import tomllib
 from dataclasses import replace
-from pathlib import Path
 
 import httpx
 import pytest
 from fake_endpoint import FakeEndpoint, Reply
 
-from course.drills import calibrate, judge, lesson
-from course.drills.amounts import amounts_in, sums_in
-from course.drills.checks import check, false_statements, follow_ups, share, verified
-from course.drills.drill import FLUENT, LEVELS, SAMPLES, Commit, DrawnDrill, Drill, PromptDraw, UnknownDrillError
-from course.drills.falsehoods import against_itself, falsehoods_in
-from course.drills.library import ALL, FLAGSHIP, find_drill
+from course.drills import calibrate, judge
+from course.drills.amounts import TOLERANCE, UNITS, Amount, AmountError, read_amount
+from course.drills.checks import CommitError, check, number_state, share, verified
+from course.drills.drill import (
+    BARS,
+    FLUENT,
+    LEVELS,
+    ROUNDS,
+    SAMPLES,
+    Commit,
+    DrawnDrill,
+    Drill,
+    PromptDraw,
+    UnknownDrillError,
+)
+from course.drills.interviewer import PUSHBACKS, QUESTIONS, QuestionError, press
+from course.drills.library import ALL, FLAGSHIP, find_drill, number_of
 from course.drills.library.formulas import accepted
-from course.drills.sitting import Sitting
-from course.drills.stated import declared_innocent, named_in, table
-from course.grading.growth import WorkCost, hold_steady
+from course.drills.sitting import DisputeError, Sitting, sit
+from course.drills.stated import acts_on, menu, table
+from course.drills.statements import SURE, WORST, StatementError, read_answers, score
+from course.drills.talk import has_talk, talk_of
+from course.drills.verdict import sentences
 
-CASES = tomllib.loads(Path(__file__).with_name("statements.toml").read_text(encoding="utf-8"))
 EACH = pytest.mark.parametrize("drill", ALL, ids=lambda drill: drill.id)
 MANY_SEEDS = range(60)
-OF_A_DRILL = [("Quantizing the weights shortens the queue.", ""), ("Speculative decoding shortens the queue.", "")]
-"""False of most drills' queues, and left alone in general: it depends on what the queue waits for."""
+
+
+def committed(drawn: DrawnDrill, sample: str, **changed: str) -> Commit:
+    """What a sample commits to, as a plain commit."""
+    fields = drawn.rubric.samples[sample].model_dump(include=set(Commit.model_fields))
+    return Commit.model_validate({**fields, **changed})
+
+
+def with_a_finding(drawn: DrawnDrill, commit: Commit, use: str = "useful") -> Commit:
+    """The same, and what would change its mind: the first finding of that use, and a fix that acts on it."""
+    for fact in talk_of(drawn).facts:
+        fixes = [each for each in menu("techniques") if acts_on(each, fact.changes) and each not in commit.fixes[:1]]
+        if fact.use == use and (fixes or use == "idle"):
+            return commit.model_copy(update={"finding": fact.key, "then": fixes[0] if fixes else "replicas"})
+    return commit
+
+
+def answered(drawn: DrawnDrill, right: int, sure: str, sure_when_wrong: str = "") -> list[tuple[bool, int]]:
+    """Answers to the statements on the table, of which the first so many are right."""
+    truths = [each.is_true for each in talk_of(drawn).put()]
+    levels = SURE[sure], SURE[sure_when_wrong or sure]
+    return [(t, levels[0]) if place < right else (not t, levels[1]) for place, t in enumerate(truths)]
 
 
 def ideal(drawn: DrawnDrill, sample: str) -> Sitting:
-    """One who grades as the rubric does, and quotes the sentence nearest to the anchor of that level."""
-    said = re.split(r"(?<=[.!?])\s+", drawn.answers[sample])
+    """One who grades as the rubric does, and quotes a sentence for each level."""
+    said = [each for each in sentences(drawn.answers[sample]) if len(each.split()) >= calibrate.LEAST_WORDS]
     levels = {each.key: drawn.grade_of(sample, each.key) for each in drawn.rubric.criteria}
-    own = {}
-    for each in drawn.rubric.criteria:
-        anchor = set(each.anchors[LEVELS.index(levels[each.key])].split())
-        own[each.key] = (levels[each.key], max(said, key=lambda sentence: len(anchor & set(sentence.split()))))
+    own = {key: (level, said[place % len(said)]) for place, (key, level) in enumerate(levels.items())}
     shown = calibrate.samples(drawn).items()
     grades = {label: {c.key: drawn.grade_of(name, c.key) for c in drawn.rubric.criteria} for label, name in shown}
-    return Sitting(drawn, drawn.answers[sample], drawn.rubric.samples[sample], samples=grades, own_written=own)
+    return sit(drawn, text=drawn.answers[sample], commit=committed(drawn, sample), samples=grades, own=own)
 
 
 @EACH
 def test_a_rubric_names_what_there_is(drill: Drill) -> None:
     rubric = drill.rubric
     assert set(rubric.samples) == set(SAMPLES) == set(drill.drawn().answers)
-    for commit in (*rubric.samples.values(), Commit(fixes=()), *(Commit(dominant=d) for d in rubric.commit.dominant)):
-        verified(commit)
-    causes, techniques = table()["causes"].keys(), table()["techniques"].keys()
-    assert rubric.commit.second.keys() <= causes and rubric.commit.fixes.keys() <= techniques
+    for sample in SAMPLES:
+        verified(committed(drill.drawn(), sample))
+    causes, techniques = menu("causes").keys(), menu("techniques").keys()
+    assert {*rubric.commit.dominant, *rubric.commit.second} <= causes and rubric.commit.fixes.keys() <= techniques
     keys = {each.key for each in rubric.criteria}
     assert set(rubric.samples[FLUENT].grades) == set(rubric.samples[FLUENT].why) == keys
-    drawn = drill.drawn()
-    for each in drawn.rubric.must_not_say:
-        assert false_statements(drawn, each.says) and not false_statements(drawn, each.right), each.says
-    names = {*causes, *techniques, *table()["quantities"]}
     for each in rubric.follow_ups:
         assert {*each.if_dominant, *each.unless_dominant, *each.if_second, *each.unless_second} <= causes
-        assert {*each.if_fix, *each.unless_fix} <= techniques
-        assert {*each.if_says, *each.unless_says} <= names and each.number in ("", "right", "wrong", "missing")
+        assert {*each.if_fix, *each.unless_fix} <= techniques and each.number in ("", "right", "wrong", "missing")
+    assert drill.round in ROUNDS and drill.level in BARS and find_drill(f"{number_of(drill)}") is drill
+
+
+def test_every_cause_has_techniques_that_act_on_it() -> None:
+    assert table()["remedies"].keys() == menu("causes").keys()
+    assert {each for fixes in table()["remedies"].values() for each in fixes} <= menu("techniques").keys()
 
 
 @EACH
-def test_samples_are_ranked_by_what_is_computed_and_by_an_ideal_reader(drill: Drill) -> None:
+def test_samples_are_ranked_by_what_they_commit_to(drill: Drill) -> None:
     for drawn in map(drill.drawn, range(4)):
         texts = drawn.prompt + drawn.impossible + "".join(drawn.answers.values())
         assert "{" not in texts and not re.search(r"\d times of\b", texts)
-        sittings = {name: ideal(drawn, name) for name in SAMPLES}
-        points = {name: share(each.checks) for name, each in sittings.items()}
-        assert points["weak"] < points["passing"] < points["strong"] <= points["staff"], points
+        points = {name: share(check(drawn, committed(drawn, name))[:4]) for name in SAMPLES}
+        assert points["weak"] <= points["passing"] < points["strong"] <= points["staff"], points
         assert points[FLUENT] < points["strong"]
-        faults = {name: [c for c in each.checks if not c.most] for name, each in sittings.items()}
-        assert not faults["strong"] and not faults["staff"] and faults[FLUENT], faults
-        for each in sittings.values():
-            assert each.calibration.weight == 1
-            assert all(own.counts for own in each.own.values())
-            assert len(each.follow_ups) >= 2
-        own = {name: sum(each.points for each in sitting.own.values()) for name, sitting in sittings.items()}
+        for name in SAMPLES:
+            sitting = ideal(drawn, name)
+            assert sitting.calibration.weight == 1 and len(sitting.turns) >= 2
+        own = {name: sum(each.points for each in ideal(drawn, name).own.values()) for name in SAMPLES}
         assert own["weak"] < own["passing"] < own["strong"] < own["staff"] and own[FLUENT] < own["strong"]
 
 
+# ---------------------------------------------------------------- numbers
+
+
 @EACH
-def test_words_alone_earn_nothing(drill: Drill) -> None:
-    drawn = drill.drawn()
-    jargon = "".join(lesson.PADDING) * 3
-    words = re.sub(r"[.?,\d]", " ", drawn.answers["strong"]).split()
-    random.Random(1).shuffle(words)
-    for text in (jargon, " ".join(words), drawn.prompt):
-        assert sum(c.points for c in check(drawn, text, Commit())) <= 1, text[:60]
-    staff = drawn.rubric.samples["staff"]
-    plain, stuffed = (share(check(drawn, drawn.answers["staff"] + more, staff)) for more in ("", jargon))
-    assert plain >= stuffed
+def test_no_number_of_the_prompt_passes_for_the_one_that_is_asked_for(drill: Drill) -> None:
+    for drawn in map(drill.drawn, range(6)):
+        numbers = drawn.numbers
+        for other in (*numbers.given.values(), *numbers.tempting.values()):
+            if other.unit == drawn.asked.unit:
+                assert drawn.asked.off_by(other.value) > drawn.room, (drawn.id, drawn.seed)
+        units = [name for name, (base, _) in UNITS.items() if base == drawn.asked.unit]
+        for unit in units:
+            commit = Commit(number=f"{drawn.asked.value / UNITS[unit][1]:.6g}", unit=unit)
+            assert number_state(drawn, commit) == "right"
+        assert all(each.value > 0 for each in numbers.by_name.values())
 
 
-def test_what_is_false_is_caught_and_what_is_true_or_not_said_is_left_alone() -> None:
-    assert [text for text in CASES["false"] if not falsehoods_in(text, OF_A_DRILL)] == []
-    assert [text for text in CASES["true"] if falsehoods_in(text, OF_A_DRILL)] == []
+@pytest.mark.parametrize(
+    ("number", "unit", "value", "base"),
+    [
+        ("80", "ms", 0.08, "s"),
+        ("80 ms", "", 0.08, "s"),
+        ("132k", "tokens/s", 132e3, "tokens/s"),
+        ("1,056", "(a count)", 1056, ""),
+        ("7 replicas", "", 7, ""),
+        ("$2.15", "", 2.15, "$"),
+        ("18%", "", 0.18, "ratio"),
+        ("5.4x", "", 5.4, "ratio"),
+        ("3 QPS", "", 3, "requests/s"),
+        (".5 GB", "", 5e8, "B"),
+        ("~5 s to the first token", "", 5, "s"),
+        ("about $47k", "", 47e3, "$"),
+        ("16 requests per second", "", 16, "requests/s"),
+    ],
+)
+def test_a_number_is_read_with_its_unit(number: str, unit: str, value: float, base: str) -> None:
+    read = read_amount(number, unit)
+    assert read is not None and (read.value, read.unit) == (pytest.approx(value), base)
 
 
-def test_what_lessons_01_02_and_09_measure_is_not_false_in_general() -> None:
-    assert not any(falsehoods_in(says) for says, _ in OF_A_DRILL) and falsehoods_in(OF_A_DRILL[0][0], OF_A_DRILL)
-
-
-def test_written_out_sums_are_recomputed() -> None:
-    for text in CASES["right_sums"] + CASES["no_sums"] + CASES["wrong_sums"]:
-        found = {each.holds for each in sums_in(text.lower(), amounts_in(text.lower()))}
-        assert (False in found) == (text in CASES["wrong_sums"]), text
-
-
-def test_a_cause_is_acquitted_outright_only() -> None:
-    assert all(map(declared_innocent, CASES["acquitted"])) and not any(map(declared_innocent, CASES["not_acquitted"]))
-
-
-def test_what_contradicts_a_commit_or_itself_costs() -> None:
+def test_what_is_no_number_is_refused_and_a_bare_one_is_half() -> None:
+    for number, unit in (("a lot", ""), ("5", "bananas"), ("1e999", "s"), ("9" * 5000, "s"), ("-", "s")):
+        with pytest.raises(AmountError):
+            read_amount(number, unit)
+    assert read_amount(" ") is None
     drawn = find_drill(FLAGSHIP).drawn()
-    innocent = "The queue has nothing to do with it."
-    found = [c.key for c in check(drawn, innocent, Commit(dominant="queue"))]
-    assert "contradiction" in found and "contradiction" not in [c.key for c in check(drawn, innocent, Commit())]
-    both = "A smaller model lowers cost. Later on: a smaller model doesn't lower cost."
-    assert against_itself(both) and not against_itself(both.split(". ")[0])
-    falsehood = drawn.rubric.must_not_say[0]
-    (false,) = false_statements(drawn, "Int8 weights cut the queue.")
-    assert false.right == falsehood.right
-    assert not false_statements(drawn, "Int8 weights free KV memory, and that cuts the queue."), (
-        "what makes it right is heard"
-    )
-    useless, hot = "More replicas do nothing for the queue.", find_drill("hot-prefix").drawn()
-    assert false_statements(drawn, useless) and not false_statements(hot, useless), (
-        "there the router sends them nothing"
-    )
+    points = {text: check(drawn, Commit(number=text))[2].points for text in ("5.4 times", "5.4", "5.4 ms", "540%", "2")}
+    assert points == {"5.4 times": 2, "5.4": 2, "5.4 ms": 0, "540%": 2, "2": 0}
+    slow = find_drill("p99-8s").drawn()
+    assert [check(slow, Commit(number=text))[2].points for text in ("5 s", "5", "5 hours")] == [2, 1, 0]
 
 
-def test_the_asked_for_number_is_checked_wherever_it_stands() -> None:
-    fleet = find_drill(FLAGSHIP).drawn()
-    right = ("5.4 times", "5.4x", "3.35/0.624 = 5.4", "5.4 s of work a second", "5.4 / 2 = 5.4")
-    for number, points in (*((each, 2) for each in right), ("12 times", 0), ("4 / 2 = 5.4", 0), ("", 0)):
-        assert next(c.points for c in check(fleet, "", Commit(number=number)) if c.key == "number") == points
-    in_prose = check(fleet, "The prompts ask for 5.4 times what it has.", Commit())
-    assert next(c.points for c in in_prose if c.key == "number") == 1
-    (stray,) = [c for c in check(fleet, "So we need 12 servers.", Commit()) if not c.most]
-    assert "12 servers" in stray.quotes[0]
-    assert not [c for c in check(fleet, "So we need 12 servers.", Commit(number="12 servers")) if not c.most], "once"
-    innocents = (
-        "It takes 5.4 servers. So I need 2 servers.",
-        "I'd keep two servers spare.",
-        "Today there are 3 servers.",
-    )
-    for innocent in innocents:
-        assert not [c for c in check(fleet, innocent, Commit()) if not c.most]
+def test_whole_things_are_counted_and_shares_are_not_rounded_up() -> None:
+    assert Amount(29).room() * 29 < 1 and Amount(1200).room() == TOLERANCE
+    assert Amount(0.95, "ratio").off_by(0.99) > Amount(0.95, "ratio").room()
+    assert Amount(5.0, "s").room(Amount(5.1, "s"), Amount(5.2, "B")) == pytest.approx(0.01)
 
 
-def test_hostile_texts_take_time_in_proportion_to_their_length() -> None:
+# ---------------------------------------------------------------- statements, and what would change one's mind
+
+
+def test_prose_is_neither_paid_nor_fined() -> None:
     drawn = find_drill(FLAGSHIP).drawn()
-    for piece in (
-        "1 x ",
-        "1-",
-        "quantization ",
-        "queue lowers ",
-        "kv ",
-        "(",
-        " and it",
-        "9",
-        "a",
-        "not ",
-        "\x00?\n",
-        "2 x 3 = 1e999. 1e999 x 1e999 = 3. 1 / 0 = 0. ",
-    ):
+    true = "Doubling the fleet will bring ITL down as well. 1,500 squared times 80 is 1.8e8."
+    texts = (true, "Speculation cuts prefill by half. " * 40, drawn.answers["staff"], drawn.prompt, "")
+    assert len({sit(drawn, text=text, commit=committed(drawn, "strong")).standing for text in texts}) == 1
 
-        def reading(size: int, piece: str = piece) -> WorkCost:
-            text, began = piece * (size // len(piece)), time.process_time()
-            check(drawn, text, Commit(number=text)), follow_ups(drawn, text, Commit()), named_in(text)
-            return WorkCost(time.process_time() - began, size)
 
-        hold_steady(reading, (500, 5_000), f"the time per character grows with the length of {piece!r}, repeated")
-    assert "<script>" not in Sitting(drawn, "<script>alert(1)</script> quantization cuts the queue.").html()
+def test_the_rule_is_proper_and_a_bluff_costs() -> None:
+    drawn = made()
+    for often in SURE.values():
+        means = {}
+        for percent in SURE.values():
+            truth = drawn.put[0].is_true
+            right, wrong = (
+                sit(drawn.drill, statements={1: (agrees, percent)}).judged[0].points for agrees in (truth, not truth)
+            )
+            means[percent] = often / 100 * right + (1 - often / 100) * wrong
+            assert WORST <= wrong <= right <= 1
+        assert max(means, key=lambda percent: means[percent]) == often
+    assert score(drawn.judged) == 0
+    bluff = sit(drawn.drill, statements=["agree, sure"] * 8)
+    assert score(bluff.judged) < 0, "half of them are false"
+
+
+def made(seed: int = 0, **given: object) -> Sitting:
+    """A sitting of the flagship."""
+    return sit(FLAGSHIP, seed, **given)
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {9: "agree"},
+        {0: "agree"},
+        {1: "perhaps"},
+        {1: "agree 40"},
+        {1: "agree quite"},
+        {1: ("agree", 200)},
+        {"1": "agree"},
+    ],
+)
+def test_an_answer_that_cannot_be_read_is_named(answers: dict[int, object]) -> None:
+    with pytest.raises(StatementError, match=f"{next(iter(answers))}"):
+        read_answers(answers, 8)
+
+
+def test_two_can_be_disputed_and_then_cost_nothing() -> None:
+    drawn = find_drill(FLAGSHIP).drawn()
+    wrong = answered(drawn, 5, "sure")
+    before, after = (sit(drawn, statements=wrong, disputed=d) for d in (None, {"6": "not at this load", "7": "see x"}))
+    assert score(before.judged) < score(after.judged) and after.judged[5].points == 0
+    assert "not at this load" in str(after) and "disputed" in str(after) and "6" in after.costly
+    harmful = Commit(fixes=("quantization", "admission"))
+    plain, spared = (sit(drawn, commit=harmful, disputed=d) for d in ({}, {"quantization": "it's int8"}))
+    assert plain.checks[3].points < spared.checks[3].points
+    for disputed in ({str(place): "no" for place in (6, 7, 8)}, {"6": " "}, {"moon": "no"}, {"tp": "no"}):
+        with pytest.raises(DisputeError):
+            sit(drawn, statements=wrong, disputed=disputed)
+
+
+def test_what_would_change_your_mind_has_to_bear_on_the_case() -> None:
+    drawn = find_drill(FLAGSHIP).drawn()
+    plain = committed(drawn, "staff")
+    useful, idle = with_a_finding(drawn, plain), with_a_finding(drawn, plain, "idle")
+    same = useful.model_copy(update={"then": plain.fixes[0]})
+    nothing = useful.model_copy(update={"then": ""})
+    assert [check(drawn, each)[4].points for each in (useful, same, nothing, idle, plain)] == [2, 1, 1, 0, 0]
+    drawn = find_drill("p99-8s").drawn()
+    points = [
+        check(drawn, with_a_finding(drawn, Commit(fixes=("measure",)), use))[3].points for use in ("useful", "idle")
+    ]
+    assert points[0] > points[1] == 0, "one who measures what changes nothing measures nothing"
+    with pytest.raises(CommitError, match="no question 'moon'"):
+        sit(drawn, commit={"finding": "moon"})
+
+
+KINDS = ("staff", "senior", "mid", "weak", "stuffed", "fluent-false", "lucky-false", "lucky guesser")
+
+
+def candidate(drawn: DrawnDrill, kind: str) -> Sitting:
+    """What candidates of a kind do: commitments from the sample that fits, statements by what they know."""
+    sample, right, sure, when_wrong = {
+        "staff": ("staff", 7, "sure", "leaning"),
+        "senior": ("strong", 6, "fairly sure", "leaning"),
+        "mid": ("passing", 5, "leaning", "leaning"),
+        "weak": ("weak", 4, "fairly sure", "fairly sure"),
+        "stuffed": ("staff", 4, "sure", "sure"),
+        "fluent-false": (FLUENT, 2, "sure", "sure"),
+        "lucky-false": ("staff", 3, "fairly sure", "fairly sure"),
+        "lucky guesser": ("staff", 4, "leaning", "leaning"),
+    }[kind]
+    commit = committed(drawn, sample)
+    if kind in ("staff", "senior"):
+        commit = with_a_finding(drawn, commit)
+    text = drawn.answers["staff"] * 2 if kind == "stuffed" else drawn.answers[sample]
+    return sit(drawn, text=text, commit=commit, statements=answered(drawn, right, sure, when_wrong))
+
+
+@pytest.mark.parametrize("drill", [each for each in ALL if has_talk(each.id)], ids=lambda drill: drill.id)
+def test_who_knows_the_case_stands_above_who_had_luck_with_the_menus(drill: Drill) -> None:
+    for drawn in map(drill.drawn, range(3)):
+        stands = {kind: candidate(drawn, kind).standing.value for kind in KINDS}
+        assert stands["staff"] >= stands["senior"] > stands["mid"] > stands["weak"], stands
+        assert all(stands["mid"] > stands[kind] for kind in KINDS[4:]), stands
+
+
+def test_a_verdict_names_a_level_a_reason_and_sentences() -> None:
+    drawn = find_drill(FLAGSHIP).drawn()
+    staff, weak = candidate(drawn, "staff"), candidate(drawn, "fluent-false")
+    assert staff.standing.level == "staff" and staff.verdict.says.startswith("Hire at staff")
+    assert weak.standing.level == "" and "because: 6 of 8 statements wrong" in weak.verdict.says
+    for each in (staff, weak):
+        found = each.verdict
+        assert found.again in each.text and found.with_this
+        for pointed in (*found.helped, *found.hurt):
+            assert pointed.sentence in " ".join(each.text.split()) and pointed.why
+    assert len(staff.verdict.helped) == 2 and len(weak.verdict.hurt) == 2
+    assert not {each.sentence for each in weak.verdict.helped} & {each.sentence for each in weak.verdict.hurt}
+    assert "argument: yours" in staff.headline and "statements 7 of 8" in staff.headline
+    assert sit(drawn).verdict.says and sit(drawn, text="\x00<script>" * 2000).html().count("<script>") == 0
+
+
+# ---------------------------------------------------------------- conversation
+
+
+def test_the_interviewer_tells_what_is_asked_and_five_things_at_most() -> None:
+    drawn = find_drill(FLAGSHIP).drawn()
+    facts = talk_of(drawn).facts
+    asked = [each.key for each in facts][:QUESTIONS]
+    assert [each.says for each in sit(drawn, asked=asked).facts] == [each.says for each in facts][:QUESTIONS]
+    for wrong in ([each.key for each in facts][: QUESTIONS + 1], asked[:1] * 2):
+        with pytest.raises(QuestionError):
+            sit(drawn, asked=wrong)
+
+
+def test_pushback_comes_one_by_one_skips_what_was_said_and_asks_back() -> None:
+    drawn = find_drill(FLAGSHIP).drawn()
+    text = drawn.answers["strong"]
+    wrong = committed(drawn, "strong", number="0.4 times")
+    first, *rest = sit(drawn, text=text, commit=wrong).turns
+    assert len([first, *rest]) == PUSHBACKS and first.press == table()["presses"]["silent"]
+    said = next(each for each in sentences(text) if len(each.split()) > calibrate.LEAST_WORDS)
+    skipped = sit(drawn, text=text, commit=wrong, replies={first.asks: said}).turns
+    assert skipped[0].said == said and not skipped[0].press and len(skipped) == PUSHBACKS + 1
+    (question, *_) = [each for each in drawn.rubric.follow_ups if each.number == "wrong"]
+    assert question.asks in [each.asks for each in (first, *rest)], "what went wrong comes first"
+    assert press(question, "Because.") == table()["presses"]["bare"] != press(question, "It's 5 times.")
+
+
+# ---------------------------------------------------------------- self-grades, and a judge model
+
+
+def test_two_of_five_samples_are_drawn_strong_against_staff_among_them() -> None:
+    drawn = [find_drill(FLAGSHIP).drawn(seed) for seed in MANY_SEEDS]
+    pairs = {frozenset(calibrate.samples(each).values()) for each in drawn}
+    assert frozenset(("strong", "staff")) in pairs and len(pairs) == 10
 
 
 def test_a_self_grade_weighs_what_two_samples_say() -> None:
     drawn = find_drill(FLAGSHIP).drawn()
     good = ideal(drawn, "strong")
-    all_staff = {label: {each.key: "staff" for each in drawn.rubric.criteria} for label in "AB"}
-    assert replace(good, samples=all_staff).calibration.weight == 0 < replace(good, samples=all_staff).calibration.bias
-    assert replace(good, samples={}).calibration.weight == 0
+    high = {
+        label: {key: LEVELS[min(LEVELS.index(level) + 2, 3)] for key, level in grades.items()}
+        for label, grades in good.samples.items()
+    }
+    assert replace(good, samples=high).calibration.weight < 1 and replace(good, samples={}).calibration.weight == 0
     assert replace(good, samples={"A": good.samples["A"]}).calibration.weight == 0.5, "what is left out is a guess"
-    (off,) = replace(good, samples={**good.samples, "A": {**good.samples["A"], "questions": "weak"}}).calibration.off
-    assert off.gap < 0 and off.why
-    key = drawn.rubric.criteria[0].key
-    for quote, counts in (("nothing that was written there", False), ("the", False), ("", False)):
-        assert replace(good, own_written={key: ("staff", quote)}).own[key].counts is counts
-    assert replace(good, own_written={key: ("weak", "")}).own[key].counts, "there's nothing to quote"
-    with pytest.raises(calibrate.GradesError, match="tone"):
-        calibrate.calibrate(drawn, {"A": {"tone": "weak"}})
+    one, other = (each.key for each in drawn.rubric.criteria[:2])
+    said = [each for each in sentences(good.text) if len(each.split()) >= calibrate.LEAST_WORDS]
+    for quote, counts in (
+        (said[0], True),
+        ("eight words that were never written in this answer", False),
+        ("The queue", False),
+    ):
+        assert replace(good, own_written={one: ("staff", quote)}).own[one].counts is counts
+    twice = replace(good, own_written={one: ("staff", said[0]), other: ("strong", said[0].upper())}).own
+    assert twice[one].counts and "already" in twice[other].problem
+    assert replace(good, own_written={one: ("weak", "")}).own[one].counts, "there's nothing to quote"
+    assert replace(good, ticks={1: said[0], 2: "nothing that stands there, in eight words or more"}).ticked == {
+        1: said[0]
+    }
+    for wrong in ({"samples": {"A": {"tone": "weak"}}}, {"ticks": {99: "a"}}, {"own": {"tone": ("weak", "")}}):
+        with pytest.raises(calibrate.GradesError):
+            sit(drawn, **wrong)
+
+
+def graded_as(drawn: DrawnDrill, levels: dict[str, str]) -> httpx.Client:
+    """A judge that gives each sample one level, and quotes it."""
+
+    def reply(request: httpx.Request) -> httpx.Response:
+        answer = request.content.decode().split("-----")[1]
+        name = next((name for name, text in drawn.answers.items() if text[:40] in answer.replace("\\n", "\n")), "mine")
+        words = " ".join(re.findall(r"\w+", answer.replace("\\n", " "))[:6])
+        said = f'{{"quote": "{words}", "level": "{levels[name]}"}}'
+        return httpx.Response(200, json={"choices": [{"message": {"content": said}}]})
+
+    return httpx.Client(transport=httpx.MockTransport(reply))
+
+
+def test_a_judge_is_heard_only_after_it_has_graded_the_samples() -> None:
+    drawn = find_drill(FLAGSHIP).drawn()
+    right = {**dict(zip(LEVELS, LEVELS)), FLUENT: "weak", "mine": "strong"}
+    mine = "I would ask for the queue wait before anything else is decided here."
+    for levels, may_speak in ((right, True), ({**right, FLUENT: "staff", "strong": "weak"}, False)):
+        heard = judge.hear(drawn, mine, "http://j", "m", graded_as(drawn, levels))
+        assert heard.agreement.may_speak is may_speak and bool(heard.opinions) is may_speak
+        shown = replace(sit(drawn, text=mine), heard=heard).html()
+        assert ("judge model: strong" in shown) is may_speak and f"of {heard.agreement.asked} grades" in shown
 
 
 def test_a_judge_has_to_quote_and_its_disagreement_is_shown() -> None:
@@ -209,7 +389,7 @@ def test_a_judge_has_to_quote_and_its_disagreement_is_shown() -> None:
     with FakeEndpoint(
         lambda number, body: Reply(text=told[number]) if number < len(told) else Reply(status=500)
     ) as fake:
-        opinions = judge.ask(drawn, answer, f"{fake.url}/v1", "m")
+        opinions = judge.ask(drawn, answer, f"{fake.url}/v1", "m", httpx.Client())
     first, second, third, *rest = opinions.values()
     assert first.levels == ("strong", "passing") and "disagrees" in str(first) and len(first.quotes) == 2
     assert (
@@ -219,7 +399,6 @@ def test_a_judge_has_to_quote_and_its_disagreement_is_shown() -> None:
     assert len(fake.bodies) == 2 * len(drawn.rubric.criteria) and all(body["temperature"] == 0 for body in fake.bodies)
     one, other = (body["messages"][0]["content"] for body in fake.bodies[:2])
     assert sorted(one.splitlines()) == sorted(other.splitlines()) and one != other
-    assert "disagrees" in Sitting(drawn, answer, opinions=opinions).html()
 
 
 @pytest.mark.parametrize("said", [[], {"choices": [{"message": {"content": None}}]}])
@@ -233,9 +412,8 @@ def test_a_judge_that_answers_nonsense_breaks_nothing(said: object) -> None:
 def test_a_real_judge_tells_the_samples_apart(name: str) -> None:
     drawn, mean = find_drill(name).drawn(), {}
     for sample, text in drawn.answers.items():
-        opinions = judge.ask(
-            drawn, text, os.environ["MINILLM_JUDGE_URL"], os.environ.get("MINILLM_JUDGE_MODEL", "default")
-        )
+        url, model = os.environ[judge.URL], os.environ.get(judge.MODEL, "default")
+        opinions = judge.ask(drawn, text, url, model, httpx.Client(timeout=judge.TIMEOUT_S))
         levels = [LEVELS.index(level) for each in opinions.values() for level in each.levels]
         mean[sample] = sum(levels) / max(len(levels), 1)
     assert mean["weak"] < mean["passing"] < mean["strong"] <= mean["staff"] and mean[FLUENT] < mean["strong"], mean
@@ -251,32 +429,6 @@ def test_seeds_change_the_numbers_and_equal_seeds_do_not() -> None:
     assert PromptDraw(0)(1.0, 2.0, 3.0) == 1.0
     with pytest.raises(UnknownDrillError, match=FLAGSHIP):
         find_drill("nothing")
-
-
-@EACH
-def test_what_is_asked_for_is_not_in_the_prompt(drill: Drill) -> None:
-    for drawn in map(drill.drawn, range(4)):
-        assert not any(w.is_about(drawn.asked, 0.01) and w.unit == drawn.asked.unit for w in amounts_in(drawn.prompt))
-        assert all(each.value > 0 for each in drawn.numbers.by_name.values())
-
-
-def test_numbers_are_read_with_their_units() -> None:
-    for text, value, unit in (
-        ("80 ms", 0.08, "s"),
-        ("132k tokens/s", 132e3, "tokens/s"),
-        ("3.4 pflop/s", 3.4e15, "FLOP/s"),
-        ("18%", 0.18, "ratio"),
-        ("$2.69 an hour", 2.69, "$"),
-        ("60 requests per second", 60, "requests/s"),
-        ("1,056", 1056, ""),
-        ("492 mb", 492e6, "B"),
-        ("$2-3 an hour", 2, "$"),
-        ("5.5x", 5.5, "ratio"),
-    ):
-        (found,) = amounts_in(text)
-        assert (found.low, found.unit) == (pytest.approx(value), unit), text
-    assert [(w.low, w.high) for w in amounts_in("30-50 ms")] == [(pytest.approx(0.03), pytest.approx(0.05))]
-    assert len(amounts_in("from 20% to 80%")) == 2
 
 
 def test_numbers_of_some_drills_fit_their_stories() -> None:
