@@ -44,7 +44,7 @@ def one_contract(draw: Draw) -> Case:
     before = loaded(s, 0.25)
     now = with_long_prompts(before, SHARE_OF_CONTRACTS, Fixed(tokens=CONTRACT))
     story = "All users complain, those with two-line questions most."
-    return Case(before, now, "Legal team: whole contracts may be pasted in", target=0.85, story=story)
+    return Case(before, now, "Legal team: whole contracts may be pasted in", story=story)
 
 
 # ---------------------------------------------------------------- two causes at once, each enough to break the SLO
@@ -95,7 +95,8 @@ def _classics() -> Iterator[tuple[str, Cause]]:
     for name, words in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).items():
         like, make = CAUSES[words.pop("like")], globals()[words.pop("make")]
         told = {key: tuple(value) if isinstance(value, list) else value for key, value in words.items()}
-        yield name, replace(like, name=name, make=make, **told)
+        names = (like.name, *told.pop("names", ()))
+        yield name, replace(like, name=name, make=make, names=names, **told)
 
 
 CLASSICS: Mapping[str, Cause] = dict(_classics())

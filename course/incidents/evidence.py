@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, object]
 LAST_WEEK, NOW = "last week", "now"
+NO_DATA = "No data: whatever fed this panel stopped last night."
 PANEL_HEIGHT = 200
 TINY = 1e-3
 
@@ -59,6 +60,10 @@ class IncidentScene:
     now: ServicePlay
     changes: tuple[tuple[str, str], ...]
     """(when, what), as the log has them."""
+    missing: frozenset[str] = frozenset()
+    """Ids of questions that nothing answers: their panels have no data."""
+    stale: frozenset[str] = frozenset()
+    """Ids of questions whose panels show last week's data as today's."""
 
     def weeks(self, of: Callable[[ServicePlay], Any]) -> dict[str, Any]:
         """The same of both weeks, by name."""
@@ -97,8 +102,10 @@ class Question:
         return {name: getattr(self, name) for name in ("id", "group", "text", "minutes")}
 
     def find_out(self, scene: IncidentScene) -> "Evidence":
-        """The answer to it."""
-        found = self.look(scene)
+        """The answer to it, or what a broken panel shows in its place."""
+        if self.id in scene.missing:
+            return Evidence(self.id, self.text, NO_DATA, frame({"now": {"value": "no data"}}))
+        found = self.look(replace(scene, now=scene.before) if self.id in scene.stale else scene)
         told = fill_in(self.says, rows=found.rows, **found.says)
         return Evidence(self.id, self.text, told, frame(found.rows, found.name), found.panel)
 

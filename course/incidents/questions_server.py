@@ -1,8 +1,10 @@
 """Questions about engines, their steps and caches, and the fleet. Their words are in questions.toml."""
 
-from collections import Counter
+import hashlib
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from statistics import median
 
 from course.incidents.evidence import EvidencePanel, IncidentScene, QuestionResult, Row
 from course.incidents.numbers import (
@@ -213,8 +215,9 @@ def gpu(scene: IncidentScene) -> QuestionResult:
 
 
 def per_replica(scene: IncidentScene) -> QuestionResult:
-    rows = {}
-    for report in scene.now.run.reports:
+    rows: dict[str, Row] = {}
+    steps = _seconds_by_replica(scene.now)
+    for place, report in enumerate(scene.now.run.reports):
         mine = [r for r in answered(scene.now) if r.replica == report.replica]
         waits = [s.waiting for s in scene.now.run.samples if s.replica == report.replica]
         first = spread([record.ttft("intended") for record in mine])
@@ -223,12 +226,60 @@ def per_replica(scene: IncidentScene) -> QuestionResult:
             "TTFT p50": first["p50"],
             "TTFT p95": first["p95"],
             "waiting, max": max(waits, default=0),
+            "step p50, ms": 1e3 * median(steps[place]) if steps[place] else None,
             "hit rate": report.prefix_hit_rate,
             "tenants seen": len({r.request.tenant for r in mine}),
             "busy": report.utilisation,
         }
     done = [row["answered"] for row in rows.values()]
     return QuestionResult(rows, "replica", says={"replicas": len(rows), "most": max(done), "answered": sum(done)})
+
+
+def _seconds_by_replica(play: ServicePlay) -> dict[int, list[float]]:
+    """How long each step took, by the replica's number."""
+    found: dict[int, list[float]] = defaultdict(list)
+    for step in play.steps:
+        found[step.replica].append(step.seconds)
+    return found
+
+
+LATELY = 0.1
+"""Share of the window in which a replica that works has finished steps."""
+
+
+def cards(scene: IncidentScene) -> QuestionResult:
+    """What nvidia-smi and a bandwidth test say of each replica's cards, and whether they get anything done."""
+    play, rows = scene.now, {}
+    since = (1 - LATELY) * play.service.duration_s
+    for place, report in enumerate(play.run.reports):
+        here = play.service.with_fault() if place == 0 else play.service
+        on = here.deployment()
+        rows[report.replica] = {
+            "clock, share": here.clock,
+            "steps lately": sum(s.replica == place and since <= s.end <= play.service.duration_s for s in play.steps),
+            "between cards, GB/s": on.profile.hardware.link / 1e9 if here.tp > 1 else None,
+        }
+    clocks = ", ".join(f"{row['clock, share']:.0%}" for row in rows.values())
+    steps = ", ".join(str(row["steps lately"]) for row in rows.values())
+    links = [row["between cards, GB/s"] for row in rows.values() if row["between cards, GB/s"] is not None]
+    told = ", ".join(f"{number(each)} GB/s" for each in links) or "one card each"
+    return QuestionResult(rows, "replica", says={"clocks": clocks, "steps": steps, "links": told})
+
+
+def versions(scene: IncidentScene) -> QuestionResult:
+    """What each replica says it has loaded."""
+    play, rows = scene.now, {}
+    for place, report in enumerate(play.run.reports):
+        here = play.service.with_fault() if place == 0 else play.service
+        on = here.deployment()
+        gigabytes = on.placement.weight_bytes(on.model) / 1e9
+        rows[report.replica] = {
+            "weights": on.placement.weight_dtype,
+            "GB": gigabytes,
+            "hash": hashlib.sha256(f"{here.model} {on.placement.weight_dtype}".encode()).hexdigest()[:8],
+        }
+    loaded = ", ".join(f"{name}: {row['hash']}, {number(row['GB'])} GB" for name, row in rows.items())
+    return QuestionResult(rows, "replica", says={"loaded": loaded})
 
 
 def replica_age(scene: IncidentScene) -> QuestionResult:
