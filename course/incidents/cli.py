@@ -6,20 +6,24 @@ JSON object comes back. By hand, everything is chosen from menus, by number.
 """
 
 import json
+import math
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
+from datetime import date, timedelta
 from itertools import groupby
 from operator import methodcaller
 from typing import Annotated, Any
 
 import typer
 
+from course.incidents import daily
 from course.incidents.classics import CLASSICS
 from course.incidents.generate import IncidentError, find_intervention
 from course.incidents.incident import GRADED, REGIMES, TOLD, Incident, find_question
 from course.incidents.interventions import AT_ONCE
+from course.incidents.napkin import Napkin, napkin_of
 from course.incidents.numbers import PLACES
 from minillm.core.errors import MinillmError
 from minillm.frontend.terminal import Lines, fitted
@@ -66,6 +70,10 @@ def incident(
     cause: Annotated[str | None, typer.Option(help="Practise one cause, by name.")] = None,
     classic: Annotated[str | None, typer.Option(help=f"In place of a seed: {', '.join(CLASSICS)}.")] = None,
     today: Annotated[bool, typer.Option("--today", help="The daily incident: the same for everyone.")] = False,
+    day: Annotated[str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="The one of another day.")] = None,
+    yesterday: Annotated[bool, typer.Option("--yesterday", help="What it was, and the three best runs.")] = False,
+    archive: Annotated[bool, typer.Option("--archive", help="The last two weeks, your results, your streak.")] = False,
+    napkin: Annotated[bool, typer.Option("--napkin", help="A sum of one minute, a new one each day.")] = False,
     mitigate: Annotated[
         list[str] | None, typer.Option(metavar="ID", help="Help users before anything is asked; may be repeated.")
     ] = None,
@@ -82,19 +90,75 @@ def incident(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """You are paged: ask for evidence, commit to a diagnosis, deploy a fix, and be graded on what it really did."""
+    now = date.today()
+    if napkin:
+        ask_napkin(napkin_of(date_of(day) if day else now))
+        return
+    if archive:
+        print(daily.archive(daily.RESULTS.read(), now))
+        return
+    if yesterday:
+        tell_solution(now - timedelta(days=1))
+        return
     first, asked, tried, deployed = mitigate or [], ask or [], canary or [], deploy or []
     fields = read_answer(asked, answer, [*first, *tried, *deployed])
-    TOLD.anywhere = True
+    TOLD.anywhere = daily.RESULTS.anywhere = True
     wait("looking for a week of traffic that goes wrong in this way")
-    if today or classic:
-        current = Incident.today() if today else Incident.classic(str(classic))
+    which = date_of(day) if day else now if today else None
+    if which is not None:
+        current = Incident.today(which)
+    elif classic:
+        current = Incident.classic(classic)
     else:
         current = Incident.generate(seed, difficulty, cause)
     if not (mitigate or ask or answer or canary or deploy or as_json):
-        play_along(current)
+        if play_along(current) and which is not None:
+            print(kept_for(current, which, now))
         return
     report = step_by_step(current, first, asked, fields, tried, deployed)
     print(json.dumps(report, default=methodcaller("item")) if as_json else as_text(current, report))
+
+
+def date_of(text: str) -> date:
+    """Of an option.
+
+    Raises:
+        IncidentError: it's no date, or one to come.
+    """
+    try:
+        found = date.fromisoformat(text)
+    except ValueError:
+        raise IncidentError(f"--date wants a day such as 2026-11-25, not {text!r}") from None
+    if found > date.today():
+        raise IncidentError(f"{found} is yet to come: the daily incident has its own day")
+    return found
+
+
+def ask_napkin(sum_of_day: Napkin) -> None:
+    """Ask, read a number, tell the working."""
+    print(fitted(sum_of_day.question, sys.stdout))
+    typed = Lines("napkin").read(f"in {sum_of_day.unit} > ")
+    try:
+        answer = float((typed or "").replace(",", "").strip() or "nan")
+    except ValueError:
+        raise IncidentError(f"a number, please, in {sum_of_day.unit}; not {typed!r}") from None
+    print(fitted(sum_of_day.told(None if math.isnan(answer) else answer), sys.stdout))
+
+
+def tell_solution(day: date) -> None:
+    """What a day's incident was, and how it is played well."""
+    wait("playing that day's incident")
+    known, runs = daily.solution_of(day)
+    told = "\n".join(known.reveal(()).told)
+    best = "\n".join(map(str, runs))
+    print(fitted(f"incident of {day}\n{told}\n\nThe best runs of the simulator's own players:\n{best}", sys.stdout))
+
+
+def kept_for(current: Incident, day: date, now: date) -> str:
+    """Note the day's result; par and streak in a line."""
+    daily.keep(current, day, now)
+    wait("playing it for its par")
+    return f"{daily.par_of(current)}; streak {daily.streak(daily.RESULTS.read(), now)}"
 
 
 def read_answer(ask: list[str], answer: str | None, deploy: list[str]) -> dict[str, Any] | None:
@@ -177,8 +241,8 @@ def as_text(current: Incident, report: dict[str, Any]) -> str:
 # ---------------------------------------------------------------- by hand
 
 
-def play_along(current: Incident) -> None:
-    """Play it in a terminal, until the grade, or until there is nothing more to read."""
+def play_along(current: Incident) -> bool:
+    """Play it in a terminal, until the grade, or until there is nothing more to read; whether it was graded."""
     print(fitted(f"{current.page}\n\n{current.status}\n\n{HELP}", sys.stdout))
     names = [each.id for each in (*current.questions(), *current.interventions())]
     lines = Lines("incident", [*COMMANDS, *PLACES, *names, *(each.name for each in current.suspects())])
@@ -186,7 +250,7 @@ def play_along(current: Incident) -> None:
     while True:
         line = lines.read(f"\n[{current.minutes} min, {current.burned:.0%} of the error budget] > ")
         if line is None or line.strip() in ("quit", "exit"):
-            return
+            return False
         try:
             command, *rest = shlex.split(line) or ["help"]
             if command == "grade" and current.is_undeployed and not is_warned:
@@ -198,7 +262,7 @@ def play_along(current: Incident) -> None:
             print(fitted(str(error), sys.stdout))
             continue
         if command == "grade":
-            return
+            return True
 
 
 def reply(current: Incident, command: str, rest: list[str], read: Callable[[str], str | None]) -> str:

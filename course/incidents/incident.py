@@ -135,6 +135,21 @@ class Incident:
         return self.name in _TOLD_HERE or self.name in TOLD.read().names
 
     @property
+    def truth(self) -> Hidden:
+        """All there is to know about it. For players that are told, and for records; who plays should not look."""
+        return self._hidden
+
+    @property
+    def timeline(self) -> tuple[TimelineEntry, ...]:
+        """What was done so far, minute by minute."""
+        return tuple(self._timeline)
+
+    @property
+    def helped_at(self) -> int | None:
+        """The minute since which users are within the SLO; None = they aren't."""
+        return self._healed
+
+    @property
     def page(self) -> PagerMessage:
         """What wakes you up."""
         return page_of(self._hidden)

@@ -199,19 +199,26 @@ def _cause(hidden: Hidden, answer: Diagnosis, case: float) -> Criterion:
     return Criterion("cause", round(CAUSE * case, 2) if right else 0, CAUSE, told)
 
 
+def likeness(hidden: Hidden, cause: str) -> float:
+    """What ruling another cause out is worth: all for the look-alike, half for one that loses its seconds in the same
+    phase, nothing for one that nobody would have thought of.
+    """
+    if cause == hidden.cause.looks_like:
+        return 1.0
+    return OF_THE_PHASE if CAUSES[cause].phase in (hidden.cause.phase, *hidden.cause.also) else 0.0
+
+
 def _ruled_out(hidden: Hidden, answer: Diagnosis) -> Criterion:
     """One answer, put to the look-alike, is enough; a wrong one takes half of the points off."""
     best, wrong, words = 0.0, 0, []
     for question, cause in answer.ruled_out:
-        worth = 1.0 if cause == hidden.cause.looks_like else OF_THE_PHASE
-        alike = cause == hidden.cause.looks_like or CAUSES[cause].phase in (hidden.cause.phase, *hidden.cause.also)
         what = f"'{CAUSES[cause].title}' by {QUESTIONS[question].text}"
         if question not in answer.asked:
             words.append(f"Not asked for: {what}.")
         elif cause in (hidden.cause.name, *hidden.cause.names) or not rules_out(hidden, question, cause):
             wrong += 1
             words.append(f"That doesn't rule it out: {what}.")
-        elif alike:
+        elif worth := likeness(hidden, cause):
             best = max(best, worth)
             words.append(f"Right: {what}.")
         else:
@@ -233,9 +240,14 @@ def _share_of_time(minute: float, enough: float) -> float:
 # ---------------------------------------------------------------- helping users
 
 
+def most_of_all(hidden: Hidden) -> str:
+    """What would have helped most, in a sentence."""
+    return f"Within half an hour, most would have come of: {CHANGES[hidden.cause.mitigation].text}."
+
+
 def _mitigated(hidden: Hidden, answer: Diagnosis, rollout: Rollout, case: float) -> Criterion:
     """The best of the quick changes that stood, by what it was worth and when it was in place."""
-    words = f"Within half an hour, most would have come of: {CHANGES[hidden.cause.mitigation].text}."
+    words = most_of_all(hidden)
     if rollout.best <= NOTHING_HELPS:
         told = "Nothing at hand would have helped: the sooner the cause is known, the better."
         earned = MITIGATED * case * _share_of_time(answer.minute, BRISK)
