@@ -255,12 +255,12 @@ class Incident:
             find_question(name)
         for name in ranked:
             find_intervention(name)
-        for name in (() if cause is None else (cause,), (ruled_out or {}).values()):
-            for each in name:
-                look_up("cause", each, CAUSES)
         against = tuple((ruled_out or {}).items())
-        for name, _ in against:
-            find_question(name)
+        for question, other in against:
+            find_question(question)
+            look_up("cause", other, CAUSES)
+        if cause is not None:
+            look_up("cause", cause, CAUSES)
         named = (OTHER_NAMES.get(plain(phase) or "", phase) for phase in (dominant_phase, secondary))
         phases = [one_of("phase", phase, PLACES) for phase in named]
         when = one_of("regime", regime, REGIMES)
@@ -325,7 +325,7 @@ class Incident:
         if canary:
             self._undone[canary] += 1
         elif self._answer is None:
-            self._attempts_undone += not effect.restored
+            self._attempts_undone += effect.is_quick and not effect.restored
         elif not self._is_for_now and not (effect.restored and effect.is_quick):
             self._undone[canary] += 1
 

@@ -345,3 +345,5 @@ BY_ID: Mapping[str, Intervention] = {
 ALL = tuple(BY_ID.values())
 AT_ONCE = tuple(one for one in ALL if one.effort == NOW)
 """What can be done before anything is known."""
+FOR_GOOD = tuple(one for one in ALL if one.effort != NOW)
+"""What can be a fix: on paper nobody waits to be helped."""

@@ -130,7 +130,7 @@ def test_a_diagnosis_without_a_phase_can_be_graded(slots: Incident, phase: objec
 def test_a_guess_that_is_right_is_no_diagnosis(slots: Incident) -> None:
     backed = criteria_of(slots, ["kv_use", "batch"])
     guessed = criteria_of(slots, [])
-    assert backed["minutes to mitigation"] == guessed["minutes to mitigation"], "help needs no diagnosis"
+    assert guessed["minutes to mitigation"][0] >= backed["minutes to mitigation"][0] > 0, "help needs no diagnosis"
     assert guessed["evidence"][0] == guessed["SLO restored"][0] == guessed["cause"][0] == 0, "and a guess is none"
     assert backed["evidence"][0] == EVIDENCE and backed["SLO restored"][0] == WITHOUT_ALTERNATIVE * RESTORED
 
@@ -220,7 +220,9 @@ def test_beginners_are_shown_less_and_may_ask_for_all(slots: Incident) -> None:
     easy = Incident(slots._hidden, slots._trials, slots.name, short=True)
     assert {"kv_use", "batch"} <= {question.id for question in easy.questions()}
     assert {"more_slots", "double_fleet"} <= {one.id for one in easy.interventions()}
-    assert len(easy.questions()) < 20 < len(slots.questions()) and len(easy.interventions()) < 15
+    assert len(easy.questions()) < 20 < len(slots.questions())
+    assert len(easy.interventions()) < 22 < len(slots.interventions())
+    assert {"few_slots", "kv_pool"} <= {each.name for each in easy.suspects()} and len(easy.suspects()) < 12
     assert easy.ask("regions").text
 
 
