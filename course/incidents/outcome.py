@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from course.incidents.evidence import as_html, frame, written
+from course.incidents.evidence import as_html, as_text, frame
 from course.incidents.interventions import ALL, BY_ID, EFFORTS, SOON, Intervention, applied
 from course.incidents.numbers import latencies
 from course.incidents.service import ServicePlay, SimulatedService, play
@@ -163,7 +163,7 @@ class Effect:
     def __str__(self) -> str:
         worse = f" Users lose {self.lost:.0%} of what they asked for." if self.lost else ""
         worse += f" Worse now: {', '.join(self.regressions)}." if self.regressions else ""
-        return f"{self.names}: {self.told}{worse}\n{self.table.to_string(float_format=written)}"
+        return f"{self.names}: {self.told}{worse}\n{as_text(self.table)}"
 
     @property
     def names(self) -> str:

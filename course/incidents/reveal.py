@@ -5,7 +5,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from course.incidents.causes import CAUSES
-from course.incidents.evidence import as_html
+from course.incidents.evidence import as_html, as_text
 from course.incidents.generate import find_intervention
 from course.incidents.questions import BY_ID
 from minillm.core.brief import brief
@@ -85,7 +85,7 @@ class Reveal:
             going_on = f"  [{one.truth}]" if one.truth != truth else ""  # said once, until it changes
             debrief += [f"{one.minute:4} min  {one.did}{going_on}", *([f"          {one.saw}"] if one.saw else [])]
             truth = one.truth
-        effects = self.effects.head(8).to_string(float_format=lambda value: f"{value:.2f}")
+        effects = as_text(self.effects.head(8).round(2))
         return "\n".join([*self.told, "", *debrief, "", effects])
 
     def _repr_html_(self) -> str:

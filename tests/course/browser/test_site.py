@@ -167,6 +167,8 @@ def test_an_incident_is_graded_as_in_the_notebook(
 ) -> None:
     monkeypatch.setattr(Hidden, "scene_at", lambda hidden, minute: hidden.scene)  # no mark depends on what was seen
     recorded = read_recording(path)
+    if "suspects" not in recorded:
+        pytest.skip("recorded before causes were named")
     cause, _, seed = recorded["id"].rpartition("-")
     incident = Incident.generate(int(seed), 1, cause)
     page = opened(browser, site / "incident_115.html", [])
@@ -214,7 +216,6 @@ def test_an_incident_is_played_to_its_grade(browser: Any, site: Path) -> None:
     told: list[str] = []
     page = opened(browser, site / "incident_115.html", told)
     assert page.locator(".status").inner_text().startswith("Minute 0")
-    page.get_by_role("button", name="Roll back to last night's release").click()
     page.locator("section summary").first.click()
     page.locator(".status").filter(has_not_text="Minute 0").wait_for()
     page.get_by_role("button", name="Show the menus").click()

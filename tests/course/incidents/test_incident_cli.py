@@ -55,10 +55,23 @@ def test_mistakes_are_told(run: Run) -> None:
         (("--answer", '{"phase": "queue"}'), "not phase"),
         (("--answer", '{"evidence": "batch"}'), "is a list"),
         (("--answer", '{"ruled_out": "kv_pool"}'), "is an object"),
+        (("--date", "soon"), "a day such as"),
+        (("--date", "2999-01-01"), "yet to come"),
         (("--mitigate", "reverse"), "did you mean 'revert'"),
     ):
         status, out, err = run("incident", *SLOTS, *words, "--json")
         assert (status, out) == (2, "") and message in err, words
+
+
+def test_a_napkin_is_asked_and_worked_out_and_the_archive_listed(run: Run) -> None:
+    status, out, _ = run("incident", "--napkin", "--date", "2026-11-25", stdin="1,000,000,000\n")
+    assert status == 0 and "Not quite. It's " in out
+    status, out, _ = run("incident", "--napkin", "--date", "2026-11-25", stdin="\n")
+    assert status == 0 and "\nIt's " in out.replace("> It's", "\nIt's")
+    status, _, err = run("incident", "--napkin", stdin="many\n")
+    assert status == 2 and "a number, please" in err
+    status, out, _ = run("incident", "--archive")
+    assert status == 0 and "streak: 0" in out and "not played" in out
 
 
 def test_playing_by_hand_from_menus(run: Run) -> None:

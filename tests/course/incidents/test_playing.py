@@ -1,6 +1,7 @@
 """Playing one incident: the order of things, the clock, what is marked and what is said."""
 
 import gc
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
@@ -12,6 +13,7 @@ from players import expert
 
 from course.incidents import Incident, IncidentError
 from course.incidents.causes import CAUSES, Draw
+from course.incidents.evidence import as_text, frame
 from course.incidents.interventions import BY_ID, MOST_SLOTS
 from course.incidents.marking import EVIDENCE, MITIGATED, RESTORED, SLOW, WITHOUT_ALTERNATIVE
 from course.incidents.page import page_of
@@ -378,3 +380,14 @@ def test_a_broken_panel_has_no_data_or_last_weeks_and_the_page_warns(slots: Inci
     healthy = replace(scene, now=scene.before, missing=frozenset(), stale=frozenset())
     assert slots.ask(stale).text == QUESTIONS[stale].find_out(healthy).text
     assert Incident.generate(7, 1, "few_slots").page.warning == ""
+
+
+def test_a_table_in_a_terminal_has_units_thousands_and_no_nan() -> None:
+    rows = {
+        "TTFT p95": {"now": 0.25, "limit": math.inf, "count": 12_345},
+        "not answered in full": {"now": 0.00073, "limit": math.nan, "count": None},
+    }
+    head, first, second = as_text(frame(rows, "seconds, or share")).splitlines()
+    assert head.split() == ["seconds,", "or", "share", "now", "limit", "count"]
+    assert first.split()[2:] == ["250", "ms", "never", "12,345"]
+    assert second.split()[4:] == ["0.1%", "–", "–"]
