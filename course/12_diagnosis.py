@@ -2,8 +2,8 @@
 # # 12 · Diagnosis
 #
 # Your phone rings. "p99 is terrible and the dashboard is red." Someone already has a fix: more machines, fewer bits, a
-# bigger batch. One of them may even be right. In this lesson you get paged, ask questions, commit to a cause, deploy,
-# and get graded on what your change actually did.
+# bigger batch. One of them may even be right. In this lesson you get paged, help users first, ask questions, commit to a
+# cause, deploy, and get graded on what your change actually did.
 #
 # You'll be able to tell apart problems that look the same, in few questions, and say which number rules the wrong idea
 # out.
@@ -29,9 +29,11 @@ lab = open_lab()
 # three; **ITL** is the gap between two tokens. A request meets the **SLO** if it stays within every limit.
 #
 # Below is one incident: a simulated service, run by this course's own scheduler. Every question costs minutes on the
-# incident's clock, not on yours, and the incident goes on: queues grow, and the SLO's error budget burns. Ask what you
-# need and write down what you suspect; the menus come after that. Commit, try your change on a canary, roll it out or
-# back, and press *Grade me*.
+# incident's clock, not on yours, and the incident goes on: queues grow, and the SLO's error budget burns.
+#
+# So **mitigate first**. The red buttons are what anyone on call can do at once, before knowing the cause: roll back this
+# morning's release, fail over, shed load, drain a replica. Each has a price. Then ask what you need and write down what
+# you suspect; the menus come after that. Commit, try your change on a canary, roll it out or back, and press *Grade me*.
 
 # %%
 first = run.first()
@@ -40,9 +42,10 @@ desk
 
 # %% [markdown]
 # *Phase*: where are the seconds lost? It may be outside the engine. *What proves
-# it*: the evidence that would look different without the problem. *Spike or steady*: will it pass by itself?
+# it*: the evidence that would look different without the problem. *Ruled out by*: the answer that another suspect
+# doesn't survive. *Spike or steady*: will it pass by itself?
 #
-# **Split, ask, commit, canary, deploy, look.** When you're graded, compare your timeline with what was really going on.
+# **Mitigate, split, ask, commit, canary, deploy, look.** When you're graded, compare your timeline with what was really going on.
 
 # %% [markdown]
 # ## Guided
@@ -107,8 +110,10 @@ pictures.both_incidents(first.fresh(), second.fresh())
 # %%
 second.ask("kv_use"), second.ask("batch")
 second.answer(
+    cause="kv_pool",
     dominant_phase="queue",
     evidence=["kv_use", "batch"],
+    ruled_out={"kv_use": "few_slots"},
     ranked=["kv_budget", "int8_kv", "double_fleet"],
     regime="steady",
     open_questions=["who set num_kv_blocks, and why?"],
@@ -187,7 +192,7 @@ effort = lab.predict("effort", "Which change restores the SLO?", run.change_text
 effort
 
 # %%
-months.answer("queue", secondary="prefill", evidence=["prompt_lengths", "phases"], ranked=["trim_prompts"])
+months.answer("queue", "prefill", ["prompt_lengths", "phases"], ["trim_prompts"], cause="longer_prompts")
 outcome, months_beside = words.tried(months, weights)
 effort.score(outcome)
 
@@ -225,7 +230,7 @@ lane = lab.predict("lane", "Which change restores the SLO?", run.change_texts(*l
 lane
 
 # %%
-contract.answer("queue", secondary="prefill", evidence=["per_bucket"], ranked=["prompt_limit"])
+contract.answer("queue", "prefill", ["per_bucket"], ["prompt_limit"], cause="straggler")
 outcome, contract_beside = words.tried(contract, limits)
 lane.score(outcome)
 
@@ -246,20 +251,21 @@ contract_beside
 # ones that got nothing, too: a dashboard that leaves out failures shows this as a success. (The percentiles in this
 # table count an unanswered request as one that waits forever.)
 #
-# Some causes fire no alert at all: of this course's 28, the alert rules in [docs/monitoring.md](../docs/monitoring.md)
+# Some causes fire no alert at all: of 28 of this course's, the alert rules in [docs/monitoring.md](../docs/monitoring.md)
 # miss seven. A buffering proxy and distant clients are outside the engine; longer answers can stay within an SLO that's
 # too loose.
 #
 # Diagnosis has a cost, too: questions take minutes. If a change is free, safe and undone in seconds, trying it may be
-# the cheapest question of all. Say so when you do it.
+# the cheapest question of all. Say so when you do it. That's why a rollback comes before the first question: if something
+# was deployed in the last hour, take it back, see whether users are helped, and find out why afterwards.
 
 # %% [markdown]
 # ## Deep dive
 #
 # **How an incident is made.** A seed draws a healthy service: model, GPUs, traffic, settings, and an SLO slightly
 # looser than its own latencies. A *cause* changes one thing. The simulator runs both. A draw is kept only if the
-# changed service breaks its SLO by a factor of two to five, the true fix restores it on held-out traffic, and neither
-# the tempting one nor doubling the machines does:
+# changed service breaks its SLO by a factor of one and a half to five, the true fix restores it on held-out traffic, and
+# neither the tempting one nor doubling the machines does (unless twice the machines are the fix):
 
 # %%
 import inspect
@@ -276,17 +282,19 @@ print(inspect.getsource(generate._try))
 #
 # *Kept* is the share of requests within the SLO. *Lost* is the share of their tokens, prompt or answer, that users no
 # longer get, measured against last week. If
-# prompts tripled, trimming them back costs nothing; if they didn't, it costs what it cuts.
+# prompts tripled, trimming them back costs nothing; if they didn't, it costs what it cuts. An answer that `max_tokens`
+# cuts off isn't a short answer: it's a lost one, and so is a request that was refused.
 
 # %%
 truth.effects
 
 # %% [markdown]
-# **How it's graded.** Two thirds of the points are measured, with no opinion involved: is the service restored, did
-# anything get worse, what does it cost? A change that you roll back costs points (fewest on a canary); many changes at
-# once count less, because no one can say which one did it. A reading counts as evidence if it differs materially from
-# last week and wouldn't under the look-alike. Once you've seen the true cause, playing the same incident again counts
-# as practice.
+# **How it's graded.** In three parts. *Minutes to mitigation* (28): how much the best quick change did for users, and how
+# soon; no diagnosis needed. *Diagnosis* (42): the cause, where the time is lost, and the evidence. *Follow-up* (30): what
+# stands for good. The last two count in proportion to your case: a reading counts as evidence if it differs materially
+# from last week and wouldn't have under the look-alike, and another one should rule that look-alike out. A right guess
+# without a case is worth nothing. Effort drives the clock: a rollback takes ten minutes, a setting thirty, and a fix of
+# weeks can't end an incident. Once you've seen the true cause, playing the same incident again counts as practice.
 #
 # **The raw data.** Every answer is also a DataFrame, and you can analyse the run behind it yourself.
 
@@ -346,7 +354,8 @@ check("q5", ...)  # the first incident: doubling its fleet doesn't help; how man
 # - **Whether your cause is in the list.** Incidents here have one cause, sometimes two, out of a catalogue. Real ones
 #   can have three, one of them new.
 # - **Real minutes.** Time is compressed: an hour of the incident is played as about a minute of traffic.
-# - **Broken dashboards.** Panels here are never wrong or missing, and all share one clock.
+# - **Every way in which a dashboard can lie.** At difficulty 2 and 3 panels can be missing or show last week's data, and
+#   the change log can leave the culprit out. But all panels share one clock, and a reading is never slightly wrong.
 # - **Rollouts.** A deployment here has two stages and no half-finished state. In real ones old and new run side by
 #   side.
 # - **What it costs in seconds on your machines.** Step times are simulated, with the constants shown above. Trust the

@@ -2,8 +2,9 @@
 
     incident = Incident.generate(seed=7, difficulty=2)
     incident.page                                    # one alarming number
+    incident.mitigate(["revert"])                    # help users first; no diagnosis needed
     incident.ask("ttft_itl")                         # evidence; costs minutes
-    incident.answer(dominant_phase="queue", evidence=["batch"], ranked=["more_slots"])
+    incident.answer(cause="few_slots", dominant_phase="queue", evidence=["batch"], ranked=["more_slots"])
     incident.deploy(["more_slots"])                  # before and after, on held-out traffic
     incident.grade(); incident.reveal()
 
@@ -15,6 +16,8 @@ questions*.py   what can be asked                         evidence.py    what an
 outcome.py      what a change did to held-out traffic     marking.py     marks
 incident.py     all of it, in order                       cli.py         the same in a terminal
 dumps/          the same on paper                         desk.py        the same with buttons
+daily.py        one a day                                 napkin.py      and a sum
+players.py      the simulator's own
 """
 
 from course.incidents.generate import IncidentError

@@ -24,7 +24,8 @@ SLOTS, OLD_PROMPT, NEW_PROMPT = 96, 800, 2400
 """`max_num_seqs` was chosen when prompts had 800 tokens; they have three times as many now."""
 CONTRACT = 15_000
 """Tokens of the prompt that all other requests wait for."""
-SHARE_OF_CONTRACTS = 0.08
+SHARE_OF_CONTRACTS = 0.032
+"""Few enough that an SLO for 95% of the requests can do without them."""
 
 
 def three_months(draw: Draw) -> Case:
@@ -41,10 +42,10 @@ def three_months(draw: Draw) -> Case:
 def one_contract(draw: Draw) -> Case:
     kind = Independent(prompt=lengths(700, 0.4), output=lengths(30, 0.4, 3))
     s = service(draw, kind, machines=SLOWER, requests=340, max_num_batched_tokens=2048)
-    before = loaded(s, 0.25)
+    before = loaded(s, 0.45)
     now = with_long_prompts(before, SHARE_OF_CONTRACTS, Fixed(tokens=CONTRACT))
     story = "All users complain, those with two-line questions most."
-    return Case(before, now, "Legal team: whole contracts may be pasted in", target=0.85, story=story)
+    return Case(before, now, "Legal team: whole contracts may be pasted in", story=story)
 
 
 # ---------------------------------------------------------------- two causes at once, each enough to break the SLO
@@ -95,7 +96,8 @@ def _classics() -> Iterator[tuple[str, Cause]]:
     for name, words in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).items():
         like, make = CAUSES[words.pop("like")], globals()[words.pop("make")]
         told = {key: tuple(value) if isinstance(value, list) else value for key, value in words.items()}
-        yield name, replace(like, name=name, make=make, **told)
+        names = (like.name, *told.pop("names", ()))
+        yield name, replace(like, name=name, make=make, names=names, **told)
 
 
 CLASSICS: Mapping[str, Cause] = dict(_classics())

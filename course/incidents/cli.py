@@ -1,24 +1,29 @@
 """`minillm incident`: the same in a terminal, or step by step from a script.
 
 A script repeats what it has done so far in each call: an incident follows from its seed, so that is all the state
-there is. `--ask` as often as wanted, then `--answer`, `--canary` and `--deploy`; with `--json` one JSON object comes
-back.
+there is. `--mitigate` first, `--ask` as often as wanted, then `--answer`, `--canary` and `--deploy`; with `--json` one
+JSON object comes back. By hand, everything is chosen from menus, by number.
 """
 
 import json
+import math
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
+from datetime import date, timedelta
 from itertools import groupby
 from operator import methodcaller
 from typing import Annotated, Any
 
 import typer
 
+from course.incidents import daily
 from course.incidents.classics import CLASSICS
 from course.incidents.generate import IncidentError, find_intervention
-from course.incidents.incident import DIAGNOSE_FIRST, GRADED, TOLD, Incident, find_question
+from course.incidents.incident import GRADED, REGIMES, TOLD, Incident, find_question
+from course.incidents.interventions import AT_ONCE
+from course.incidents.napkin import Napkin, napkin_of
 from course.incidents.numbers import PLACES
 from minillm.core.errors import MinillmError
 from minillm.frontend.terminal import Lines, fitted
@@ -27,22 +32,21 @@ from minillm.host.storage import say
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 HELP = """\
-questions                 what can be asked, and the minutes it takes
-ask ID ...                evidence; the incident goes on meanwhile
-suspect WORDS             what you think it is, in your own words; then:
-fixes [PHASE]             what can be deployed
-answer FIELD=VALUE ...    dominant_phase=queue secondary=decode evidence=batch,kv_use ranked=more_slots regime=steady
-canary ID ...             for a tenth of the users first
-deploy ID ...             for all; then: grade
-rollback                  take back what is deployed
-status, page, help, quit"""
+mitigate                  help users first: what can be done at once, before anything is known
+ask                       evidence; the incident goes on meanwhile
+suspect WORDS             what you think it is, in your own words; no points
+answer                    commit to a diagnosis, once
+canary, deploy            a change, for a tenth of the users or for all; then: grade
+rollback                  take back what was deployed last
+status, page, help, quit
+
+Each shows a menu: type one or more of its numbers. An id works as well, and can be typed behind the command."""
 DEPLOYING = "playing held-out traffic, with the change and without"
 GRADING = "playing it under a dozen other changes"
 COMMANDS = (
-    "questions",
+    "mitigate",
     "ask",
     "suspect",
-    "fixes",
     "answer",
     "canary",
     "deploy",
@@ -53,9 +57,10 @@ COMMANDS = (
     "help",
     "quit",
 )
-SUSPECT_FIRST = "first, in your own words, what do you think it is? suspect WORDS"
 LISTS = ("evidence", "ranked", "open_questions")
-ANSWER_FIELDS = ("dominant_phase", "secondary", "regime", "hypothesis", *LISTS)
+ANSWER_FIELDS = ("cause", "dominant_phase", "secondary", "regime", "hypothesis", "ruled_out", *LISTS)
+Choices = Sequence[tuple[str, str, str]]
+"""Of a menu: a group, an id, and what is shown."""
 
 
 @app.command()
@@ -65,45 +70,108 @@ def incident(
     cause: Annotated[str | None, typer.Option(help="Practise one cause, by name.")] = None,
     classic: Annotated[str | None, typer.Option(help=f"In place of a seed: {', '.join(CLASSICS)}.")] = None,
     today: Annotated[bool, typer.Option("--today", help="The daily incident: the same for everyone.")] = False,
+    day: Annotated[str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="The one of another day.")] = None,
+    yesterday: Annotated[bool, typer.Option("--yesterday", help="What it was, and the three best runs.")] = False,
+    archive: Annotated[bool, typer.Option("--archive", help="The last two weeks, your results, your streak.")] = False,
+    napkin: Annotated[bool, typer.Option("--napkin", help="A sum of one minute, a new one each day.")] = False,
+    mitigate: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Help users before anything is asked; may be repeated.")
+    ] = None,
     ask: Annotated[list[str] | None, typer.Option(metavar="ID", help="Ask for evidence; may be repeated.")] = None,
     answer: Annotated[
         str | None,
-        typer.Option(metavar="JSON", help='{"dominant_phase": ..., "secondary": ..., "evidence": [...], "ranked": []}'),
+        typer.Option(
+            metavar="JSON",
+            help='{"cause": ..., "dominant_phase": ..., "evidence": [], "ruled_out": {QUESTION: CAUSE}, "ranked": []}',
+        ),
     ] = None,
     canary: Annotated[list[str] | None, typer.Option(metavar="ID", help="To a canary first; may be repeated.")] = None,
     deploy: Annotated[list[str] | None, typer.Option(metavar="ID", help="Deploy it; may be repeated.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """You are paged: ask for evidence, commit to a diagnosis, deploy a fix, and be graded on what it really did."""
-    asked, tried, deployed = ask or [], canary or [], deploy or []
-    fields = read_answer(asked, answer, [*tried, *deployed])
-    TOLD.anywhere = True
+    now = date.today()
+    if napkin:
+        ask_napkin(napkin_of(date_of(day) if day else now))
+        return
+    if archive:
+        print(daily.archive(daily.RESULTS.read(), now))
+        return
+    if yesterday:
+        tell_solution(now - timedelta(days=1))
+        return
+    first, asked, tried, deployed = mitigate or [], ask or [], canary or [], deploy or []
+    fields = read_answer(asked, answer, [*first, *tried, *deployed])
+    TOLD.anywhere = daily.RESULTS.anywhere = True
     wait("looking for a week of traffic that goes wrong in this way")
-    if today or classic:
-        current = Incident.today() if today else Incident.classic(str(classic))
+    which = date_of(day) if day else now if today else None
+    if which is not None:
+        current = Incident.today(which)
+    elif classic:
+        current = Incident.classic(classic)
     else:
         current = Incident.generate(seed, difficulty, cause)
-    if not (ask or answer or deploy or as_json):
-        play_along(current)
+    if not (mitigate or ask or answer or canary or deploy or as_json):
+        if play_along(current) and which is not None:
+            print(kept_for(current, which, now))
         return
-    report = step_by_step(current, asked, fields, tried, deployed)
+    report = step_by_step(current, first, asked, fields, tried, deployed)
     print(json.dumps(report, default=methodcaller("item")) if as_json else as_text(current, report))
+
+
+def date_of(text: str) -> date:
+    """Of an option.
+
+    Raises:
+        IncidentError: it's no date, or one to come.
+    """
+    try:
+        found = date.fromisoformat(text)
+    except ValueError:
+        raise IncidentError(f"--date wants a day such as 2026-01-05, not {text!r}") from None
+    if found > date.today():
+        raise IncidentError(f"{found} is yet to come: the daily incident has its own day")
+    return found
+
+
+def ask_napkin(sum_of_day: Napkin) -> None:
+    """Ask, read a number, tell the working."""
+    print(fitted(sum_of_day.question, sys.stdout))
+    typed = Lines("napkin").read(f"in {sum_of_day.unit} > ")
+    try:
+        answer = float((typed or "").replace(",", "").strip() or "nan")
+    except ValueError:
+        raise IncidentError(f"a number, please, in {sum_of_day.unit}; not {typed!r}") from None
+    print(fitted(sum_of_day.told(None if math.isnan(answer) else answer), sys.stdout))
+
+
+def tell_solution(day: date) -> None:
+    """What a day's incident was, and how it is played well."""
+    wait("playing that day's incident")
+    known, runs = daily.solution_of(day)
+    told = "\n".join(known.reveal(()).told)
+    best = "\n".join(map(str, runs))
+    print(fitted(f"incident of {day}\n{told}\n\nThe best runs of the simulator's own players:\n{best}", sys.stdout))
+
+
+def kept_for(current: Incident, day: date, now: date) -> str:
+    """Note the day's result; par and streak in a line."""
+    daily.keep(current, day, now)
+    wait("playing it for its par")
+    return f"{daily.par_of(current)}; streak {daily.streak(daily.RESULTS.read(), now)}"
 
 
 def read_answer(ask: list[str], answer: str | None, deploy: list[str]) -> dict[str, Any] | None:
     """The fields of an answer. What can be seen to be wrong is told before an incident is drawn, which takes seconds.
 
     Raises:
-        IncidentError: an id does not exist, the answer is no JSON object of the right fields, or there is none to
-            deploy upon.
+        IncidentError: an id does not exist, or the answer is no JSON object of the right fields.
     """
     for name in ask:
         find_question(name)
     for name in deploy:
         find_intervention(name)
     if answer is None:
-        if deploy:
-            raise IncidentError(DIAGNOSE_FIRST)
         return None
     try:
         fields = json.loads(answer)
@@ -116,21 +184,34 @@ def read_answer(ask: list[str], answer: str | None, deploy: list[str]) -> dict[s
     for name in LISTS:
         if not isinstance(fields.get(name, []), list):
             raise IncidentError(f"{name} of the answer is a list, not {fields[name]!r}")
+    if not isinstance(fields.get("ruled_out", {}), dict):
+        raise IncidentError(f"ruled_out of the answer is an object, causes by question, not {fields['ruled_out']!r}")
     return fields
 
 
 def step_by_step(
-    current: Incident, ask: list[str], answer: dict[str, Any] | None, canary: list[str], deploy: list[str]
+    current: Incident,
+    mitigate: list[str],
+    ask: list[str],
+    answer: dict[str, Any] | None,
+    canary: list[str],
+    deploy: list[str],
 ) -> dict[str, Any]:
-    """Do all of it, and tell where things stand."""
+    """Do all of it, in this order, and tell where things stand. Whoever answers is graded."""
     report: dict[str, Any] = {"name": current.name, "page": current.page.to_dict()}
+
+    def put(name: str, ids: list[str]) -> None:
+        if ids:
+            wait(DEPLOYING)
+            report[name] = current.deploy(ids, canary=name == "canary").to_dict()
+
+    put("mitigated", mitigate)
     report["evidence"] = [current.ask(name).to_dict() for name in ask]
     if answer is not None:
         current.answer(**answer)
-        for name, ids in (("canary", canary), ("deployed", deploy)):
-            if ids:
-                wait(DEPLOYING)
-                report[name] = current.deploy(ids, canary=name == "canary").to_dict()
+    put("canary", canary)
+    put("deployed", deploy)
+    if answer is not None:
         wait(GRADING)
         result = current.grade()
         criteria = [asdict(criterion) for criterion in result.criteria]
@@ -140,6 +221,7 @@ def step_by_step(
         report["reveal"] = current.reveal().to_dict()
     report |= {"minutes": current.minutes, "status": current.status, "budget_burned": current.burned}
     report["questions"] = [question.to_dict() for question in current.questions()]
+    report["suspects"] = [{"id": each.name, "title": each.title} for each in current.suspects()]
     report["interventions"] = [
         {"id": one.id, "phase": one.phase, "text": one.text, "cost": one.cost} for one in current.interventions()
     ]
@@ -148,7 +230,9 @@ def step_by_step(
 
 def as_text(current: Incident, report: dict[str, Any]) -> str:
     """What a script's call shows to a reader."""
-    parts = [str(current.page), *(str(current.ask(found["id"])) for found in report["evidence"]), current.status]
+    parts = [str(current.page), *(str(current.ask(found["id"])) for found in report["evidence"])]
+    parts += [f"{name}: {', '.join(report[name]['deployed'])}" for name in ("mitigated", "deployed") if name in report]
+    parts.append(current.status)
     if "grade" in report:
         parts += [str(current.grade()), str(current.reveal()), report["share"]]
     return "\n\n".join(parts)
@@ -157,31 +241,32 @@ def as_text(current: Incident, report: dict[str, Any]) -> str:
 # ---------------------------------------------------------------- by hand
 
 
-def play_along(current: Incident) -> None:
-    """Play it in a terminal, until the grade, or until there is nothing more to read."""
+def play_along(current: Incident) -> bool:
+    """Play it in a terminal, until the grade, or until there is nothing more to read; whether it was graded."""
     print(fitted(f"{current.page}\n\n{current.status}\n\n{HELP}", sys.stdout))
-    is_warned, names = False, [q.id for q in current.questions()] + [i.id for i in current.interventions()]
-    lines = Lines("incident", [*COMMANDS, *(f"{field}=" for field in ANSWER_FIELDS), *PLACES, *names])
+    names = [each.id for each in (*current.questions(), *current.interventions())]
+    lines = Lines("incident", [*COMMANDS, *PLACES, *names, *(each.name for each in current.suspects())])
+    is_warned = False
     while True:
         line = lines.read(f"\n[{current.minutes} min, {current.burned:.0%} of the error budget] > ")
         if line is None or line.strip() in ("quit", "exit"):
-            return
+            return False
         try:
             command, *rest = shlex.split(line) or ["help"]
             if command == "grade" and current.is_undeployed and not is_warned:
                 is_warned = True
                 print("nothing is deployed: type grade again to be graded without it")
                 continue
-            print(fitted(reply(current, command, rest), sys.stdout))
+            print(fitted(reply(current, command, rest, lines.read), sys.stdout))
         except (MinillmError, ValueError) as error:
             print(fitted(str(error), sys.stdout))
             continue
         if command == "grade":
-            return
+            return True
 
 
-def reply(current: Incident, command: str, rest: list[str]) -> str:
-    """What one command comes to.
+def reply(current: Incident, command: str, rest: list[str], read: Callable[[str], str | None]) -> str:
+    """What one command comes to. Where nothing stands behind it, its menu is shown, and a line read.
 
     Raises:
         IncidentError: it comes out of turn, or there is no such command.
@@ -189,28 +274,29 @@ def reply(current: Incident, command: str, rest: list[str]) -> str:
     match command:
         case "page":
             return str(current.page)
-        case "questions":
-            return in_groups((q.group, f"{q.id:16} {q.minutes} min  {q.text}") for q in current.questions())
         case "suspect" if rest:
             current.suspect(" ".join(rest))
-            return "noted: see the fixes now"
-        case "suspect" | "fixes" if not current.hypothesis:
-            raise IncidentError(SUSPECT_FIRST)
-        case "fixes" | "interventions":
-            shown = [one for one in current.interventions() if not rest or one.phase in rest]
-            return in_groups((one.phase, f"{one.id:20} {one.text} ({one.cost})") for one in shown)
-        case "ask" if rest:
-            return "\n\n".join(str(current.ask(name)) for name in rest)
+            return "noted"
+        case "suspect":
+            raise IncidentError("in your own words, what do you think it is? suspect WORDS")
         case "ask":
-            raise IncidentError("name at least one question, by its id")
+            known = [(q.group, q.id, f"{q.minutes} min  {q.text}") for q in current.questions()]
+            ids = rest or pick(known, "what do you ask?", read)
+            return "\n\n".join(str(current.ask(name)) for name in ids)
         case "answer":
-            current.answer(**typed_answer(rest))
-            return f"noted: deploy something now, then grade. {GRADED}"
-        case "canary" | "deploy":
-            for name in rest:  # a wrong one is told before anything is played
+            current.answer(**answer_from_menus(current, read))
+            return f"noted: deploy something for good, then grade. {GRADED}"
+        case "mitigate" | "canary" | "deploy":
+            quick = [one for one in AT_ONCE if one in current.interventions()]
+            known = [
+                (one.phase, one.id, f"{one.text} ({one.cost})")
+                for one in (quick if command == "mitigate" else current.interventions())
+            ]
+            ids = rest or pick(known, "what do you change?", read)
+            for name in ids:  # a wrong one is told before anything is played
                 find_intervention(name)
             wait(DEPLOYING)
-            return str(current.deploy(rest, canary=command == "canary"))
+            return str(current.deploy(ids, canary=command == "canary"))
         case "rollback":
             current.roll_back()
             return "rolled back"
@@ -224,21 +310,58 @@ def reply(current: Incident, command: str, rest: list[str]) -> str:
     raise IncidentError(f"no command {command!r}\n{HELP}")
 
 
-def in_groups(rows: Iterable[tuple[str, str]]) -> str:
-    """A heading wherever the group changes."""
-    blocks = [(group, *(f"  {text}" for _, text in each)) for group, each in groupby(rows, lambda row: row[0])]
-    return "\n".join(line for block in blocks for line in block)
+def answer_from_menus(current: Incident, read: Callable[[str], str | None]) -> dict[str, Any]:
+    """The fields of an answer, each from its menu; an empty line leaves one out.
 
-
-def typed_answer(words: list[str]) -> dict[str, Any]:
-    """`evidence=batch,kv_use dominant_phase=queue` to the fields of an answer."""
-    fields: dict[str, Any] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or name not in ANSWER_FIELDS:
-            raise IncidentError(f"an answer is made of FIELD=VALUE with {', '.join(ANSWER_FIELDS)}; got {word!r}")
-        fields[name] = [part for part in value.split(",") if part] if name in LISTS else value
+    Raises:
+        IncidentError: a number isn't in its menu.
+    """
+    places = [("", place, place.replace("_", " ")) for place in PLACES]
+    suspects = [("", each.name, each.title) for each in current.suspects()]
+    asked = [("", each.id, each.text) for each in current.asked()]
+    changes = [(one.phase, one.id, f"{one.text} ({one.cost})") for one in current.interventions()]
+    fields: dict[str, Any] = {
+        "cause": first_of(pick(suspects, "what is the cause?", read)),
+        "dominant_phase": first_of(pick(places, "where is the time lost?", read)),
+        "secondary": first_of(pick(places, "is there a second problem?", read)),
+        "regime": first_of(pick([("", each, each) for each in REGIMES], "does it pass by itself?", read)),
+    }
+    if asked:
+        fields["evidence"] = pick(asked, "which answers prove it?", read)
+        against = first_of(pick(suspects, "which other cause have you ruled out?", read))
+        by = first_of(pick(asked, "by which answer?", read)) if against else None
+        fields["ruled_out"] = {by: against} if by and against else {}
+    fields["ranked"] = pick(changes, "which changes help, the best first?", read)
     return fields
+
+
+def first_of(ids: list[str]) -> str | None:
+    """The first, or None."""
+    return ids[0] if ids else None
+
+
+def pick(known: Choices, question: str, read: Callable[[str], str | None]) -> list[str]:
+    """Ids chosen from a menu, by number or by name, in the order in which they are typed.
+
+    Raises:
+        IncidentError: there is no such number; names that don't exist are told by what they are for.
+    """
+    rows = ((group, f"{number:3}  {text}") for number, (group, _, text) in enumerate(known, 1))
+    print(fitted(in_groups(rows), sys.stdout))
+    chosen = []
+    for word in (read(f"{question} (numbers) > ") or "").replace(",", " ").split():
+        if word.isdigit() and not 1 <= int(word) <= len(known):
+            raise IncidentError(f"there is no {word} in the menu: choose from 1 to {len(known)}")
+        chosen.append(known[int(word) - 1][1] if word.isdigit() else word)
+    return chosen
+
+
+def in_groups(rows: Iterable[tuple[str, str]]) -> str:
+    """A heading wherever the group changes; none over a group without a name."""
+    blocks = [
+        ([group] if group else [], [text for _, text in each]) for group, each in groupby(rows, lambda row: row[0])
+    ]
+    return "\n".join(line for head, texts in blocks for line in (*head, *texts))
 
 
 def wait(reason: str) -> None:

@@ -1,15 +1,16 @@
 """Which questions convict, derived from the data: something in their answers differs materially from last week, and
-does not in the look-alike.
+does not in the look-alike. And which rule another cause out.
 """
 
 import functools
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 from course.incidents.causes import CAUSES, Draw
-from course.incidents.evidence import IncidentScene
+from course.incidents.evidence import IncidentScene, Question
 from course.incidents.generate import PAGED_AT, Hidden
-from course.incidents.questions import QUESTIONS
+from course.incidents.questions import BY_ID, QUESTIONS
 from course.incidents.service import play
 
 MATERIAL, ALIKE = math.log(2), math.log(1.3)
@@ -19,11 +20,15 @@ FLOOR_SMALL, FLOOR = 0.02, 1.0
 Cells = dict[tuple[str, str, str], float]
 
 
-def changed(scene: IncidentScene) -> Cells:
-    """Log of now over last week, of each number in each answer: by question, row and column."""
+def changed(scene: IncidentScene, questions: Iterable[Question] = QUESTIONS) -> Cells:
+    """Log of now over last week, of each number in each answer: by question, row and column. Broken panels say
+    nothing.
+    """
     healthy = replace(scene, now=scene.before)
     found = {}
-    for question in QUESTIONS:
+    for question in questions:
+        if question.id in scene.missing | scene.stale:
+            continue
         was = question.look(healthy).rows
         for row, cells in question.look(scene).rows.items():
             for column, value in cells.items():
@@ -46,5 +51,23 @@ def read_off(hidden: Hidden) -> tuple[set[str], set[str]]:
     """The questions whose answers convict, and all whose answers have changed at all."""
     other = look_alike(hidden.cause.looks_like)
     material = {cell: log for cell, log in changed(hidden.scene).items() if abs(log) >= MATERIAL}
-    apart = {cell[0] for cell, log in material.items() if cell in other and math.copysign(1, log) * other[cell] < ALIKE}
+    apart = {cell[0] for cell, log in material.items() if cell in other and _differ(log, other[cell])}
     return apart, {cell[0] for cell in material}
+
+
+def rules_out(hidden: Hidden, question: str, cause: str) -> bool:
+    """Whether a question's answer rules a cause out: some number there would have changed materially with it, and has
+    not; or has changed, and wouldn't have. Of the look-alike, the question that tells the two apart always does.
+    """
+    if question in hidden.scene.missing | hidden.scene.stale:
+        return False
+    if (question, cause) == (hidden.cause.told_apart_by, hidden.cause.looks_like):
+        return True
+    here = changed(hidden.scene, [BY_ID[question]])
+    there = {cell: log for cell, log in look_alike(cause).items() if cell[0] == question and cell in here}
+    return any(_differ(here[cell], log) or _differ(log, here[cell]) for cell, log in there.items())
+
+
+def _differ(one: float, other: float) -> bool:
+    """Whether the first has changed materially, and the second not, or the other way."""
+    return abs(one) >= MATERIAL and math.copysign(1, one) * other < ALIKE

@@ -9,6 +9,7 @@ import ipywidgets as widgets
 
 from course.incidents.generate import IncidentError
 from course.incidents.incident import GRADED, Incident
+from course.incidents.interventions import AT_ONCE
 from course.incidents.numbers import PLACES
 from course.lab.display import LivePanel
 from course.lab.live_view import LiveView
@@ -23,12 +24,14 @@ CLOCK = widgets.Layout(margin="6px 2px")
 AUTO, WHOLE_LINE = widgets.Layout(width="auto"), widgets.Layout(flex="0 0 100%", margin="0 2px")
 WORDS, TIGHT = {"description_width": "150px"}, {"description_width": "initial"}
 HINT = "<i>What you ask is answered here, the newest on top.</i>"
+PLAYING = "<p>Playing the same traffic again, before and after …</p>"
 PANE = widgets.Layout(flex="1 1 390px", min_width="0", margin="0 12px 0 0")
 """What is done stands left, what is seen right; under each other on a narrow page."""
 
 
 class IncidentDesk(LivePanel):
-    """Page on top; left questions, what you suspect, the diagnosis, the rollout; right what came of it, newest first.
+    """Page on top; left what helps at once, questions, what you suspect, the diagnosis, the rollout; right what came of
+    it, newest first.
 
     Args:
         incident: played by this desk from here on.
@@ -48,6 +51,13 @@ class IncidentDesk(LivePanel):
         }
         for name, button in self.ask_buttons.items():
             button.on_click(lambda _, name=name: self._guarded(lambda: self.ask(name)))
+        self.help_buttons = {
+            one.id: widgets.Button(description=one.text, tooltip=one.cost, button_style="danger", layout=AUTO)
+            for one in AT_ONCE
+            if one in incident.interventions()
+        }
+        for name, button in self.help_buttons.items():
+            button.on_click(lambda _, name=name: self._guarded(lambda: self.mitigate(name)))
         self.hypothesis = widgets.Textarea(
             placeholder="What do you think it is, and why? In your own words; no points. The menus come after.",
             description="hypothesis",
@@ -56,6 +66,10 @@ class IncidentDesk(LivePanel):
             layout=WIDE,
         )
         self.suspect_button = widgets.Button(description="Write it down", icon="pencil")
+        suspects = [(NOT_SAID, ""), *((each.title, each.name) for each in incident.suspects())]
+        self.cause = _choice("cause", suspects)
+        self.other = _choice("not the cause", suspects)
+        self.ruled_out_by = _choice("ruled out by", [(NOT_SAID, "")])
         self.phase = _choice("dominant phase", [NONE, *PLACES])
         self.secondary = _choice("secondary problem", [NONE, *PLACES])
         self.regime = _choice("spike or steady", [NOT_SAID, "steady", "spike"])
@@ -92,7 +106,20 @@ class IncidentDesk(LivePanel):
                 for group, asked in groupby(incident.questions(), lambda question: question.group)
             ]
         )
-        self._form = [self.phase, self.secondary, self.regime, self.evidence, *self.ranked]
+        self._form = [
+            self.cause,
+            self.phase,
+            self.secondary,
+            self.regime,
+            self.evidence,
+            self.other,
+            self.ruled_out_by,
+            *self.ranked,
+        ]
+        helping = widgets.Box(
+            [widgets.HTML("<i>help users first</i>", layout=WHOLE_LINE), *self.help_buttons.values()],
+            layout=widgets.Layout(flex_flow="row wrap"),
+        )
         rollout = [self.canary_button, self.deploy_button, self.roll_back_button, self.grade_button]
         self.menus = widgets.VBox(
             [
@@ -105,7 +132,7 @@ class IncidentDesk(LivePanel):
             ],
             layout=widgets.Layout(display="none"),
         )
-        doing = [questions, self.hypothesis, self.suspect_button, self.menus, self.refused]
+        doing = [helping, questions, self.hypothesis, self.suspect_button, self.menus, self.refused]
         panes = [widgets.VBox(each, layout=PANE) for each in (doing, [self.verdict, self.board])]
         side_by_side = widgets.Box(panes, layout=widgets.Layout(flex_flow="row wrap", align_items="flex-start"))
         self.widget = widgets.VBox([widgets.HTML(incident.page._repr_html_()), self.clock, side_by_side])
@@ -120,6 +147,15 @@ class IncidentDesk(LivePanel):
             marked = self.evidence.value  # new options take every mark away
             self.evidence.options = [*self.evidence.options, (found.question, found.id)]
             self.evidence.value = marked
+            by = self.ruled_out_by.value
+            self.ruled_out_by.options = [*self.ruled_out_by.options, (found.question, found.id)]
+            self.ruled_out_by.value = by
+        self._tell_time()
+
+    def mitigate(self, name: str) -> None:
+        """Do what helps at once, and show before and after."""
+        self.verdict.value = PLAYING
+        self.verdict.value = self.incident.mitigate([name])._repr_html_()
         self._tell_time()
 
     def suspect(self) -> None:
@@ -140,7 +176,15 @@ class IncidentDesk(LivePanel):
         named = {field: value for field, value in fields.items() if value != NONE}
         ranked = [choice.value for choice in self.ranked if choice.value]
         when = None if self.regime.value == NOT_SAID else self.regime.value
-        self.incident.answer(**named, evidence=self.evidence.value, ranked=ranked, regime=when)
+        by, other = self.ruled_out_by.value, self.other.value
+        self.incident.answer(
+            **named,
+            evidence=self.evidence.value,
+            ranked=ranked,
+            regime=when,
+            cause=self.cause.value or None,
+            ruled_out={by: other} if by and other else {},
+        )
         for part in (*self._form, self.commit):
             part.disabled = True
         self.verdict.value = f"<p>Noted. Now deploy. {GRADED}</p>"
@@ -153,9 +197,9 @@ class IncidentDesk(LivePanel):
         """Deploy what is chosen, and show before and after.
 
         Raises:
-            IncidentError: nothing is chosen, or there is no diagnosis yet.
+            IncidentError: nothing is chosen.
         """
-        self.verdict.value = "<p>Playing the same traffic again, before and after …</p>"
+        self.verdict.value = PLAYING
         self.verdict.value = self.incident.deploy(list(self.chosen.value), canary)._repr_html_()
         self._tell_time()
 

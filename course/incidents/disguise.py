@@ -1,11 +1,11 @@
 """What makes an incident harder to read: odd settings that do no harm, innocent changes, a second, smaller ailment."""
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from course.incidents.causes.base import Draw, lengths
+from course.incidents.causes.base import Cause, Draw, lengths
 from course.incidents.service import Flow, SimulatedService
 from course.simulator.cluster.clients import ClientConfig
 from course.simulator.cluster.fleet import ClusterConfig
@@ -16,16 +16,40 @@ from course.simulator.workload.kinds import Independent
 _LOG = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 MENTIONED = {1: 1.0, 2: 0.7, 3: 0.5}
 """By difficulty: how likely the log has the change that matters."""
+ENOUGH = 2
+"""Convicting answers that make a case."""
 NUM_INNOCENT = {1: 2, 2: 4, 3: 6}
 
 
+MORNINGS = 3
+"""The last so many moments of the log are this morning's: what did it happened then."""
+
+
 def change_log(draw: Draw, change: str, difficulty: int) -> tuple[tuple[str, str], ...]:
-    """(when, what), in order; perhaps with what really happened."""
-    found = draw.sample(_LOG["innocent"], NUM_INNOCENT[difficulty])
+    """(when, what), in order; perhaps with what really happened, which is never this morning's only entry."""
+    moments = list(range(len(_LOG["when"])))
+    *mornings, other = draw.sample(moments[-MORNINGS:], MORNINGS)
+    num_innocent = NUM_INNOCENT[difficulty]
+    days = [other, *draw.sample(moments[:-MORNINGS], num_innocent - 1)]
+    found = dict(zip(days, draw.sample(_LOG["innocent"], num_innocent)))
     if draw.uniform(0, 1) < MENTIONED[difficulty]:
-        found.insert(draw.randint(0, len(found)), change)
-    days = sorted(draw.sample(range(len(_LOG["when"])), len(found)))
-    return tuple((_LOG["when"][day], what) for day, what in zip(days, found))
+        found[mornings[0]] = change
+    return tuple((_LOG["when"][day], found[day]) for day in sorted(found))
+
+
+BROKEN = {1: 0, 2: 1, 3: 2}
+"""By difficulty: how many panels are missing, and how many show last week's data."""
+
+
+def broken_panels(
+    draw: Draw, cause: Cause, difficulty: int, panels: Collection[str]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Ids of questions without data, and of such with last week's: never what tells the cause apart, and never so many
+    that its case can't be made from the others."""
+    enough = {*cause.convicting[:ENOUGH], cause.told_apart_by}
+    may_break = [name for name in panels if name not in enough]
+    chosen = draw.sample(may_break, 2 * BROKEN[difficulty])
+    return frozenset(chosen[: BROKEN[difficulty]]), frozenset(chosen[BROKEN[difficulty] :])
 
 
 # ---------------------------------------------------------------- odd, and harmless

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from html import escape
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from course.incidents.service import ServicePlay
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, object]
 LAST_WEEK, NOW = "last week", "now"
+NO_DATA = "No data: whatever fed this panel stopped last night."
 PANEL_HEIGHT = 200
 TINY = 1e-3
 
@@ -59,6 +61,10 @@ class IncidentScene:
     now: ServicePlay
     changes: tuple[tuple[str, str], ...]
     """(when, what), as the log has them."""
+    missing: frozenset[str] = frozenset()
+    """Ids of questions that nothing answers: their panels have no data."""
+    stale: frozenset[str] = frozenset()
+    """Ids of questions whose panels show last week's data as today's."""
 
     def weeks(self, of: Callable[[ServicePlay], Any]) -> dict[str, Any]:
         """The same of both weeks, by name."""
@@ -97,8 +103,10 @@ class Question:
         return {name: getattr(self, name) for name in ("id", "group", "text", "minutes")}
 
     def find_out(self, scene: IncidentScene) -> "Evidence":
-        """The answer to it."""
-        found = self.look(scene)
+        """The answer to it, or what a broken panel shows in its place."""
+        if self.id in scene.missing:
+            return Evidence(self.id, self.text, NO_DATA, frame({"now": {"value": "no data"}}))
+        found = self.look(replace(scene, now=scene.before) if self.id in scene.stale else scene)
         told = fill_in(self.says, rows=found.rows, **found.says)
         return Evidence(self.id, self.text, told, frame(found.rows, found.name), found.panel)
 
@@ -114,7 +122,7 @@ class Evidence:
     panel: EvidencePanel | None = None
 
     def __str__(self) -> str:
-        return f"{self.question}\n{self.text}\n{self.data.to_string(float_format=written)}"
+        return f"{self.question}\n{self.text}\n{as_text(self.data)}"
 
     def _repr_html_(self) -> str:
         look = "border:1px solid var(--jp-border-color2, #d0d7de);padding:8px 12px;max-width:840px;line-height:1.4"
@@ -135,34 +143,47 @@ def frame(rows: Mapping[Any, Row], name: str = "") -> "pd.DataFrame":
 
 
 def written(value: float) -> str:
-    """Four significant digits, without an exponent; nothing to tell is a dash."""
+    """Four significant digits, thousands apart, without an exponent; nothing to tell is a dash."""
     if math.isnan(value):
         return "–"
     if math.isinf(value):
         return "never"
     if abs(value) < TINY:
         return f"{value:.5f}".rstrip("0").rstrip(".")
-    return f"{value:.4g}" if abs(value) < 9_999.5 else f"{value:.0f}"  # what rounds to 10000 would have an exponent
+    return f"{value:.4g}" if abs(value) < 9_999.5 else f"{value:,.0f}"  # what rounds to 10000 would have an exponent
 
 
 def as_html(data: "pd.DataFrame") -> str:
     """A frame as a table of the course's look; the name of its index stands over the first column."""
     from course.lab.display import table
 
+    return table((str(data.index.name or ""), *map(str, data.columns)), _rows(data)) if len(data.columns) else ""
+
+
+def as_text(data: "pd.DataFrame") -> str:
+    """A frame as a table for a terminal, with the same units."""
+    told = [(str(data.index.name or ""), *map(str, data.columns)), *_rows(data)]
+    widths = [max(map(len, column)) for column in zip(*told)]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in told)
+
+
+def _rows(data: "pd.DataFrame") -> list[tuple[str, ...]]:
+    """Each row's name and its cells, for people."""
     head, columns = str(data.index.name or ""), [str(column) for column in data.columns]
-    rows = [
+    return [
         (str(name), *(_cell(value, head, str(name), column) for value, column in zip(row, columns)))
         for name, row in zip(data.index, data.to_numpy(dtype=object))
     ]
-    return table((head, *columns), rows) if columns else ""
 
 
 def _cell(value: object, *names: str) -> str:
     """For people; the names over it and beside it say what kind of number it is."""
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return f"{int(value):,}"
     if not isinstance(value, float):
         return {"None": "–", "True": "yes", "False": "no"}.get(str(value), str(value))
     if not math.isfinite(value):
         return written(value)
-    if "share" in names or "not answered" in names:
+    if any(name == "share" or name.endswith(", share") or name.startswith("not answered") for name in names):
         return f"{value:.1%}"
     return seconds(value) if any("seconds" in name for name in names) else written(value)

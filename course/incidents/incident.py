@@ -1,12 +1,15 @@
-"""An incident to be worked on: the page, questions, an answer, a rollout, a grade, and only then the truth."""
+"""An incident to be worked on: the page, help for users, questions, an answer, a rollout, a grade, and only then the
+truth.
+"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 
 from pydantic import Field
 
 from course.grading import Result
+from course.incidents.causes import CAUSES, Cause
 from course.incidents.classics import draw_classic
 from course.incidents.evidence import Evidence, IncidentScene, Question
 from course.incidents.generate import (
@@ -14,13 +17,14 @@ from course.incidents.generate import (
     RUN_MINUTES,
     Hidden,
     IncidentError,
+    best_at_once,
     bill_of_cure,
     find_intervention,
     generate,
     look_up,
 )
 from course.incidents.interventions import ALL, Intervention
-from course.incidents.marking import Diagnosis, Rollout, lost_by_phase, mark, second_phases
+from course.incidents.marking import Diagnosis, Mitigation, Rollout, lost_by_phase, mark, second_phases
 from course.incidents.numbers import OUTSIDE, PLACES, waiting_while_traffic_comes
 from course.incidents.outcome import Effect, ServiceTrials, counterfactuals, effect_of
 from course.incidents.page import PagerMessage, page_of
@@ -29,12 +33,16 @@ from course.incidents.reveal import Reveal, TimelineEntry
 from course.incidents.service import ServicePlay
 from course.lab.json_store import JsonStore, StoredModel
 
-TO_CANARY, TO_ALL, TO_ROLL_BACK = 5, 10, 3
-"""Minutes."""
+TO_CANARY, TO_PLAN, TO_ROLL_BACK = 5, 5, 3
+"""Minutes: what a tenth of the users takes, what arranging a change for the days to come takes, and a rollback. A quick
+change takes its own time; see `Intervention.minutes`.
+"""
 MINUTES_A_DAY = 24 * 60
 REGIMES = ("steady", "spike")
-DIAGNOSE_FIRST = "diagnose first: commit to an answer, then deploy"
-GRADED = "What is in place at the end is graded; a change you roll back costs points, the first canary the fewest."
+GRADED = (
+    "How soon users were helped is graded, and what stands at the end. A change you roll back costs points, the first "
+    "canary the fewest."
+)
 OTHER_NAMES = dict.fromkeys(("outside", "network", "client", "clients"), OUTSIDE)
 
 
@@ -69,11 +77,17 @@ class Incident:
         self._asked: dict[str, Evidence] = {}
         self._answer: Diagnosis | None = None
         self._standing: tuple[Effect, bool] | None = None
-        """What is deployed, and whether to a canary only."""
+        """What was deployed last, and whether to a canary only."""
+        self._is_for_now = False
+        """Whether that was before there was a diagnosis."""
+        self._mitigations: list[Mitigation] = []
+        """Quick changes that all users had, and that weren't rolled back."""
         self._healed: int | None = None
-        """The minute in which a rollout restored the SLO."""
+        """The minute in which a quick change restored the SLO."""
         self._undone = {True: 0, False: 0}
-        """How many canaries, and how many full rollouts, were taken back."""
+        """How many canaries, and how many full rollouts, were taken back once there was a diagnosis."""
+        self._attempts_undone = 0
+        """How many quick changes that did not restore the SLO were taken back before."""
         self._result: Result | None = None
         self._was_practice = False
         self._timeline = [
@@ -121,6 +135,21 @@ class Incident:
         return self.name in _TOLD_HERE or self.name in TOLD.read().names
 
     @property
+    def truth(self) -> Hidden:
+        """All there is to know about it. For players that are told, and for records; who plays should not look."""
+        return self._hidden
+
+    @property
+    def timeline(self) -> tuple[TimelineEntry, ...]:
+        """What was done so far, minute by minute."""
+        return tuple(self._timeline)
+
+    @property
+    def helped_at(self) -> int | None:
+        """The minute since which users are within the SLO; None = they aren't."""
+        return self._healed
+
+    @property
     def page(self) -> PagerMessage:
         """What wakes you up."""
         return page_of(self._hidden)
@@ -132,7 +161,7 @@ class Incident:
 
     @property
     def _trouble(self) -> int:
-        """Minutes that it has gone on since the page: until a rollout restored the SLO, or until now."""
+        """Minutes that it has gone on since the page: until a quick change restored the SLO, or until now."""
         return self.minutes if self._healed is None else self._healed
 
     def _scene(self) -> IncidentScene:
@@ -151,12 +180,16 @@ class Incident:
         """What is to be seen at a glance: the queue, failures and the error budget, up to now."""
         waiting = waiting_while_traffic_comes(self.window)[-1]
         failed = f"{1 - self.window.attainment:.0%} of requests failed so far, {waiting:.0f} waiting"
-        state = failed if self._healed is None else "SLO restored"
+        state = failed if self._healed is None else f"SLO restored since minute {self._healed}"
         return f"{state}, {self.burned:.0%} of the day's error budget burned"
 
     def questions(self) -> tuple[Question, ...]:
         """What can be asked: id, text, minutes. `ask` knows them all, whatever is listed."""
         return tuple(BY_ID[name] for name in self._hidden.asks) if self.short else QUESTIONS
+
+    def asked(self) -> tuple[Question, ...]:
+        """What has been asked so far, in that order."""
+        return tuple(BY_ID[name] for name in self._asked)
 
     def suspect(self, words: str) -> None:
         """Write down what you think it is, in your own words, before you look at what could be changed. No points."""
@@ -183,6 +216,10 @@ class Incident:
         """What can be changed: id, phase, text, cost. `deploy` knows them all, whatever is listed."""
         return tuple(map(find_intervention, self._hidden.menu)) if self.short else ALL
 
+    def suspects(self) -> tuple[Cause, ...]:
+        """Causes to choose from: name, title. `answer` knows them all, whatever is listed."""
+        return tuple(CAUSES[name] for name in self._hidden.suspects) if self.short else tuple(CAUSES.values())
+
     def answer(
         self,
         dominant_phase: str | None = None,
@@ -192,6 +229,9 @@ class Incident:
         open_questions: Sequence[str] = (),
         regime: str | None = None,
         hypothesis: str = "",
+        *,
+        cause: str | None = None,
+        ruled_out: Mapping[str, str] | None = None,
     ) -> None:
         """Commit to a diagnosis, once.
 
@@ -203,6 +243,8 @@ class Incident:
             open_questions: what you would still want to know, ids or words; no points, they stand in the debrief.
             regime: "steady" or "spike"; None = not said.
             hypothesis: in your own words; as `suspect`.
+            cause: its name; see `suspects`.
+            ruled_out: other causes, by the id of the question whose answer rules each of them out.
         Raises:
             IncidentError: it has been answered, a name does not exist, or nothing is said.
         """
@@ -213,29 +255,38 @@ class Incident:
             find_question(name)
         for name in ranked:
             find_intervention(name)
+        against = tuple((ruled_out or {}).items())
+        for question, other in against:
+            find_question(question)
+            look_up("cause", other, CAUSES)
+        if cause is not None:
+            look_up("cause", cause, CAUSES)
         named = (OTHER_NAMES.get(plain(phase) or "", phase) for phase in (dominant_phase, secondary))
         phases = [one_of("phase", phase, PLACES) for phase in named]
         when = one_of("regime", regime, REGIMES)
-        if phases[0] is None and not ranked:
-            raise IncidentError("a diagnosis needs a dominant phase, or a change that would help: this one is blank")
-        self._answer = Diagnosis(*phases, cited, ranked, when, tuple(self._asked))
+        if phases[0] is None and not ranked and cause is None:
+            raise IncidentError("a diagnosis needs a cause, a phase, or a change that would help: this one is blank")
+        self._answer = Diagnosis(*phases, cited, ranked, when, tuple(self._asked), cause, against, self.minutes)
         if hypothesis:
             self.suspect(hypothesis)
+        what = CAUSES[cause].title if cause else "no cause"
         self._note(
-            f"committed: {phases[0] or 'no phase'}", f"still open: {'; '.join(still_open)}" if still_open else ""
+            f"committed: {what} ({phases[0] or 'no phase'})",
+            f"still open: {'; '.join(still_open)}" if still_open else "",
         )
 
     def deploy(self, ids: Sequence[str], canary: bool = False) -> Effect:
-        """Make changes, and see what they do on held-out traffic. What was deployed before them is taken back, unless
-        it was their canary. After the grade nothing counts any more.
+        """Make changes, and see what they do on held-out traffic; at any time, a diagnosis or not. What was deployed
+        before them is taken back, unless it was their canary. After the grade nothing counts any more.
+
+        Quick changes are in place after ten minutes, or thirty. Slower ones are arranged, for the days to come: until
+        then the quick ones stay.
 
         Args:
             canary: for a tenth of the users first, and for a shorter time.
         Raises:
-            IncidentError: there is no diagnosis yet, no such intervention, or none at all.
+            IncidentError: there is no such intervention, or none at all.
         """
-        if self._answer is None:
-            raise IncidentError(DIAGNOSE_FIRST)
         chosen = [find_intervention(name) for name in dict.fromkeys(listed(ids))]
         if not chosen:
             raise IncidentError("name at least one change to deploy")
@@ -246,32 +297,61 @@ class Incident:
             else effect_of(chosen, now, self._trials)
         )
         if self._result is None:
-            before = self._standing
-            if before is not None and before[0].chosen != effect.chosen:
-                self._undone[before[1]] += 1
-            self._standing = effect, canary
-            self.minutes += TO_CANARY if canary else TO_ALL
-            self._healed = self.minutes if effect.restored and not canary else None
-            what, _, saw = str(effect).partition("\n")[0].partition(": ")
-            self._note(f"deployed to {'a canary' if canary else 'all'}: {what}", saw)
+            self._put_in_place(effect, canary)
         return effect
 
+    mitigate = deploy
+    """The same: what is called so is quick, and comes first."""
+
+    def _put_in_place(self, effect: Effect, canary: bool) -> None:
+        before = self._standing
+        if before is not None and before[0].chosen != effect.chosen:
+            self._take_back(*before)
+        self._standing, self._is_for_now = (effect, canary), self._answer is None
+        self.minutes += TO_CANARY if canary else effect.minutes if effect.is_quick else TO_PLAN
+        if effect.is_quick and not canary:
+            self._mitigations.append(Mitigation(effect, self.minutes))
+            if not effect.restored:
+                self._healed = None
+            elif self._healed is None:
+                self._healed = self.minutes
+        where = "to a canary" if canary else "to all" if effect.is_quick else f"for good, in {duration(effect.minutes)}"
+        self._note(f"deployed {where}: {effect.names}", effect.told)
+
+    def _take_back(self, effect: Effect, canary: bool) -> None:
+        """What was done before the diagnosis gives way to the follow-up for nothing, and so does one that restored the
+        SLO. Before it, each attempt that helped too little counts.
+        """
+        if canary:
+            self._undone[canary] += 1
+        elif self._answer is None:
+            self._attempts_undone += effect.is_quick and not effect.restored
+        elif not self._is_for_now and not (effect.restored and effect.is_quick):
+            self._undone[canary] += 1
+
     def roll_back(self) -> None:
-        """Take back what is deployed.
+        """Take back what was deployed last.
 
         Raises:
             IncidentError: nothing is, or it has been graded.
         """
         if self._standing is None or self._result is not None:
             raise IncidentError("there is nothing to roll back")
-        self._undone[self._standing[1]] += 1
-        self._standing = self._healed = None
+        effect, canary = self._standing
+        if canary or self._answer is not None:
+            self._undone[canary] += 1
+        else:
+            self._attempts_undone += 1
+        if effect.is_quick and not canary:
+            self._mitigations = [each for each in self._mitigations if each.effect is not effect]
+            self._healed = None
+        self._standing = None
         self.minutes += TO_ROLL_BACK
         self._note("rolled back")
 
     @property
     def is_undeployed(self) -> bool:
-        """There is a diagnosis, and no more than a canary stands: a grade would now be one without a deployment."""
+        """There is a diagnosis, and no more than a canary stands: a grade would now be one without a follow-up."""
         return self._answer is not None and (self._standing is None or self._standing[1])
 
     def grade(self) -> Result:
@@ -284,8 +364,15 @@ class Incident:
             raise IncidentError("there is nothing to grade: answer first")
         if self._result is None:
             standing = None if self.is_undeployed or self._standing is None else self._standing[0]
-            needed = bill_of_cure(self._hidden, self._trials)
-            rollout = Rollout(standing, self.minutes, self._undone[True], self._undone[False], needed)
+            rollout = Rollout(
+                standing,
+                tuple(self._mitigations),
+                best_at_once(self._hidden, self._trials),
+                self._attempts_undone,
+                self._undone[True],
+                self._undone[False],
+                bill_of_cure(self._hidden, self._trials),
+            )
             values = {name: self._value(name) for name in dict.fromkeys((*self._answer.ranked, *self._hidden.fixes))}
             result = mark(self._hidden, self._answer, rollout, values)
             self._was_practice = self.is_practice
@@ -311,10 +398,12 @@ class Incident:
         if self._result is None:
             raise IncidentError("there is nothing to share before the grade")
         again = ", practice" if self._was_practice else ""
-        end = "still down" if self._healed is None else "restored"
+        assert self._answer is not None, "there was one to grade"
+        end = "users still waiting" if self._healed is None else f"users helped in {self._healed} min"
+        undone = sum(self._undone.values()) + self._attempts_undone
         return (
             f"minillm {self.name}{again}: {end}, {self._result.score:.0f}/100, {len(self._asked)} questions, "
-            f"{self.minutes} min, {sum(self._undone.values())} rolled back"
+            f"diagnosis in {self._answer.minute} min, {undone} rolled back"
         )
 
     def reveal(self, changes: Sequence[str] | None = None) -> Reveal:
@@ -333,7 +422,7 @@ class Incident:
         effects = counterfactuals(hidden.case.now, self._trials, tried)
         _TOLD_HERE.add(self.name)
         TOLD.change(lambda told: told.names.append(self.name) if self.name not in told.names else None)
-        shared = ("title", "regime", "looks_like", "told_apart_by", "tempting", "why_not")
+        shared = ("title", "regime", "looks_like", "told_apart_by", "tempting", "why_not", "mitigation")
         return Reveal(
             cause=cause.name,
             dominant_phase=cause.phase,
@@ -343,6 +432,8 @@ class Incident:
             convicting=tuple(dict.fromkeys((*cause.convicting, cause.told_apart_by))),
             fixes=hidden.fixes,
             lost_s=lost_by_phase(hidden),
+            broken=(tuple(sorted(hidden.scene.missing)), tuple(sorted(hidden.scene.stale))),
+            source=(cause.source, cause.reported),
             timeline=tuple(self._timeline),
             effects=effects,
             **{name: getattr(cause, name) for name in shared},
@@ -355,6 +446,12 @@ class Incident:
 def listed(names: str | Sequence[str] | None) -> tuple[str, ...]:
     """One name, several or none, as a tuple."""
     return (names,) if isinstance(names, str) else tuple(names or ())
+
+
+def duration(minutes: int) -> str:
+    """`30 minutes`, `a day`, `21 days`."""
+    days = minutes // MINUTES_A_DAY
+    return f"{minutes} minutes" if not days else "a day" if days == 1 else f"{days} days"
 
 
 def plain(name: object) -> str | None:

@@ -26,6 +26,15 @@ SPARE = 8
 """A warm pool lets the fleet grow to so many times its size. Batch work uses and pays for what is not lent."""
 RESPONSE_S = 0.25
 """How often an autoscaler with a warm pool looks."""
+LET_IN = 0.5
+"""Share of requests that are let in while load is shed."""
+OTHER_REGION_S = 0.12
+"""Round trip to the other region, seconds."""
+BRIEF = 0.2
+"""How long answers are, of their length, when the system prompt asks for brief ones."""
+NOW, SOON, DAY, WEEKS, MONTHS = "at once", "half an hour", "a day", "some weeks", "three months"
+EFFORTS = {NOW: 10, SOON: 30, DAY: 24 * 60, WEEKS: 21 * 24 * 60, MONTHS: 91 * 24 * 60}
+"""Minutes from the decision until all users have it, by the effort of the people who do it."""
 
 Change = Callable[[SimulatedService], SimulatedService]
 
@@ -47,7 +56,18 @@ class Intervention:
     """What fewer bits cost of each answer's worth, a share. Tokens that users lose are counted apart."""
 
     @property
+    def minutes(self) -> int:
+        """From the decision until all users have it."""
+        return EFFORTS[self.effort]
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether it can end an incident; anything slower is for the days after it."""
+        return self.minutes <= EFFORTS[SOON]
+
+    @property
     def cost(self) -> str:
+        """Effort, and what users lose."""
         return f"{self.effort}; {self.loss}" if self.loss else self.effort
 
     def apply(self, service: SimulatedService) -> SimulatedService:
@@ -57,10 +77,44 @@ class Intervention:
 
 
 def applied(service: SimulatedService, chosen: Sequence[Intervention]) -> SimulatedService:
-    """The service after all of them, in that order."""
-    for intervention in chosen:
+    """The service after all of them, in that order; but a rollback comes first, or it would take the others back."""
+    for intervention in sorted(chosen, key=lambda each: each.id != "revert"):
         service = intervention.apply(service)
     return service
+
+
+# ---------------------------------------------------------------- at once
+
+
+def revert(s: SimulatedService) -> SimulatedService:
+    if s.released is None:
+        return s
+    return replace(s.released, slo=s.slo, target=s.target, released=None)
+
+
+def fail_over(s: SimulatedService) -> SimulatedService:
+    """Half of the traffic goes to as many machines in another region; far clients are near to that one."""
+    now = s.fleet.network
+    if now.far_share:
+        return network(double_fleet(s), far_rtt_s=now.rtt_s, handshakes=0)
+    return network(double_fleet(s), far_share=0.5, far_rtt_s=now.rtt_s + OTHER_REGION_S)
+
+
+def evict_neighbour(s: SimulatedService) -> SimulatedService:
+    if not s.memory_taken:
+        return s
+    return replace(s.with_engine(num_kv_blocks=None, kv_cache_memory_gb=None), memory_taken=False)
+
+
+def drain_worst(s: SimulatedService) -> SimulatedService:
+    """The replica with the fault is the one that looks worst; without one, any is as good."""
+    if s.fleet.replicas < 2 or s.fleet.autoscaling is not None:
+        return s
+    return replace(s.with_fleet(replicas=s.fleet.replicas - 1), fault=None)
+
+
+def without_fault(s: SimulatedService, *kinds: str) -> SimulatedService:
+    return replace(s, fault=None) if s.fault is not None and s.fault.kind in kinds else s
 
 
 # ---------------------------------------------------------------- machines
@@ -179,11 +233,12 @@ def trimmed(flow: Flow) -> Flow:
     return replace(flow, kind=flow.kind.replace(prompt=shorter))
 
 
-def shorter_answers(flow: Flow) -> Flow:
+def brief(flow: Flow) -> Flow:
     output = getattr(flow.kind, "output", None)
-    if not isinstance(output, LogNormal) or output.high <= ANSWER_LIMIT:
+    if not isinstance(output, LogNormal):
         return flow
-    return replace(flow, kind=flow.kind.replace(output=output.replace(high=ANSWER_LIMIT)))
+    shorter = output.replace(median=max(BRIEF * output.median, output.low), high=max(int(BRIEF * output.high), 16))
+    return replace(flow, kind=flow.kind.replace(output=shorter))
 
 
 def static_first(flow: Flow) -> Flow:
@@ -234,6 +289,13 @@ def engine(**fields: object) -> Change:
 
 
 CHANGES: Mapping[str, Change] = {
+    "revert": revert,
+    "fail_over": fail_over,
+    "shed": lambda s: replace(s, admitted=LET_IN),
+    "drain_worst": drain_worst,
+    "restart": lambda s: without_fault(s, "hung"),
+    "evict_neighbour": evict_neighbour,
+    "drafts_off": engine(speculative=None),
     "double_fleet": double_fleet,
     "warm_pool": warm_pool,
     "more_slots": lambda s: slots(s, 8 * s.engine.max_num_seqs),
@@ -267,8 +329,12 @@ CHANGES: Mapping[str, Change] = {
     "gate_speculation": partial(speculation, max_batch=4, acceptance_floor=0.4, adaptive_k=True),
     "other_proposer": other_proposer,
     "larger_k": larger_k,
-    "output_limit": partial(of_flows, change=shorter_answers),
+    "output_limit": lambda s: replace(s, answer_limit=ANSWER_LIMIT),
+    "brief_answers": partial(of_flows, change=brief),
     "unbuffer": partial(network, hold_chunks=1, hold_s=None),
+    "swap_host": lambda s: without_fault(s, "throttled", "bad_link", "hung"),
+    "watchdog": lambda s: without_fault(s, "hung"),
+    "pin_weights": lambda s: without_fault(s, "wrong_weights"),
 }
 """What each does, by id. Phases, texts and costs are in interventions.toml, in the order in which they are listed."""
 
@@ -277,3 +343,7 @@ BY_ID: Mapping[str, Intervention] = {
     for name, words in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).items()
 }
 ALL = tuple(BY_ID.values())
+AT_ONCE = tuple(one for one in ALL if one.effort == NOW)
+"""What can be done before anything is known."""
+FOR_GOOD = tuple(one for one in ALL if one.effort != NOW)
+"""What can be a fix: on paper nobody waits to be helped."""

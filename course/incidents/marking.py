@@ -1,12 +1,16 @@
-"""Marks out of a hundred: whether the service is restored, first of all; then what was said, and cited for it."""
+"""Marks out of a hundred, in three parts: how soon users were helped, what was said and shown of the cause, and what
+stands for good. Helping needs no diagnosis. The other two count in proportion to the case that was made: a guess that
+happens to be right is worth nothing.
+"""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from course.grading import Criterion, Result
 from course.incidents.causes import CAUSES
-from course.incidents.convict import read_off
+from course.incidents.convict import read_off, rules_out
+from course.incidents.disguise import ENOUGH
 from course.incidents.generate import Hidden
 from course.incidents.interventions import BY_ID as CHANGES
 from course.incidents.numbers import PLACES, time_by_place
@@ -14,29 +18,51 @@ from course.incidents.outcome import Effect
 from course.incidents.questions import BY_ID as QUESTIONS
 from course.lab.visits import mean
 
-RESTORED, HARM, COST, PHASE, SECONDARY, REGIME, EVIDENCE, RANKING, CLOCK = 50, 5, 10, 10, 2, 3, 10, 5, 5
-"""Points; they add up to 100."""
+MITIGATED = 28
+CAUSE, PHASE, SECONDARY, REGIME, EVIDENCE, RULED_OUT, SOON = 12, 8, 2, 3, 8, 4, 5
+RESTORED, HARM, COST, RANKING = 15, 4, 6, 5
+"""Points, by part; they add up to 100. Who names no cause, or a wrong one, has at most 34 of them."""
 HALFWAY = 0.3
 """Share of the points for what was gained towards the SLO, without reaching it."""
-AT_ONCE = 2
+TOGETHER = 2
 """Changes in one deployment. Of more, no one knows which it was: the points shrink in proportion."""
+UNDONE = 0.85
+"""What is left of the points for the mitigation after each attempt that all users had, and that was taken back."""
 CANARY_UNDONE, ALL_UNDONE = 0.9, 0.6
-"""What is left of the points after a change that a tenth of the users had for nothing, or all of them. The second
-canary counts twice, the third three times: trying one thing after another is no diagnosis."""
+"""What is left of the points for the follow-up after a change that a tenth of the users had for nothing, or all of
+them. The second canary counts twice, the third three times: trying one thing after another is no diagnosis."""
 TOLERATED = 1.25
 """A bill that is so much above that of the most expensive cure is no worse; beyond, the SLO was bought."""
-ENOUGH = 2
-"""Convicting answers that make a case."""
-PER_STRAY = 0.15
+PER_STRAY = 0.2
 """Share of the evidence's points taken off for each answer cited that convicts nothing."""
-BRISK, SLOW = 30, 75
-"""Minutes on the incident clock: full marks up to the first, none from the second."""
+SPLITS = frozenset({"ttft_itl", "phases"})
+"""The first split of the number: part of every case, and no evidence for a cause by itself."""
+UNNAMED = 0.5
+"""What evidence, and ruling out, are worth where the cause itself isn't named."""
+WITHOUT_ALTERNATIVE = 0.75
+"""What a case is worth that rules no other cause out."""
+OF_THE_PHASE = 0.5
+"""Share of the points for ruling out a cause that isn't the look-alike, but loses its seconds in the same phase."""
+PROMPT, BRISK, SLOW = 20, 35, 75
+"""Minutes on the incident clock. All points for a mitigation that is in place by the first, and for a diagnosis by the
+second; none from the third on."""
+NOTHING_HELPS = 0.02
+"""Where nothing at hand is worth more than this, there is no mitigation to be had."""
 MOST_LOST = 1 / 3
 """Share of the lost seconds that makes a place the dominant one, whatever must change."""
 NOTABLE = 0.1
 """Share of the lost seconds that makes a phase the second problem."""
-NOT_ON_PAPER = frozenset({"clock", "cost"})
-"""No question takes time, and what a change costs is in its rank."""
+ON_PAPER = {
+    "SLO restored": 50,
+    "no harm": 5,
+    "dominant phase": 10,
+    "secondary problem": 2,
+    "spike or steady": 3,
+    "evidence": 10,
+    "ranking": 5,
+}
+"""Points for what a written dump asks for: nobody waits there, causes aren't named, and what a change costs is in its
+rank."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +75,21 @@ class Diagnosis:
     ranked: tuple[str, ...]
     regime: str | None
     asked: tuple[str, ...]
+    cause: str | None = None
+    """Its name."""
+    ruled_out: tuple[tuple[str, str], ...] = ()
+    """(question, cause): the answer that rules another cause out."""
+    minute: int = 0
+    """On the incident clock."""
+
+
+@dataclass(frozen=True)
+class Mitigation:
+    """A quick change that all users had, before or after there was a diagnosis."""
+
+    effect: Effect
+    minute: int
+    """When all users had it, on the incident clock."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +97,16 @@ class Rollout:
     """What was deployed in the end, and what it took to get there."""
 
     effect: Effect | None
-    """None = nothing is deployed."""
-    minutes: int
+    """What stands for good; None = nothing is deployed."""
+    mitigations: tuple[Mitigation, ...] = ()
+    """Those that weren't rolled back."""
+    best: float = 0.0
+    """The relief of the best that can be done within half an hour; see `Effect.relief`."""
+    attempts_undone: int = 0
+    """Quick changes that all users had, that didn't restore the SLO, and that were taken back."""
     canaries_undone: int = 0
     all_undone: int = 0
+    """Rollouts after the diagnosis that were taken back."""
     needed: float = 0.0
     """Dollars an hour with the most expensive of the true cures."""
 
@@ -99,24 +146,137 @@ def mark(
         on_paper: for a written dump, the questions it answers: nothing else can be cited; None = all could be asked.
         values: what each ranked intervention, and each true fix, is worth; see `Effect.value`.
     """
-    criteria = (
-        *_deployed(hidden, rollout),
+    said = (
         _phase(hidden, answer),
         _secondary(hidden, answer),
         _regime(hidden, answer),
         _evidence(hidden, answer, on_paper),
-        _ranking(hidden, answer, values),
-        _clock(answer, rollout),
     )
-    left_out = frozenset() if on_paper is None else NOT_ON_PAPER
-    return Result("incident", tuple(c for c in criteria if c.name not in left_out))
+    done = (*_deployed(hidden, rollout), _ranking(hidden, answer, values))
+    if on_paper is not None:
+        worth = {each.name: each for each in (*done[:2], *said, done[-1])}
+        return Result("incident", tuple(_rescaled(worth[name], points) for name, points in ON_PAPER.items()))
+    alternative = _ruled_out(hidden, answer)
+    case = case_of(hidden, answer, said[-1], alternative)
+    weighed = [_weighed(each, case) for each in (*said[:-1], _soon(answer))]
+    shown = [_weighed(each, 1.0 if is_named(hidden, answer) else UNNAMED) for each in (said[-1], alternative)]
+    follow_up = [_weighed(each, case) for each in done]
+    criteria = (_mitigated(hidden, answer, rollout, case), _cause(hidden, answer, case), *weighed, *shown, *follow_up)
+    return Result("incident", criteria)
+
+
+def _rescaled(criterion: Criterion, points: float) -> Criterion:
+    return replace(criterion, earned=round(criterion.earned / criterion.possible * points, 2), possible=points)
+
+
+def _weighed(criterion: Criterion, case: float) -> Criterion:
+    """In proportion to the case."""
+    return replace(criterion, earned=round(criterion.earned * case, 2))
+
+
+# ---------------------------------------------------------------- the case
+
+
+def is_named(hidden: Hidden, answer: Diagnosis) -> bool:
+    """Whether the cause is named, or one that may fairly be."""
+    return answer.cause in {hidden.cause.name, *hidden.cause.names}
+
+
+def case_of(hidden: Hidden, answer: Diagnosis, evidence: Criterion, alternative: Criterion) -> float:
+    """How strong the case is, 0 to 1: the cause is named, and there is evidence for it and against another one."""
+    against = WITHOUT_ALTERNATIVE + (1 - WITHOUT_ALTERNATIVE) * alternative.earned / RULED_OUT
+    return is_named(hidden, answer) * evidence.earned / EVIDENCE * against
+
+
+def _cause(hidden: Hidden, answer: Diagnosis, case: float) -> Criterion:
+    right = is_named(hidden, answer)
+    told = f"It's {hidden.cause.title}."
+    if answer.cause is None:
+        told = f"No cause was named. {told}"
+    told += (
+        f" Your case is worth {case:.0%}: all but the mitigation, the evidence and what it rules out counts so much."
+    )
+    return Criterion("cause", round(CAUSE * case, 2) if right else 0, CAUSE, told)
+
+
+def likeness(hidden: Hidden, cause: str) -> float:
+    """What ruling another cause out is worth: all for the look-alike, half for one that loses its seconds in the same
+    phase, nothing for one that nobody would have thought of.
+    """
+    if cause == hidden.cause.looks_like:
+        return 1.0
+    return OF_THE_PHASE if CAUSES[cause].phase in (hidden.cause.phase, *hidden.cause.also) else 0.0
+
+
+def _ruled_out(hidden: Hidden, answer: Diagnosis) -> Criterion:
+    """One answer, put to the look-alike, is enough; a wrong one takes half of the points off."""
+    best, wrong, words = 0.0, 0, []
+    for question, cause in answer.ruled_out:
+        what = f"'{CAUSES[cause].title}' by {QUESTIONS[question].text}"
+        if question not in answer.asked:
+            words.append(f"Not asked for: {what}.")
+        elif cause in (hidden.cause.name, *hidden.cause.names) or not rules_out(hidden, question, cause):
+            wrong += 1
+            words.append(f"That doesn't rule it out: {what}.")
+        elif worth := likeness(hidden, cause):
+            best = max(best, worth)
+            words.append(f"Right: {what}.")
+        else:
+            words.append(f"True, but nobody would have thought of it: {what}.")
+    twin = CAUSES[hidden.cause.looks_like].title
+    words.append(f"It looks like '{twin}'; {QUESTIONS[hidden.cause.told_apart_by].text} tells them apart.")
+    return Criterion("ruled out", round(RULED_OUT * max(best - wrong / 2, 0.0), 2), RULED_OUT, " ".join(words))
+
+
+def _soon(answer: Diagnosis) -> Criterion:
+    told = f"Committed at minute {answer.minute}, after {len(answer.asked)} questions; {BRISK} minutes are enough."
+    return Criterion("minutes to diagnosis", SOON * _share_of_time(answer.minute, BRISK), SOON, told)
+
+
+def _share_of_time(minute: float, enough: float) -> float:
+    return min(max((SLOW - minute) / (SLOW - enough), 0.0), 1.0)
+
+
+# ---------------------------------------------------------------- helping users
+
+
+def most_of_all(hidden: Hidden) -> str:
+    """What would have helped most, in a sentence."""
+    return f"Within half an hour, most would have come of: {CHANGES[hidden.cause.mitigation].text}."
+
+
+def _mitigated(hidden: Hidden, answer: Diagnosis, rollout: Rollout, case: float) -> Criterion:
+    """The best of the quick changes that stood, by what it was worth and when it was in place."""
+    words = most_of_all(hidden)
+    if rollout.best <= NOTHING_HELPS:
+        told = "Nothing at hand would have helped: the sooner the cause is known, the better."
+        earned = MITIGATED * case * _share_of_time(answer.minute, BRISK)
+        return Criterion("minutes to mitigation", round(earned, 2), MITIGATED, told)
+    if not rollout.mitigations:
+        return Criterion("minutes to mitigation", 0, MITIGATED, f"Nobody was helped in the first half hours. {words}")
+
+    def share(each: Mitigation) -> float:
+        return min(max(each.effect.relief, 0.0) / rollout.best, 1.0) * _share_of_time(each.minute, PROMPT)
+
+    best = max(rollout.mitigations, key=share)
+    kept = share(best) * UNDONE**rollout.attempts_undone
+    told = f"{best.effect.before:.0%} to {best.effect.after:.0%} of requests within the SLO by minute {best.minute}"
+    told += (
+        f" ({PROMPT} are enough), worth {best.effect.relief:+.2f} of the {rollout.best:+.2f} that could be had. {words}"
+    )
+    if rollout.attempts_undone:
+        told += f" {rollout.attempts_undone} attempts taken back: counts {UNDONE**rollout.attempts_undone:.0%}."
+    return Criterion("minutes to mitigation", round(MITIGATED * kept, 2), MITIGATED, told)
+
+
+# ---------------------------------------------------------------- the diagnosis
 
 
 def _phase(hidden: Hidden, answer: Diagnosis) -> Criterion:
     cause = hidden.cause
     lost = {place: seconds for place, seconds in lost_by_phase(hidden).items() if seconds > 0}
     told = ", ".join(f"{place.replace('_', ' ')} {1e3 * seconds:.0f} ms" for place, seconds in lost.items())
-    text = f"It is {cause.phase.replace('_', ' ')}: {cause.title}. The average request takes longer than last week by: "
+    text = f"The time is lost in: {cause.phase.replace('_', ' ')}. The average request takes longer than last week by: "
     text += f"{told or 'nothing'}."
     if answer.dominant_phase is None:
         return Criterion("dominant phase", 0, PHASE, f"Name one of {', '.join(PLACES)}. {text}")
@@ -134,8 +294,8 @@ def _secondary(hidden: Hidden, answer: Diagnosis) -> Criterion:
 
 
 REGIMES = {
-    "steady": "It is a steady state: it doesn't pass by itself.",
-    "spike": "It is a spike: permanent machines would sit idle most of the time.",
+    "steady": "It's a steady state: it doesn't pass by itself.",
+    "spike": "It's a spike: permanent machines would sit idle most of the time.",
 }
 
 
@@ -157,10 +317,10 @@ def _evidence(hidden: Hidden, answer: Diagnosis, on_paper: Collection[str] | Non
     core, enough, moved = convicting(hidden, on_paper)
     cited = list(dict.fromkeys(answer.evidence))
     hits = [name for name in cited if name in core and name in answer.asked]
-    stray = [name for name in cited if name not in core]
+    stray = [name for name in cited if name not in core and name not in SPLITS]
     share = min(len(hits) / enough, 1.0) * max(1 - PER_STRAY * len(stray), 0.0)
     twin = CAUSES[hidden.cause.looks_like].title
-    words = [f"What has changed since last week, and would not under '{twin}': {_texts(core)}."]
+    words = [f"What changed since last week, and wouldn't have if the cause were '{twin}': {_texts(core)}."]
     if unseen := [name for name in cited if name not in answer.asked]:
         words.append(f"Cited without having been asked for: {_texts(unseen)}.")
     if "gpu" in stray:
@@ -168,7 +328,7 @@ def _evidence(hidden: Hidden, answer: Diagnosis, on_paper: Collection[str] | Non
     if same := [name for name in stray if name not in moved and name != "gpu"]:
         words.append(f"No more than context, or as last week: {_texts(same)}.")
     if shared := [name for name in stray if name in moved and name != "gpu"]:
-        words.append(f"Changed, and would under the look-alike too: {_texts(shared)}.")
+        words.append(f"These changed as well, but the look-alike would have changed them, too: {_texts(shared)}.")
     return Criterion("evidence", round(EVIDENCE * share, 2), EVIDENCE, " ".join(words))
 
 
@@ -207,7 +367,7 @@ def _deployed(hidden: Hidden, rollout: Rollout) -> Sequence[Criterion]:
         told += f" {hidden.cause.why_not}"
     fair = min(max(effect.bill_before, rollout.needed) / max(effect.bill_after, 1e-9), 1.0)
     counts = {
-        f"{len(effect.chosen)} changes at once, no one can say which one did it": AT_ONCE / len(effect.chosen),
+        f"{len(effect.chosen)} changes at once, no one can say which one did it": TOGETHER / len(effect.chosen),
         f"taken back on the way: {rollout.canaries_undone} canaries, {rollout.all_undone} full rollouts": (
             CANARY_UNDONE ** math.comb(rollout.canaries_undone + 1, 2) * ALL_UNDONE**rollout.all_undone
         ),
@@ -223,11 +383,3 @@ def _deployed(hidden: Hidden, rollout: Rollout) -> Sequence[Criterion]:
         Criterion("no harm", HARM if effect.restored and not effect.regressions else 0, HARM, harm),
         Criterion("cost", round(COST * fair, 2) if effect.restored else 0, COST, bill),
     ]
-
-
-def _clock(answer: Diagnosis, rollout: Rollout) -> Criterion:
-    """Minutes count only if something was reached in them."""
-    reached = rollout.effect is not None and rollout.effect.restored
-    brisk = min(max((SLOW - rollout.minutes) / (SLOW - BRISK), 0.0), 1.0) if reached else 0.0
-    told = f"{rollout.minutes} minutes to the end, {len(answer.asked)} questions; {BRISK} minutes are enough."
-    return Criterion("clock", round(CLOCK * brisk, 2), CLOCK, told)

@@ -26,8 +26,10 @@ def answered(play: ServicePlay) -> list[ClientRecord]:
 
 
 def latencies(play: ServicePlay) -> dict[str, list[float]]:
-    """What an SLO limits, of every answered request as its client saw it: seconds, by the name of the limit."""
-    rows = [record.as_request_record("intended").timeline for record in answered(play)]
+    """What an SLO limits, of every request that was answered in full, as its client saw it: seconds, by the name of the
+    limit."""
+    whole = (record for record in answered(play) if record.request.index not in play.cut)
+    rows = [record.as_request_record("intended").timeline for record in whole]
     return {
         "ttft": [row.ttft for row in rows],
         "itl": [max(row.itl, default=0.0) for row in rows],

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from course.incidents.evidence import as_html, frame, written
-from course.incidents.interventions import ALL, BY_ID, Intervention, applied
+from course.incidents.evidence import as_html, as_text, frame
+from course.incidents.interventions import ALL, BY_ID, EFFORTS, SOON, Intervention, applied
 from course.incidents.numbers import latencies
 from course.incidents.service import ServicePlay, SimulatedService, play
 from course.lab.style import ALARM, COLOURS, WIDTH
@@ -29,12 +29,13 @@ WORSE = 1.25
 """A percentile that grew by this factor, and is over its limit, is a regression."""
 NOTABLE = 0.1
 """Where so many more requests are answered, latencies aren't compared: before, only the lucky ones had any."""
-MACHINES_WEIGH = 0.4
-"""In shares of requests: what doubling the bill takes off an intervention's value."""
+MACHINES_WEIGH, FOR_HOURS = 0.4, 0.1
+"""In shares of requests: what doubling the bill takes off an intervention's value, for good, and for a few hours."""
 YOUNG = 1
 """Generations of objects up to this one are those that the play itself has made; looking at older ones takes long."""
-P95 = {"ttft": "TTFT p95", "itl": "ITL, largest gap, p95", "tpot": "TPOT p95", "e2e": "E2E p95"}
-"""What latencies are called in a table, by the name of their limit."""
+LIMITED = {"ttft": "TTFT", "itl": "ITL, largest gap,", "tpot": "TPOT", "e2e": "E2E"}
+"""What latencies are called in a table, by the name of their limit; the percentile follows."""
+UNANSWERED = "not answered in full"
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ class ServiceTrial:
     seed: int
     attainment: float
     """Share of all requests within the SLO."""
-    offered: int
-    """Requests, answered or not."""
+    offered: float
+    """Requests, let in or not."""
     latencies: Mapping[str, Sequence[float]]
     """By the name of the limit, seconds of each request that was answered, at the client."""
     bill: float
@@ -59,7 +60,8 @@ def trial_of(one: ServicePlay) -> ServiceTrial:
     """The numbers of a play."""
     up = one.run.replica_seconds / one.run.duration if one.run.duration else 0.0
     bill = up * one.service.tp * (find_hardware(one.service.hardware).price_per_hour or 0.0)
-    return ServiceTrial(one.service, one.seed, one.attainment, len(one.run.records), latencies(one), bill)
+    offered = len(one.run.records) / one.service.admitted
+    return ServiceTrial(one.service, one.seed, one.attainment, offered, latencies(one), bill)
 
 
 class ServiceTrials:
@@ -121,6 +123,8 @@ class Effect:
     table: "pd.DataFrame"
     """Latencies and failures; columns before, after, limit."""
     regressions: tuple[str, ...]
+    minutes: int = 0
+    """From the decision until all users have it: the slowest of the changes."""
     lost: float = 0.0
     """Share of what they asked for that answered users no longer get: tokens, or quality that fewer bits cost."""
     possible: bool = True
@@ -133,6 +137,11 @@ class Effect:
         return self.possible and self.after >= self.target
 
     @property
+    def is_quick(self) -> bool:
+        """Whether it can end the incident, and is no matter of days."""
+        return self.minutes <= EFFORTS[SOON]
+
+    @property
     def growth(self) -> float:
         """How much the bill grew, as a share of what it was."""
         return self.bill_after / self.bill_before - 1 if self.bill_before else 0.0
@@ -140,17 +149,33 @@ class Effect:
     @property
     def value(self) -> float:
         """Requests saved, each worth what its user still gets of it, less what machines cost; 0 = cannot be built."""
-        machines = MACHINES_WEIGH * min(max(self.growth, 0.0), 1.0)
+        return self._worth(MACHINES_WEIGH)
+
+    @property
+    def relief(self) -> float:
+        """The same until there is something better: machines are paid for hours."""
+        return self._worth(FOR_HOURS)
+
+    def _worth(self, machines_weigh: float) -> float:
+        machines = machines_weigh * min(max(self.growth, 0.0), 1.0)
         return self.after * (1 - self.lost) - self.before - machines if self.possible else 0.0
 
     def __str__(self) -> str:
         worse = f" Users lose {self.lost:.0%} of what they asked for." if self.lost else ""
         worse += f" Worse now: {', '.join(self.regressions)}." if self.regressions else ""
+        return f"{self.names}: {self.told}{worse}\n{as_text(self.table)}"
+
+    @property
+    def names(self) -> str:
+        """What was changed, in words."""
+        return "; ".join(BY_ID[name].text for name in self.chosen) or "Nothing"
+
+    @property
+    def told(self) -> str:
+        """What came of it, in a sentence."""
         return (
-            f"{'; '.join(BY_ID[name].text for name in self.chosen) or 'Nothing'}: {self.before:.0%} -> "
-            f"{self.after:.0%} of requests within the SLO (target {self.target:.0%}): the SLO is "
+            f"{self.before:.0%} -> {self.after:.0%} of requests within the SLO (target {self.target:.0%}): the SLO is "
             f"{'met' if self.restored else 'missed'}. ${self.bill_before:.2f} -> ${self.bill_after:.2f} an hour."
-            f"{worse}\n{self.table.to_string(float_format=written)}"
         )
 
     def _repr_html_(self) -> str:
@@ -193,25 +218,30 @@ def effect_of(chosen: Sequence[Intervention], service: SimulatedService, trials:
     except MinillmError as error:
         table = frame({"cannot be built": {"why": str(error)}})
         return Effect(names, share, share, service.target, bill, bill, table, (), possible=False)
-    limits = {words: getattr(service.slo, name) for name, words in P95.items()}
-    old, new, limits = _numbers(before), _numbers(after), {**limits, "not answered": 1 - service.target}
+    minutes = max((each.minutes for each in chosen), default=0)
+    old, new = (_numbers(each, service.target) for each in (before, after))
+    limits = dict(zip(old, [*(getattr(service.slo, name) for name in LIMITED), 1 - service.target]))
     rows = {name: {"before": old[name], "after": new[name], "limit": limits[name]} for name in old}
-    is_alike = old["not answered"] - new["not answered"] <= NOTABLE
+    is_alike = old[UNANSWERED] - new[UNANSWERED] <= NOTABLE
     worse = tuple(n for n in rows if is_alike and new[n] > WORSE * old[n] and new[n] > limits[n])
     table = frame(rows, "seconds, or share")
     lost = min(trials.lost(service, changed) + sum(each.quality for each in chosen), 1.0)
-    return Effect(names, share, trials.attainment(changed), service.target, bill, bill_of(after), table, worse, lost)
+    kept = trials.attainment(changed)
+    return Effect(names, share, kept, service.target, bill, bill_of(after), table, worse, minutes, lost)
 
 
-def _numbers(trials: Sequence[ServiceTrial]) -> dict[str, float]:
-    """p95 of latencies in seconds over all requests, for one without an answer waits for ever; and the share of those,
-    at the client.
+def _numbers(trials: Sequence[ServiceTrial], target: float) -> dict[str, float]:
+    """Latencies in seconds, at the SLO's own percentile of all requests, for one without an answer waits for ever; and
+    the share of those whose answer never came, or was cut short, at the client.
     """
-    pooled = {words: sorted(value for one in trials for value in one.latencies[name]) for name, words in P95.items()}
-    num_answered, offered = len(pooled["E2E p95"]), sum(one.offered for one in trials)
-    rank = max(math.ceil(0.95 * offered) - 1, 0)
-    found = {name: values[rank] if rank < len(values) else math.inf for name, values in pooled.items()}
-    return {**found, "not answered": 1 - num_answered / offered if offered else 0.0}
+    pooled = {name: sorted(value for one in trials for value in one.latencies[name]) for name in LIMITED}
+    num_answered, offered = len(pooled["e2e"]), sum(one.offered for one in trials)
+    rank = max(math.ceil(target * offered) - 1, 0)
+    found = {
+        f"{words} p{100 * target:.0f}": pooled[name][rank] if rank < num_answered else math.inf
+        for name, words in LIMITED.items()
+    }
+    return {**found, UNANSWERED: 1 - num_answered / offered if offered else 0.0}
 
 
 def bill_of(trials: Sequence[ServiceTrial]) -> float:
@@ -227,7 +257,7 @@ def counterfactuals(
     for intervention in tried:
         effect = effect_of([intervention], service, trials)
         rows[intervention.id] = {
-            "phase": intervention.phase,
+            "effort": intervention.effort,
             "before": effect.before,
             "after": effect.after,
             "restored": effect.restored,

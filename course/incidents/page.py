@@ -11,7 +11,11 @@ from course.incidents.service import ServicePlay, SimulatedService
 from course.lab.run import percentile
 from course.lab.style import ALARM, number, seconds
 
-NAMES = {"ttft": "TTFT", "itl": "largest gap between tokens", "tpot": "TPOT", "e2e": "E2E"}
+UNRELIABLE = (
+    "Monitoring was moved last night: a panel can be missing, or show last week's data as today's. Check what you "
+    "build on against a second one."
+)
+NAMES = {"ttft": "TTFT", "itl": "the largest gap between tokens", "tpot": "TPOT", "e2e": "E2E"}
 
 
 @dataclass(frozen=True)
@@ -25,12 +29,15 @@ class PagerMessage:
     kept: float
     """Share of requests that meet it now."""
     story: str
+    warning: str
+    """What can't be relied on tonight; "" = nothing in particular."""
     basis: str
     """What the simulated step times rest on."""
 
     def __str__(self) -> str:
         told = f"PAGE  {self.alarm}\n{self.service}\n{self.promise} {self.kept:.0%} of requests meet it."
-        return "\n".join(part for part in (told, self.story, f"Simulated, with {self.basis}.") if part)
+        parts = (told, self.story, self.warning, f"Simulated, with {self.basis}.")
+        return "\n".join(part for part in parts if part)
 
     def _repr_html_(self) -> str:
         first, *rest = (escape(line) for line in str(self).split("\n"))
@@ -47,26 +54,29 @@ def page_of(hidden: Hidden) -> PagerMessage:
     limits = ", ".join(f"{NAMES[name]} at most {seconds(getattr(now.service.slo, name))}" for name in NAMES)
     slo = f"SLO, for {now.service.target:.0%} of requests: {limits}."
     basis = str(now.service.deployment().profile.provenance["source"])
-    return PagerMessage(_alarm(now), _told(now.service), slo, now.attainment, hidden.case.story, basis)
+    warning = UNRELIABLE if hidden.scene.missing or hidden.scene.stale else ""
+    return PagerMessage(_alarm(now), _told(now.service), slo, now.attainment, hidden.case.story, warning, basis)
 
 
 def _alarm(play: ServicePlay) -> str:
-    """The metric that is furthest over its limit, at p99, as clients see it."""
+    """The metric that is furthest over its limit, at the percentile that the SLO speaks of, as clients see it."""
     if not answered(play):
         return "no request is answered any more."
     worst, factor = breach_of(play)
-    p99, limit = percentile(latencies(play)[worst], 99), getattr(play.service.slo, worst)
+    percent = 100 * play.service.target
+    slow, limit = percentile(latencies(play)[worst], percent), getattr(play.service.slo, worst)
     lost = 1 - len(answered(play)) / len(play.run.records)
     failing = f" {lost:.0%} of requests get no answer." if lost > 1 - play.service.target else ""
-    return f"p99 of {NAMES[worst]} is {seconds(p99)}, {factor:.1f} times the limit of {seconds(limit)}.{failing}"
+    over = f"{factor:.1f} times the limit of {seconds(limit)}"
+    return f"p{percent:.0f} of {NAMES[worst]} is {seconds(slow)}, {over}.{failing}"
 
 
 def _told(service: SimulatedService) -> str:
     """What an engineer on call knows. Kinds of traffic and autoscaling are for those who ask: few causes have them."""
-    replicas = service.fleet.replicas
-    count = f"{replicas} replicas" if replicas > 1 else "one replica"
+    replicas, cards = service.fleet.replicas, f"{service.tp}x {service.hardware}"
+    fleet = f"{replicas} replicas of {cards} each" if replicas > 1 else f"one replica ({cards})"
     return (
-        f"{service.model}, started on {count} of {service.tp} x {service.hardware}; {number(service.rate)} requests/s "
-        f"since it began, half an hour ago. It goes on while you ask. (Time is compressed: an hour of it is "
-        f"{seconds(service.duration_s / PAGED_AT)} of simulated traffic.)"
+        f"{service.model} on {fleet}, {number(service.rate)} requests/s. It began half an hour ago, and won't wait "
+        f"while you ask. (Time is compressed: an hour of it is {seconds(service.duration_s / PAGED_AT)} of simulated "
+        f"traffic.)"
     )

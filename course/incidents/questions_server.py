@@ -1,8 +1,10 @@
 """Questions about engines, their steps and caches, and the fleet. Their words are in questions.toml."""
 
-from collections import Counter
+import hashlib
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from statistics import median
 
 from course.incidents.evidence import EvidencePanel, IncidentScene, QuestionResult, Row
 from course.incidents.numbers import (
@@ -214,7 +216,8 @@ def gpu(scene: IncidentScene) -> QuestionResult:
 
 def per_replica(scene: IncidentScene) -> QuestionResult:
     rows = {}
-    for report in scene.now.run.reports:
+    steps = _seconds_by_replica(scene.now)
+    for place, report in enumerate(scene.now.run.reports):
         mine = [r for r in answered(scene.now) if r.replica == report.replica]
         waits = [s.waiting for s in scene.now.run.samples if s.replica == report.replica]
         first = spread([record.ttft("intended") for record in mine])
@@ -223,12 +226,58 @@ def per_replica(scene: IncidentScene) -> QuestionResult:
             "TTFT p50": first["p50"],
             "TTFT p95": first["p95"],
             "waiting, max": max(waits, default=0),
+            "step p50, ms": 1e3 * median(steps[place]) if steps[place] else None,
             "hit rate": report.prefix_hit_rate,
             "tenants seen": len({r.request.tenant for r in mine}),
             "busy": report.utilisation,
         }
     done = [row["answered"] for row in rows.values()]
     return QuestionResult(rows, "replica", says={"replicas": len(rows), "most": max(done), "answered": sum(done)})
+
+
+def _seconds_by_replica(play: ServicePlay) -> dict[int, list[float]]:
+    """How long each step took, by the replica's number."""
+    found: dict[int, list[float]] = defaultdict(list)
+    for step in play.steps:
+        found[step.replica].append(step.seconds)
+    return found
+
+
+LATELY = 0.1
+"""Share of the window in which a replica that works has finished steps."""
+
+
+def cards(scene: IncidentScene) -> QuestionResult:
+    """What nvidia-smi and a bandwidth test say of each replica's cards, and whether they get anything done."""
+    play = scene.now
+    until = play.service.duration_s
+    rows: dict[str, Row] = {}
+    clocks, steps, links = [], [], []
+    for place, report in enumerate(play.run.reports):
+        here = play.service.with_fault() if place == 0 else play.service
+        lately = sum(step.replica == place and (1 - LATELY) * until <= step.end <= until for step in play.steps)
+        link = here.deployment().profile.hardware.link / 1e9 if here.tp > 1 else None
+        rows[report.replica] = {"clock, share": here.clock, "steps lately": lately, "between cards, GB/s": link}
+        clocks.append(f"{here.clock:.0%}")
+        steps.append(str(lately))
+        links.append("one card" if link is None else f"{number(link)} GB/s")
+    says = {"clocks": ", ".join(clocks), "steps": ", ".join(steps), "links": ", ".join(links)}
+    return QuestionResult(rows, "replica", says=says)
+
+
+def versions(scene: IncidentScene) -> QuestionResult:
+    """What each replica says it has loaded."""
+    play, loaded = scene.now, []
+    rows: dict[str, Row] = {}
+    for place, report in enumerate(play.run.reports):
+        here = play.service.with_fault() if place == 0 else play.service
+        on = here.deployment()
+        gigabytes = on.placement.weight_bytes(on.model) / 1e9
+        dtype = on.placement.weight_dtype
+        named = hashlib.sha256(f"{here.model} {dtype}".encode()).hexdigest()[:8]
+        rows[report.replica] = {"weights": dtype, "GB": gigabytes, "hash": named}
+        loaded.append(f"{report.replica}: {named}, {number(gigabytes)} GB")
+    return QuestionResult(rows, "replica", says={"loaded": ", ".join(loaded)})
 
 
 def replica_age(scene: IncidentScene) -> QuestionResult:

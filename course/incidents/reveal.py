@@ -5,7 +5,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from course.incidents.causes import CAUSES
-from course.incidents.evidence import as_html
+from course.incidents.evidence import as_html, as_text
 from course.incidents.generate import find_intervention
 from course.incidents.questions import BY_ID
 from minillm.core.brief import brief
@@ -44,6 +44,12 @@ class Reveal:
     fixes: tuple[str, ...]
     tempting: str
     why_not: str
+    mitigation: str
+    """What helps most within half an hour."""
+    broken: tuple[tuple[str, ...], tuple[str, ...]]
+    """Ids of the panels that were missing, and of those that showed last week's data."""
+    source: tuple[str, str]
+    """Where something like it was reported, and what; empty = nowhere in particular."""
     lost_s: dict[str, float]
     """By phase: how much longer a mean request takes than last week."""
     timeline: tuple[TimelineEntry, ...]
@@ -55,18 +61,31 @@ class Reveal:
     @property
     def told(self) -> tuple[str, ...]:
         """In sentences."""
-        return (
+        missing, stale = ("; ".join(BY_ID[name].text for name in names) for names in self.broken)
+        address, reported = self.source
+        told = (
             f"{self.title} ({self.cause}). What happened: {self.what_happened}.",
-            f"Dominant phase {self.dominant_phase}; {self.regime}." + (f" Besides: {self.also}." if self.also else ""),
+            f"Dominant phase: {self.dominant_phase.replace('_', ' ')}; {self.regime}."
+            + (f" Besides: {self.also}." if self.also else ""),
             f"Proven by: {'; '.join(BY_ID[name].text for name in self.convicting)}. It looks like "
             f"'{CAUSES[self.looks_like].title}'; what tells them apart: {BY_ID[self.told_apart_by].text}.",
-            f"Fix: {'; '.join(find_intervention(name).text for name in self.fixes)}. Tempting: "
+            f"At once: {find_intervention(self.mitigation).text}. For good: "
+            f"{'; '.join(find_intervention(name).text for name in self.fixes)}. Tempting: "
             f"{find_intervention(self.tempting).text}. {self.why_not}",
+            f"Broken panels. Without data: {missing or 'none'}. With last week's: {stale or 'none'}."
+            if missing or stale
+            else "",
+            f"It has happened: {reported} {address}" if address else "",
         )
+        return tuple(part for part in told if part)
 
     def __str__(self) -> str:
-        debrief = [f"{one.minute:4} min  {one.did}  [{one.truth}]\n          {one.saw}" for one in self.timeline]
-        effects = self.effects.head(8).to_string(float_format=lambda value: f"{value:.2f}")
+        debrief, truth = [], ""
+        for one in self.timeline:
+            going_on = f"  [{one.truth}]" if one.truth != truth else ""  # said once, until it changes
+            debrief += [f"{one.minute:4} min  {one.did}{going_on}", *([f"          {one.saw}"] if one.saw else [])]
+            truth = one.truth
+        effects = as_text(self.effects.head(8).round(2))
         return "\n".join([*self.told, "", *debrief, "", effects])
 
     def _repr_html_(self) -> str:

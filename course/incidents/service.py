@@ -27,7 +27,7 @@ from minillm.core.brief import brief
 from minillm.core.timeline import VirtualClock
 from minillm.observe.summary import SLO
 from minillm.policies.config import EngineConfig
-from minillm.runner.simulated import StepWatch
+from minillm.runner.simulated import SimulatedRunner, StepWatch
 
 if TYPE_CHECKING:
     from minillm.frontend.engine import Engine
@@ -60,6 +60,28 @@ class Flow:
 RATES = ("rate", "spike_rate", "start_rate", "end_rate")
 
 
+FaultKind = Literal["throttled", "hung", "bad_link", "wrong_weights"]
+
+
+@dataclass(frozen=True)
+class ReplicaFault:
+    """What is wrong with the first replica alone: with its cards, or with what it has loaded."""
+
+    kind: FaultKind
+    clock: float = 1.0
+    """Share of the rated clock at which its cards compute; memory keeps its pace."""
+    links: Links = "own"
+    """Between its cards."""
+    quantization: str | None = None
+    """Of the weights that it has loaded, where they are the wrong ones."""
+    hangs_at_s: float = 0.0
+    """When it hangs: a collective waits for a rank that never comes."""
+
+
+HANG = 2.0
+"""A hung step lasts so many times as long as requests arrive: until long after anyone waits for it."""
+
+
 @dataclass(frozen=True)
 class SimulatedService:
     """Everything that decides what its clients see."""
@@ -80,8 +102,18 @@ class SimulatedService:
     acceptance: Mapping[str, float] = field(default_factory=dict)
     """The acceptance rate of drafts on this traffic, by proposer: a property of the two, not a setting."""
     slo: SLO = field(default_factory=SLO)
-    target: float = 0.9
+    target: float = 0.95
     """Share of requests that must meet the SLO."""
+    answer_limit: int | None = None
+    """`max_tokens`: longer answers are cut, and a cut answer is a lost one; None = no limit."""
+    admitted: float = 1.0
+    """Share of requests that are let in; all others are refused at the door."""
+    fault: ReplicaFault | None = None
+    """What is wrong with one replica only."""
+    clock: float = 1.0
+    """Share of the rated clock at which the cards compute."""
+    released: "SimulatedService | None" = None
+    """The service with last night's release; None = nothing that a rollback takes back has changed since."""
 
     @property
     def gpus(self) -> int:
@@ -92,7 +124,7 @@ class SimulatedService:
     @functools.cached_property
     def mean_tokens(self) -> tuple[float, float]:
         """Prompt and answer tokens of a mean request."""
-        made = self.workload(0)
+        made = replace(self, answer_limit=None).workload(0)
         return made.num_prompt_tokens / len(made), made.num_output_tokens / len(made)
 
     @property
@@ -113,7 +145,8 @@ class SimulatedService:
 
     def during(self, share: float) -> "SimulatedService":
         """The same traffic, up to this share of its time."""
-        return replace(self, duration_s=self.duration_s * share)
+        released = None if self.released is None else self.released.during(share)
+        return replace(self, duration_s=self.duration_s * share, released=released)
 
     def with_kind(self, kind: TrafficModel) -> "SimulatedService":
         """Its only flow gets requests of another kind, as often."""
@@ -130,6 +163,8 @@ class SimulatedService:
         profile = typical_profile(hardware)
         if self.links != "own":
             hardware = hardware.replace(link=min(hardware.link, LINK_SPEED[self.links](hardware)))
+        if self.clock != 1:
+            hardware = hardware.replace(flops={dtype: self.clock * peak for dtype, peak in hardware.flops.items()})
         constants = profile.constants
         if not self.cuda_graphs:
             constants = constants.replace(launch_s=Profile.read(PACKAGED[EAGER_PROFILE]).constants.launch_s)
@@ -138,13 +173,34 @@ class SimulatedService:
         placement.check(model)
         return Deployment(model, profile.replace(hardware=hardware, constants=constants), placement, self.engine)
 
+    def with_fault(self) -> "SimulatedService":
+        """What the replica with the fault is like."""
+        fault = self.fault
+        if fault is None:
+            return self
+        engine = self.engine if fault.kind != "wrong_weights" else self.engine.replace(quantization=fault.quantization)
+        return replace(
+            self, clock=fault.clock, links=fault.links if fault.kind == "bad_link" else self.links, engine=engine
+        )
+
     def workload(self, seed: int) -> Workload:
-        """What arrives; other seeds, other luck."""
+        """What is let in, with answers as long as they may be; other seeds, other luck."""
         made = [
-            make_workload(flow.kind, flow.arrivals, duration_s=self.duration_s, seed=seed, name=flow.name)
+            make_workload(
+                flow.kind,
+                flow.scaled(self.admitted).arrivals,
+                duration_s=self.duration_s,
+                seed=seed,
+                name=flow.name,
+            )
             for flow in self.flows
         ]
-        return merge("incident", *made) if len(made) > 1 else made[0]
+        joined = merge("incident", *made) if len(made) > 1 else made[0]
+        limit = self.answer_limit
+        if limit is None:
+            return joined
+        shorter = (replace(one, output_tokens=min(one.output_tokens, limit)) for one in joined)
+        return replace(joined, requests=tuple(shorter))
 
     def price_per_hour(self) -> float:
         """Dollars for the accelerators that are always on."""
@@ -177,12 +233,15 @@ class ServicePlay:
     seed: int
     run: FleetRun
     steps: tuple[StepRow, ...] = ()
+    cut: frozenset[int] = frozenset()
+    """Indexes of the requests whose answers are cut short."""
 
     __repr__ = brief
 
     @functools.cached_property
     def attainment(self) -> float:
-        return attainment(self.run, self.service.slo)
+        """Share of all requests that were let in, answered in full, and within every limit."""
+        return self.service.admitted * attainment(self.run, self.service.slo, self.cut)
 
     @property
     def holds(self) -> bool:
@@ -190,12 +249,12 @@ class ServicePlay:
         return self.attainment >= self.service.target
 
 
-def attainment(run: FleetRun, slo: SLO) -> float:
-    """Share of all requests that were answered, and within every limit; as clients saw it."""
+def attainment(run: FleetRun, slo: SLO, cut: frozenset[int] = frozenset()) -> float:
+    """Share of a run's requests that were answered in full, and within every limit; as clients saw it."""
     if not run.records:
         return 0.0
-    good = sum(r.completed and slo.met_by(r.as_request_record("intended").timeline) for r in run.records)
-    return good / len(run.records)
+    whole = (r for r in run.records if r.completed and r.request.index not in cut)
+    return sum(slo.met_by(r.as_request_record("intended").timeline) for r in whole) / len(run.records)
 
 
 def play(service: SimulatedService, seed: int, watched: bool = False) -> ServicePlay:
@@ -207,23 +266,52 @@ def play(service: SimulatedService, seed: int, watched: bool = False) -> Service
         PricingError: such a service cannot be built.
     """
     workload = service.workload(seed)
+    cut: frozenset[int] = frozenset()
+    if service.answer_limit is not None:
+        wanted = replace(service, answer_limit=None).workload(seed)
+        cut = frozenset(one.index for one in wanted if one.output_tokens > service.answer_limit)
     config = service.fleet.replace(
         sample_every_s=max(service.duration_s, 1e-3) / SAMPLES if watched else None, seed=seed % 2**31
     )
-    on = service.deployment()
+    on, ill = service.deployment(), service.with_fault().deployment()
     asked_once = config.clients.max_attempts == 1 or not service.engine.enable_prefix_caching
     if workload.shares_nothing and asked_once:
-        workload, on = workload.anonymous(), on.without_prefix_lookups()
+        workload, on, ill = workload.anonymous(), on.without_prefix_lookups(), ill.without_prefix_lookups()
+    fault = service.fault
     steps: list[StepRow] = []
     replicas = itertools.count()
     counts_chunks = config.network.hold_chunks > 1 and config.clients.first_byte_timeout_s is not None
 
     def make(clock: VirtualClock) -> "Engine":
-        watch = _watch(steps, next(replicas)) if watched else None
-        return (on.engine if counts_chunks else on.fast_engine)(clock, watch)
+        number = next(replicas)
+        watch = _watch(steps, number) if watched else None
+        this = ill if number == 0 else on
+        hangs = fault is not None and fault.kind == "hung" and number == 0
+        engine = (this.engine if counts_chunks or hangs else this.fast_engine)(clock, watch)
+        if fault is not None and hangs:
+            _hang(engine, fault.hangs_at_s, HANG * service.duration_s)
+        return engine
 
     with rare_collections():
-        return ServicePlay(service, seed, simulate(workload, config, make), tuple(steps))
+        return ServicePlay(service, seed, simulate(workload, config, make), tuple(steps), cut)
+
+
+def _hang(engine: "Engine", at_s: float, for_s: float) -> None:
+    """Let one step of its device take so much longer: the first that is launched after `at_s`."""
+    runner = engine.core.runner
+    assert isinstance(runner, SimulatedRunner), "the engines of a deployment have no other"
+    price = runner.price
+    hung: list[float] = []
+
+    def slower(batch: ScheduledBatch) -> StepTime:
+        found = price(batch)
+        assert isinstance(found, StepTime)
+        if hung or runner.clock.now() < at_s:
+            return found
+        hung.append(at_s)
+        return replace(found, all_reduce=found.all_reduce + for_s)
+
+    runner.price = slower
 
 
 def _watch(steps: list[StepRow], replica: int) -> StepWatch:

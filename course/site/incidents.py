@@ -15,11 +15,13 @@ from course.incidents.generate import (
     RUN_MINUTES,
     Hidden,
     IncidentError,
+    best_at_once,
     bill_of_cure,
     find_intervention,
     generate,
 )
-from course.incidents.incident import MINUTES_A_DAY, TO_ALL, TO_CANARY, TO_ROLL_BACK, Incident
+from course.incidents.incident import MINUTES_A_DAY, TO_CANARY, TO_PLAN, TO_ROLL_BACK, Incident
+from course.incidents.interventions import NOW
 from course.incidents.numbers import PLACES, waiting_while_traffic_comes
 from course.incidents.outcome import Effect, effect_of
 from course.incidents.questions import BY_ID
@@ -33,10 +35,21 @@ CAUSES_SHOWN = (
 SEEDS = (1, 2)
 STAGES = (0, 15, 30, 60)
 """Minutes after the page at which answers are recorded; between them the page shows the last one before."""
-CLOCK = dict(paged=PAGED_AT * RUN_MINUTES, day=MINUTES_A_DAY, canary=TO_CANARY, all=TO_ALL, back=TO_ROLL_BACK)
+CLOCK = dict(paged=PAGED_AT * RUN_MINUTES, day=MINUTES_A_DAY, canary=TO_CANARY, plan=TO_PLAN, back=TO_ROLL_BACK)
 """Minutes."""
-POINTS = ("RESTORED", "HARM", "COST", "PHASE", "SECONDARY", "REGIME", "EVIDENCE", "RANKING", "CLOCK")
-RULES = (*POINTS, "HALFWAY", "CANARY_UNDONE", "ALL_UNDONE", "TOLERATED", "PER_STRAY", "BRISK", "SLOW")
+SAID = ("MITIGATED", "CAUSE", "PHASE", "SECONDARY", "REGIME", "EVIDENCE", "RULED_OUT", "SOON")
+POINTS = (*SAID, "RESTORED", "HARM", "COST", "RANKING")
+SHARES = (
+    "HALFWAY",
+    "UNDONE",
+    "CANARY_UNDONE",
+    "ALL_UNDONE",
+    "TOLERATED",
+    "PER_STRAY",
+    "UNNAMED",
+    "WITHOUT_ALTERNATIVE",
+)
+RULES = (*POINTS, *SHARES, "PROMPT", "BRISK", "SLOW", "NOTHING_HELPS")
 
 
 def recorded(cause: str, seed: int) -> dict[str, Any]:
@@ -65,12 +78,25 @@ def recorded(cause: str, seed: int) -> dict[str, Any]:
                 "id": name,
                 "text": change.text,
                 "cost": change.cost,
+                "minutes": change.minutes,
+                "quick": change.is_quick,
+                "now": change.effort == NOW,
                 "all": _effect(effect_of([change], now, trials)),
                 "canary": _effect(effect_of([change], half, trials.canary())),
             }
             for name, change in changes.items()
         ],
         "places": PLACES,
+        "suspects": [
+            {"id": each.name, "title": each.title, "alike": marking.likeness(hidden, each.name)}
+            for each in told.suspects()
+        ],
+        "named": [hidden.cause.name, *hidden.cause.names],
+        "rules_out": {
+            asked: [name for name in hidden.suspects if marking.rules_out(hidden, asked, name)] for asked in hidden.asks
+        },
+        "best": best_at_once(hidden, trials),
+        "splits": sorted(marking.SPLITS),
         "dominant": sorted(marking.dominant_phases(hidden)),
         "second": sorted(name or "" for name in marking.second_phases(hidden)),
         "phase": hidden.cause.phase,
@@ -79,7 +105,11 @@ def recorded(cause: str, seed: int) -> dict[str, Any]:
         "enough": enough,
         "moved": sorted(moved),
         "twin": CAUSES[hidden.cause.looks_like].title,
-        "says": {name: said[name] for name in ("dominant phase", "spike or steady")},
+        "says": {
+            **{name: said[name] for name in ("dominant phase", "spike or steady", "ruled out")},
+            "cause": f"It's {hidden.cause.title}.",
+            "mitigation": marking.most_of_all(hidden),
+        },
         "fixes": hidden.fixes,
         "needed": bill_of_cure(hidden, trials),
         "tempting": {"id": hidden.cause.tempting, "why_not": hidden.cause.why_not},
@@ -102,7 +132,7 @@ def _stage(hidden: Hidden, minute: int) -> dict[str, Any]:
 
 
 def _effect(effect: Effect) -> dict[str, Any]:
-    fields = ("before", "after", "restored", "regressions", "bill_before", "bill_after", "lost", "value")
+    fields = ("before", "after", "restored", "regressions", "bill_before", "bill_after", "lost", "value", "relief")
     return {**{name: getattr(effect, name) for name in fields}, "html": effect._repr_html_()}
 
 

@@ -34,7 +34,7 @@ class Case:
     now: SimulatedService
     change: str
     """What was really changed, or happened, as a log of changes would say it."""
-    target: float = 0.9
+    target: float = 0.95
     """Share of requests that must meet the SLO."""
     story: str = ""
     """What the page adds, where there is a story to it."""
@@ -57,15 +57,25 @@ class Cause:
     """The one that is often tried, and does not."""
     why_not: str
     """The number that rules the tempting one out."""
+    mitigation: str
+    """The id of what helps most within half an hour, before anything is known for sure."""
     looks_like: str
     """Another cause."""
     told_apart_by: str
     """The id of the question that tells the two apart."""
+    ours: bool = False
+    """Whether it went out with this morning's release, so that a rollback takes it back."""
     regime: Regime = "steady"
     also: tuple[str, ...] = ()
     """Other phases that may fairly be named as the dominant one."""
     together: bool = False
     """Whether it takes all of the fixes: there are two causes, and each alone breaks the SLO."""
+    names: tuple[str, ...] = ()
+    """Other causes that may fairly be named as the one."""
+    source: str = ""
+    """Where something like it was reported, with numbers: an address; "" = nowhere in particular."""
+    reported: str = ""
+    """What was reported there."""
 
 
 # ---------------------------------------------------------------- healthy services
@@ -139,29 +149,35 @@ def in_flight(played: ServicePlay) -> float:
 
 # ---------------------------------------------------------------- the SLO
 
+TARGETS = (0.95, 0.95, 0.99)
+"""Of which an incident draws its SLO: shares of requests that must meet it."""
 SLACK = 1.35
-"""Limits are at least so many times what the healthy service does at p98."""
-BREACH = (2.0, 4.8)
-"""How far over its limit the worst p99 is when you are paged: at the least, and at the most."""
+"""Limits are at least so many times what the healthy service does, a little beyond the SLO's percentile."""
+BREACH = (1.5, 4.8)
+"""How far over its limit the worst latency is when you are paged, at the SLO's percentile: at the least, and at the
+most."""
 
 
-def slo_for(healthy: ServicePlay, ill: ServicePlay, breach: float) -> SLO:
+def slo_for(healthy: ServicePlay, ill: ServicePlay, breach: float, target: float) -> SLO:
     """Limits that suit a healthy run, in round numbers, and that an ill one breaks by no more than a factor."""
-    now = latencies(ill)
+    now, beyond = latencies(ill), 100 * (1 + 2 * target) / 3
     return SLO(
         **{
-            name: rounded_up(max(SLACK * percentile(values, 98), (percentile(now[name], 99) or 0.0) / breach))
+            name: rounded_up(max(SLACK * percentile(values, beyond), _at(target, now[name]) / breach))
             for name, values in latencies(healthy).items()
         }
     )
 
 
+def _at(target: float, values: Sequence[float]) -> float:
+    """The latency that this share of requests stays within; 0 where there is none."""
+    return percentile(values, 100 * target) or 0.0
+
+
 def breach_of(play: ServicePlay) -> tuple[str, float]:
-    """The limit that answered requests break by most, at p99, and by which factor."""
-    worst = {
-        name: (percentile(values, 99) or 0.0) / getattr(play.service.slo, name)
-        for name, values in latencies(play).items()
-    }
+    """The limit that answered requests break by most, at the SLO's percentile, and by which factor."""
+    slo, target = play.service.slo, play.service.target
+    worst = {name: _at(target, values) / getattr(slo, name) for name, values in latencies(play).items()}
     return max(worst.items(), key=lambda each: each[1])
 
 

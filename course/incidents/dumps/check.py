@@ -10,7 +10,7 @@ from course.incidents.dumps.catalogue import Dump, drawn, find_dump
 from course.incidents.dumps.sums import ASKED, Sums, slips
 from course.incidents.generate import ALWAYS, Hidden, IncidentError, bill_of_cure, find_intervention
 from course.incidents.incident import plain
-from course.incidents.interventions import BY_ID as CHANGES
+from course.incidents.interventions import FOR_GOOD
 from course.incidents.marking import Diagnosis, Rollout, mark
 from course.incidents.outcome import effect_of
 from course.incidents.questions import BY_ID as QUESTIONS
@@ -55,13 +55,13 @@ def check(
         return Result(dump.id, (Criterion("answer", 0, 1, words),))
     hidden, trials = drawn(dump.id)
     cited, unread = chosen(evidence, {*QUESTIONS}, "line")
-    ids, unknown = chosen(ranked, {*CHANGES}, "change")
+    ids, unknown = chosen(ranked, {one.id for one in FOR_GOOD}, "change")
     ids = ids[:NUM_RANKED]
     answer = Diagnosis(as_name(dominant_phase), as_name(secondary), cited, ids, as_name(regime), dump.shown)
     now = hidden.case.now
     effects = {each: effect_of([find_intervention(each)], now, trials) for each in (*ids, *hidden.fixes)}
     values = {each: effect.value for each, effect in effects.items()}
-    rollout = Rollout(effects[ids[0]] if ids else None, 0, needed=bill_of_cure(hidden, trials))
+    rollout = Rollout(effects[ids[0]] if ids else None, needed=bill_of_cure(hidden, trials))
     marked = mark(hidden, answer, rollout, values, dump.shown)
     criteria = (*marked.criteria, still_open(dump, hidden, open_questions), *sums_marked(dump, hidden, capacity))
     result = Result(dump.id, criteria, (*unread, *unknown))

@@ -6,7 +6,7 @@ from html import escape
 
 from course.incidents.dumps.catalogue import Dump, drawn, find_dump
 from course.incidents.dumps.sums import Sums, thirteen
-from course.incidents.interventions import ALL
+from course.incidents.interventions import FOR_GOOD
 from course.incidents.page import page_of
 from course.incidents.questions import BY_ID, QUESTIONS
 from course.lab.display import Html, as_table, table
@@ -40,7 +40,7 @@ def lines(dump: Dump) -> Iterator[tuple[str, str]]:
         yield "alarm", page.alarm
         yield "traffic", _traffic(sums)
     yield "machine", _machine(sums, page.service)
-    yield "SLO", f"{page.promise} {page.kept:.0%} of requests meet it."
+    yield "SLO", f"{page.promise.removeprefix('SLO, ')} {page.kept:.0%} of requests meet it."
     for name in dump.shown:
         yield name, BY_ID[name].find_out(hidden.scene).text
 
@@ -62,7 +62,7 @@ def _traffic(sums: Sums) -> str:
 
 
 def _machine(sums: Sums, service: str) -> str:
-    told, _, _ = service.partition("; traffic")
+    told, _, _ = service.partition(". It began")  # on paper nothing goes on
     return (
         f"{told}. {number(sums.peak / 1e12)} TFLOP/s a GPU on its data sheet (bf16); {number(sums.weights / 1e9)} "
         f"billion weights in the layers; the KV pool holds {sums.pool} tokens."
@@ -81,7 +81,7 @@ def numbers(name: str) -> dict[str, float]:
 
 def changes() -> Html:
     """What can be ranked: id, phase, text, cost."""
-    return as_table(("change", "phase", "what it is", "cost"), [(i.id, i.phase, i.text, i.cost) for i in ALL])
+    return as_table(("change", "phase", "what it is", "cost"), [(i.id, i.phase, i.text, i.cost) for i in FOR_GOOD])
 
 
 def questions() -> Html:

@@ -7,7 +7,7 @@ from course.incidents import Incident
 from course.incidents.dumps.sums import sums_of
 from course.incidents.evidence import Evidence
 from course.incidents.interventions import BY_ID as CHANGES
-from course.incidents.outcome import Effect
+from course.incidents.outcome import LIMITED, UNANSWERED, Effect
 from course.incidents.questions import BY_ID as QUESTIONS_BY_ID
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, choices
@@ -15,22 +15,24 @@ from course.lab.run import Run, percentile
 from course.lab.style import number, seconds
 from course.lessons.lesson_12.run import pool_held
 
-ROWS = ("TTFT p95", "ITL, largest gap, p95", "E2E p95")
+SHOWN = tuple(LIMITED[name] for name in ("ttft", "itl", "e2e"))
 
 
 def side_by_side(effects: Sequence[Effect]) -> Html:
     """Before, and after each change."""
     limits = effects[0].table["limit"]
+    names = [name for name in limits.index if name.startswith(SHOWN)]
     rows = [_row("as it was", effects[0], "before", effects[0].before, effects[0].bill_before)]
     rows += [_row(CHANGES[e.chosen[0]].text, e, "after", e.after, e.bill_after) for e in effects if e.possible]
-    limit = ("limit", f"{effects[0].target:.0%}", *(seconds(limits[name]) for name in ROWS), "", "")
-    return as_table(("change", "within SLO", *ROWS, "unanswered", "$ an hour"), [*rows, limit])
+    limit = ("limit", f"{effects[0].target:.0%}", *(seconds(limits[name]) for name in names), "", "")
+    return as_table(("change", "within SLO", *names, "unanswered", "$ an hour"), [*rows, limit])
 
 
 def _row(name: str, effect: Effect, column: str, share: float, bill: float) -> tuple[str, ...]:
     column = effect.table[column]
-    lost = f"{column['not answered']:.0%}"
-    times = ("never" if column[name] == math.inf else seconds(column[name]) for name in ROWS)
+    lost = f"{column[UNANSWERED]:.0%}"
+    spent = (value for name, value in column.items() if name.startswith(SHOWN))
+    times = ("never" if value == math.inf else seconds(value) for value in spent)
     return (name, f"{share:.0%}", *times, lost, f"{bill:.2f}")
 
 

@@ -1,27 +1,87 @@
-// One recorded incident: ask, suspect, commit, deploy to a canary or to all, roll back, be graded (course/incidents).
+// One recorded incident: ask, suspect, commit, help users, deploy to a canary or to all, roll back, be graded (course/incidents).
 "use strict";
 
 (() => {
   /**
-   * @typedef {{before: number, after: number, restored: boolean, regressions: string[], bill_before: number, bill_after: number, lost: number, value: number, html: string}} Effect
-   * @typedef {{id: string, text: string, cost: string, all: Effect, canary: Effect}} Change
-   * @typedef {{dominant: string, second: string, regime: string, evidence: string[], ranked: string[], asked: string[]}} Answer
-   * @typedef {{change: Change | null, isCanary: boolean, minutes: number, canariesUndone: number, allUndone: number}} Rollout
+   * @typedef {{before: number, after: number, restored: boolean, regressions: string[], bill_before: number, bill_after: number, lost: number, value: number, relief: number, html: string}} Effect
+   * @typedef {{id: string, text: string, cost: string, minutes: number, quick: boolean, now: boolean, all: Effect, canary: Effect}} Change
+   * @typedef {{cause: string, dominant: string, second: string, regime: string, evidence: string[], ruledOut: [string, string][], ranked: string[], asked: string[], minute: number}} Answer
+   * @typedef {{change: Change | null, isCanary: boolean, mitigations: {change: Change, minute: number}[], attemptsUndone: number, canariesUndone: number, allUndone: number, minutes: number}} Rollout
    * @typedef {{id: string, page: string, alarm: string, questions: {id: string, group: string, text: string, minutes: number}[],
    *   stages: {minute: number, failing: number, waiting: number, answers: Record<string, string>}[], changes: Change[], places: string[],
+   *   suspects: {id: string, title: string, alike: number}[], named: string[], rules_out: Record<string, string[]>, best: number,
    *   dominant: string[], second: string[], phase: string, regime: string, convict: string[], enough: number, moved: string[], twin: string,
-   *   says: Record<string, string>, needed: number, fixes: string[],
+   *   says: Record<string, string>, needed: number, fixes: string[], splits: string[],
    *   tempting: {id: string, why_not: string}, target: number, told: string[], rules: Record<string, number>, clock: Record<string, number>}} Incident
    */
   const words = (/** @type {string} */ id) => id.replaceAll("_", " ");
   const percent = (/** @type {number} */ share) => `${Math.round(100 * share)}%`;
+  const signed = (/** @type {number} */ value) => `${value < 0 ? "" : "+"}${value.toFixed(2)}`;
+  const between = (/** @type {number} */ value) => Math.min(Math.max(value, 0), 1);
+
+  /** Some recordings are from before users were helped first, and causes named: those are marked by the rules that they bring along.
+   * @param {Incident} incident */
+  const isRecordedBefore = (incident) => incident.suspects === undefined;
 
   /** Points by criterion, as course/incidents/marking.py gives them.
    * @param {Incident} incident @param {Answer} answer @param {Rollout} rollout @returns {{name: string, points: number, most: number, says: string}[]} */
   function mark(incident, answer, rollout) {
     const rule = incident.rules;
-    const effect = rollout.isCanary || !rollout.change ? null : rollout.change.all;
+    const inTime = (/** @type {number} */ minute, /** @type {number} */ enough) => between((rule.SLOW - minute) / (rule.SLOW - enough));
+    const isOld = isRecordedBefore(incident);
+    const isNamed = isOld || incident.named.includes(answer.cause);
+
+    // The case: evidence for the cause, and against another one.
+    const hits = answer.evidence.filter((id) => incident.convict.includes(id) && answer.asked.includes(id));
+    const stray = answer.evidence.filter((id) => !incident.convict.includes(id) && !(incident.splits ?? []).includes(id));
+    const evidence = Math.min(hits.length / incident.enough, 1) * Math.max(1 - rule.PER_STRAY * stray.length, 0);
+    let right = 0;
+    let wrong = 0;
+    for (const [question, cause] of isOld ? [] : answer.ruledOut) {
+      if (!answer.asked.includes(question)) continue;
+      if (incident.named.includes(cause) || !(incident.rules_out[question] ?? []).includes(cause)) wrong += 1;
+      else right = Math.max(right, incident.suspects.find((each) => each.id === cause)?.alike ?? 0);
+    }
+    const alternative = between(right - wrong / 2);
+    const strength = isOld ? 1 : isNamed ? evidence * (rule.WITHOUT_ALTERNATIVE + (1 - rule.WITHOUT_ALTERNATIVE) * alternative) : 0;
+    const shown = isNamed ? 1 : rule.UNNAMED;
+    /** @type {{name: string, points: number, most: number, says: string}[]} */
     const found = [];
+
+    // Helping users needs no diagnosis.
+    const relief = (/** @type {{change: Change, minute: number}} */ each) => between(Math.max(each.change.all.relief, 0) / incident.best) * inTime(each.minute, rule.PROMPT);
+    const helped = isOld ? 0 : rollout.mitigations.reduce((best, each) => Math.max(best, relief(each)), 0);
+    if (isOld) {
+      // Nothing at once was recorded.
+    } else if (incident.best <= rule.NOTHING_HELPS) {
+      found.push({ name: "minutes to mitigation", points: rule.MITIGATED * strength * inTime(answer.minute, rule.BRISK), most: rule.MITIGATED, says: "Nothing at hand would have helped: the sooner the cause is known, the better." });
+    } else {
+      const first = rollout.mitigations.find((each) => relief(each) === helped);
+      const told = first ? `${percent(first.change.all.before)} to ${percent(first.change.all.after)} of requests within the SLO by minute ${first.minute} (${rule.PROMPT} are enough).` : "Nobody was helped in the first half hours.";
+      found.push({ name: "minutes to mitigation", points: rule.MITIGATED * helped * rule.UNDONE ** rollout.attemptsUndone, most: rule.MITIGATED, says: `${told} ${incident.says.mitigation}` });
+    }
+
+    if (!isOld) found.push({ name: "cause", points: isNamed ? rule.CAUSE * strength : 0, most: rule.CAUSE, says: `${incident.says.cause} Your case is worth ${percent(strength)}: all but the mitigation, the evidence and what it rules out counts so much.` });
+    const isRight = incident.dominant.includes(answer.dominant);
+    found.push({ name: "dominant phase", points: isRight ? rule.PHASE * strength : 0, most: rule.PHASE, says: incident.says["dominant phase"] });
+    const second = new Set(incident.second);
+    if (isRight) { second.add(incident.phase); second.delete(answer.dominant); }
+    found.push({ name: "secondary problem", points: second.has(answer.second) ? rule.SECONDARY * strength : 0, most: rule.SECONDARY, says: `The second problem: ${[...second].map((id) => words(id) || "none").join(" or ")}.` });
+    found.push({ name: "spike or steady", points: answer.regime === incident.regime ? rule.REGIME * strength : 0, most: rule.REGIME, says: incident.says["spike or steady"] });
+    if (!isOld) found.push({ name: "minutes to diagnosis", points: rule.SOON * inTime(answer.minute, rule.BRISK) * strength, most: rule.SOON, says: `Committed at minute ${answer.minute}, after ${answer.asked.length} questions; ${rule.BRISK} minutes are enough.` });
+    /** @param {string} about @param {string[]} ids */
+    const telling = (about, ids) => (ids.length ? ` ${about}: ${ids.map((id) => incident.questions.find((each) => each.id === id)?.text).filter(Boolean).join("; ")}.` : "");
+    const others = stray.filter((id) => id !== "gpu");
+    found.push({ name: "evidence", points: rule.EVIDENCE * evidence * shown, most: rule.EVIDENCE, says: [
+      telling(`What changed since last week, and wouldn't have if the cause were '${incident.twin}'`, incident.convict).trim(),
+      others.length < stray.length ? " GPU utilisation reads high in nearly every incident: it points at no cause." : "",
+      telling("No more than context, or as last week", others.filter((id) => !incident.moved.includes(id))),
+      telling("These changed as well, but the look-alike would have changed them, too", others.filter((id) => incident.moved.includes(id))),
+    ].join("") });
+    if (!isOld) found.push({ name: "ruled out", points: rule.RULED_OUT * alternative * shown, most: rule.RULED_OUT, says: incident.says["ruled out"] });
+
+    // What stands for good.
+    const effect = rollout.isCanary || !rollout.change ? null : rollout.change.all;
     if (effect) {
       const gained = Math.max(effect.after - effect.before, 0) / Math.max(incident.target - effect.before, 1e-9);
       const reached = effect.restored ? 1 : rule.HALFWAY * Math.min(gained, 1);
@@ -36,44 +96,25 @@
       const why = (!effect.restored && rollout.change?.id === incident.tempting.id ? ` ${incident.tempting.why_not}` : "")
         + counts.filter(([, share]) => share < 1).map(([told, share]) => ` ${told}: counts ${percent(share)}.`).join("");
       found.push(
-        { name: "SLO restored", points: kept, most: rule.RESTORED, says: `${percent(effect.before)} of requests before, ${percent(effect.after)} after, target ${percent(incident.target)}.${why}` },
-        { name: "no harm", points: effect.restored && !effect.regressions.length ? rule.HARM : 0, most: rule.HARM, says: effect.regressions.length ? `Worse than before: ${effect.regressions.join(", ")}.` : "Nothing got worse." },
-        { name: "cost", points: effect.restored ? rule.COST * fair : 0, most: rule.COST, says: `$${effect.bill_before.toFixed(2)} an hour before, $${effect.bill_after.toFixed(2)} after.` },
+        { name: "SLO restored", points: kept * strength, most: rule.RESTORED, says: `${percent(effect.before)} of requests before, ${percent(effect.after)} after, target ${percent(incident.target)}.${why}` },
+        { name: "no harm", points: effect.restored && !effect.regressions.length ? rule.HARM * strength : 0, most: rule.HARM, says: effect.regressions.length ? `Worse than before: ${effect.regressions.join(", ")}.` : "Nothing got worse." },
+        { name: "cost", points: effect.restored ? rule.COST * fair * strength : 0, most: rule.COST, says: `$${effect.bill_before.toFixed(2)} an hour before, $${effect.bill_after.toFixed(2)} after.` },
       );
     } else {
       for (const [name, most] of /** @type {[string, number][]} */ ([["SLO restored", rule.RESTORED], ["no harm", rule.HARM], ["cost", rule.COST]])) {
-        found.push({ name, points: 0, most, says: "Nothing is deployed to all." });
+        found.push({ name, points: 0, most, says: "Nothing is deployed." });
       }
     }
-    const isRight = incident.dominant.includes(answer.dominant);
-    found.push({ name: "dominant phase", points: isRight ? rule.PHASE : 0, most: rule.PHASE, says: incident.says["dominant phase"] });
-    const second = new Set(incident.second);
-    if (isRight) { second.add(incident.phase); second.delete(answer.dominant); }
-    found.push({ name: "secondary problem", points: second.has(answer.second) ? rule.SECONDARY : 0, most: rule.SECONDARY, says: `The second problem: ${[...second].map((id) => words(id) || "none").join(" or ")}.` });
-    found.push({ name: "spike or steady", points: answer.regime === incident.regime ? rule.REGIME : 0, most: rule.REGIME, says: incident.says["spike or steady"] });
-    const hits = answer.evidence.filter((id) => incident.convict.includes(id) && answer.asked.includes(id));
-    const stray = answer.evidence.filter((id) => !incident.convict.includes(id));
-    const share = Math.min(hits.length / incident.enough, 1) * Math.max(1 - rule.PER_STRAY * stray.length, 0);
-    /** @param {string} about @param {string[]} ids */
-    const telling = (about, ids) => (ids.length ? ` ${about}: ${ids.map((id) => incident.questions.find((each) => each.id === id)?.text).filter(Boolean).join("; ")}.` : "");
-    const others = stray.filter((id) => id !== "gpu");
-    found.push({ name: "evidence", points: rule.EVIDENCE * share, most: rule.EVIDENCE, says: [
-      telling(`What has changed since last week, and would not under '${incident.twin}'`, incident.convict).trim(),
-      others.length < stray.length ? " GPU utilisation reads high in nearly every incident: it points at no cause." : "",
-      telling("No more than context, or as last week", others.filter((id) => !incident.moved.includes(id))),
-      telling("Changed, and would under the look-alike too", others.filter((id) => incident.moved.includes(id))),
-    ].join("") });
     const worth = Object.fromEntries(incident.changes.map((each) => [each.id, each.all.value]));
     const compared = [...new Set([...answer.ranked, ...incident.fixes])].sort((a, b) => worth[b] - worth[a]);
     const text = (/** @type {string} */ id) => incident.changes.find((each) => each.id === id)?.text;
     const weigh = (/** @type {number[]} */ values) => values.slice(0, answer.ranked.length).reduce((sum, value, i) => sum + Math.max(value, 0) / (i + 1), 0);
     const possible = weigh(compared.map((id) => worth[id]));
-    const told = compared.map((id) => `${text(id)} ${worth[id] < 0 ? "" : "+"}${worth[id].toFixed(2)}`);
+    const told = compared.map((id) => `${text(id)} ${signed(worth[id])}`);
     const tempted = answer.ranked.slice(0, 2).includes(incident.tempting.id) ? ` ${text(incident.tempting.id)}: ${incident.tempting.why_not}` : "";
-    found.push({ name: "ranking", points: possible ? (rule.RANKING * weigh(answer.ranked.map((id) => worth[id]))) / possible : 0, most: rule.RANKING,
+    found.push({ name: "ranking", points: possible ? (rule.RANKING * strength * weigh(answer.ranked.map((id) => worth[id]))) / possible : 0, most: rule.RANKING,
       says: answer.ranked.length ? `What each is worth, as share of requests saved, less its cost: ${told.join("; ")}.${tempted}` : "Nothing was ranked." });
-    const brisk = Math.min(Math.max((rule.SLOW - rollout.minutes) / (rule.SLOW - rule.BRISK), 0), 1);
-    found.push({ name: "clock", points: effect?.restored ? rule.CLOCK * brisk : 0, most: rule.CLOCK, says: `${rollout.minutes} minutes to the end, ${answer.asked.length} questions; ${rule.BRISK} minutes are enough.` });
+    if (isOld) found.push({ name: "clock", points: effect?.restored ? rule.CLOCK * inTime(rollout.minutes, rule.BRISK) : 0, most: rule.CLOCK, says: `${rollout.minutes} minutes to the end, ${answer.asked.length} questions; ${rule.BRISK} minutes are enough.` });
     return found;
   }
 
@@ -120,7 +161,8 @@
   let minutes = 0;
   let isOver = false;
   /** @type {number | null} */ let healed = null;
-  /** @type {Rollout} */ const rollout = { change: null, isCanary: false, minutes: 0, canariesUndone: 0, allUndone: 0 };
+  let isForNow = false;
+  /** @type {Rollout} */ const rollout = { change: null, isCanary: false, mitigations: [], attemptsUndone: 0, canariesUndone: 0, allUndone: 0, minutes: 0 };
   /** @type {Set<string>} */ const asked = new Set();
   /** @type {Answer | null} */ let answer = null;
   /** @type {[number, string][]} */ const done = [[0, "paged"]];
@@ -130,7 +172,7 @@
   function tell() {
     const { failing, waiting } = stage();
     const burned = (failing * (incident.clock.paged + (healed ?? minutes))) / ((1 - incident.target) * incident.clock.day);
-    const state = healed === null ? `${percent(failing)} of requests failed so far, ${Math.round(waiting)} waiting` : "SLO restored";
+    const state = healed === null ? `${percent(failing)} of requests failed so far, ${Math.round(waiting)} waiting` : `SLO restored since minute ${healed}`;
     status.textContent = `Minute ${minutes}: ${state}, ${percent(burned)} of the day's error budget burned`;
   }
 
@@ -142,6 +184,41 @@
     heading?.scrollIntoView();
     heading?.focus({ preventScroll: true });
   }
+
+  /** What was done before the diagnosis gives way to the follow-up for nothing, and so does one that restored the SLO. */
+  function takeBack() {
+    const { change, isCanary } = rollout;
+    if (!change) return;
+    if (isCanary) rollout.canariesUndone += 1;
+    else if (!answer) rollout.attemptsUndone += change.all.restored ? 0 : 1;
+    else if (!isForNow && !(change.all.restored && change.quick)) rollout.allUndone += 1;
+  }
+
+  /** @param {Change} change @param {boolean} isCanary @returns {HTMLElement[]} what it did */
+  function put(change, isCanary) {
+    if (rollout.change !== change) takeBack();
+    isForNow = answer === null;
+    Object.assign(rollout, { change, isCanary });
+    const isQuick = change.quick ?? true;
+    minutes += isCanary ? incident.clock.canary : isQuick ? change.minutes ?? incident.clock.all : incident.clock.plan;
+    rollout.minutes = minutes;
+    if (isQuick && !isCanary) {
+      rollout.mitigations.push({ change, minute: minutes });
+      healed = change.all.restored ? healed ?? minutes : null;
+    }
+    const where = isCanary ? "on a canary" : isQuick ? "on all" : `for good, in ${Math.round(change.minutes / incident.clock.day)} days`;
+    done.push([minutes, `deployed ${where}: ${change.text}`]);
+    tell();
+    return [make("h3", `${change.text}, ${where}`), shown((isCanary ? change.canary : change.all).html)];
+  }
+
+  const helping = make("section", "", { "aria-label": "Help users first" });
+  const helped = make("div", "", { role: "log", "aria-label": "What it did" });
+  helping.append(make("h2", "Help users first"));
+  for (const change of incident.changes.filter((each) => each.now)) {
+    helping.append(button(`${change.text} (${change.cost})`, () => { if (!answer) helped.prepend(...put(change, false)); }, "quiet"));
+  }
+  helping.append(helped);
 
   const questions = make("section", "", { "aria-label": "Questions" });
   questions.append(make("h2", "Ask"));
@@ -178,11 +255,13 @@
 
   function menus() {
     const places = /** @type {[string, string][]} */ (incident.places.map((id) => [id, words(id)]));
+    const suspects = /** @type {[string, string][]} */ ((incident.suspects ?? []).map((each) => [each.id, each.title]));
+    const cause = choice("What is the cause?", suspects);
     const dominant = choice("Where is the time lost?", places);
     const second = choice("A second problem?", places);
     const regime = choice("Does it pass by itself?", [["steady", "no, it's steady"], ["spike", "yes, it's a spike"]]);
     const cited = make("fieldset");
-    cited.append(make("legend", "Which answers convict it?"));
+    cited.append(make("legend", "Which answers prove it?"));
     const boxes = incident.questions.filter((each) => asked.has(each.id)).map((question) => {
       const label = make("label");
       const box = make("input", "", { type: "checkbox", value: question.id });
@@ -190,48 +269,49 @@
       cited.append(label);
       return box;
     });
+    const other = choice("Which other cause is ruled out?", suspects);
+    const by = choice("By which answer?", incident.questions.filter((each) => asked.has(each.id)).map((each) => [each.id, each.text]));
     const options = /** @type {[string, string][]} */ (incident.changes.map((each) => [each.id, `${each.text} (${each.cost})`]));
     const ranks = [1, 2, 3].map((place) => choice(`Change ${place}`, options));
     const problem = make("p", "", { role: "status" });
-    diagnosis.append(dominant.wrapped, second.wrapped, regime.wrapped, cited, ...ranks.map((each) => each.wrapped), problem, button("Commit to this", () => {
+    const isOld = isRecordedBefore(incident);
+    diagnosis.append(...(isOld ? [] : [cause.wrapped]), dominant.wrapped, second.wrapped, regime.wrapped, cited, ...(isOld ? [] : [other.wrapped, by.wrapped]), ...ranks.map((each) => each.wrapped), problem, button("Commit to this", () => {
       const ranked = [...new Set(ranks.map((each) => each.select.value).filter(Boolean))];
-      if (!dominant.select.value && !ranked.length) { problem.textContent = "A diagnosis needs a place, or a change that would help."; return; }
-      answer = { dominant: dominant.select.value, second: second.select.value, regime: regime.select.value, evidence: boxes.filter((each) => each.checked).map((each) => each.value), ranked, asked: [...asked] };
-      done.push([minutes, `committed: ${words(answer.dominant) || "no phase"}`]);
+      if (!cause.select.value && !dominant.select.value && !ranked.length) { problem.textContent = "A diagnosis needs a cause, a place, or a change that would help."; return; }
+      /** @type {[string, string][]} */
+      const ruledOut = other.select.value && by.select.value ? [[by.select.value, other.select.value]] : [];
+      answer = { cause: cause.select.value, minute: minutes, ruledOut, dominant: dominant.select.value, second: second.select.value, regime: regime.select.value, evidence: boxes.filter((each) => each.checked).map((each) => each.value), ranked, asked: [...asked] };
+      done.push([minutes, `committed: ${cause.select.value ? `${cause.select.selectedOptions[0].text}, ` : ""}${words(answer.dominant) || "no phase"}`]);
       for (const section of [questions, diagnosis]) section.querySelectorAll("select, input, textarea").forEach((/** @type {any} */ each) => { each.disabled = true; });
       diagnosis.lastElementChild?.remove();
       deploying();
     }));
-    dominant.select.focus();
+    (isOld ? dominant : cause).select.focus();
   }
 
   function deploying() {
     const section = make("section", "", { "aria-label": "Deploy" });
-    const change = choice("One change", incident.changes.map((each) => [each.id, each.text]));
+    const change = choice("One change", incident.changes.map((each) => [each.id, `${each.text} (${each.cost})`]));
     const log = make("div", "", { role: "log", "aria-label": "What it did" });
     const problem = make("p", "", { role: "status" });
-    const undo = (/** @type {boolean} */ wasCanary) => { if (wasCanary) rollout.canariesUndone += 1; else rollout.allUndone += 1; };
-    const put = (/** @type {boolean} */ isCanary) => {
+    const press = (/** @type {boolean} */ isCanary) => {
       const found = incident.changes.find((each) => each.id === change.select.value);
       problem.textContent = found ? "" : "Choose a change first.";
-      if (!found) return;
-      if (rollout.change && rollout.change !== found) undo(rollout.isCanary);
-      Object.assign(rollout, { change: found, isCanary });
-      minutes += isCanary ? incident.clock.canary : incident.clock.all;
-      const effect = isCanary ? found.canary : found.all;
-      healed = effect.restored && !isCanary ? minutes : null;
-      done.push([minutes, `deployed to ${isCanary ? "a canary" : "all"}: ${found.text}`]);
-      log.prepend(make("h3", isCanary ? "On a canary" : "On all"), shown(effect.html));
-      tell();
+      if (found) log.prepend(...put(found, isCanary));
     };
     section.append(make("h2", "Deploy"), change.wrapped,
-      button("To a canary", () => put(true)), button("To all", () => put(false)),
+      button("To a canary", () => press(true)), button("To all", () => press(false)),
       button("Roll back", () => {
         problem.textContent = rollout.change ? "" : "Nothing is deployed.";
         if (!rollout.change) return;
-        undo(rollout.isCanary);
-        rollout.change = healed = null;
+        if (rollout.isCanary) rollout.canariesUndone += 1; else rollout.allUndone += 1;
+        if ((rollout.change.quick ?? true) && !rollout.isCanary) {
+          rollout.mitigations.pop();
+          healed = null;
+        }
+        rollout.change = null;
         minutes += incident.clock.back;
+        rollout.minutes = minutes;
         done.push([minutes, "rolled back"]);
         tell();
       }, "quiet"),
@@ -241,7 +321,7 @@
 
   function graded() {
     if (!answer) return;
-    const found = mark(incident, answer, { ...rollout, minutes });
+    const found = mark(incident, answer, rollout);
     const total = found.reduce((sum, each) => sum + each.points, 0);
     const section = make("section", "", { "aria-label": "Grade" });
     isOver = true;
@@ -259,11 +339,11 @@
     const history = make("ol");
     done.forEach(([minute, what]) => history.append(make("li", `minute ${minute}: ${what}`)));
     section.append(make("h2", `${Math.round(total)} of 100`), table, make("h3", "What it was"), truth, make("h3", "What each change does, alone"), tried, make("h3", "What you did"), history,
-      make("p", `minillm incident ${incident.id}: ${healed === null ? "still down" : "restored"}, ${Math.round(total)}/100, ${asked.size} questions, ${minutes} min, ${rollout.canariesUndone + rollout.allUndone} rolled back`, { class: "yours" }),
+      make("p", `minillm incident ${incident.id}: ${healed === null ? "users still waiting" : `users helped in ${healed} min`}, ${Math.round(total)}/100, ${asked.size} questions, diagnosis in ${answer.minute} min, ${rollout.attemptsUndone + rollout.canariesUndone + rollout.allUndone} rolled back`, { class: "yours" }),
       button("Play it again", () => location.reload()), make("a", "Another incident", { href: "incidents_to_play.html" }));
     arrive(section);
   }
 
   tell();
-  desk.append(shown(incident.page), status, questions, diagnosis);
+  desk.append(shown(incident.page), status, ...(isRecordedBefore(incident) ? [] : [helping]), questions, diagnosis);
 })();

@@ -1,10 +1,12 @@
 """Those who play incidents by a script: one who reads the answers, and some who don't."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from course.grading import Result
 from course.incidents import Incident
+from course.incidents.causes import CAUSES
+from course.incidents.interventions import AT_ONCE
 from course.incidents.marking import second_phases
 from course.incidents.numbers import PLACES
 
@@ -35,23 +37,30 @@ def play(
     deployed: Sequence[str],
     second: str | None = None,
     regime: str = "steady",
+    first: Sequence[str] = (),
+    cause: str | None = None,
+    ruled_out: Mapping[str, str] | None = None,
 ) -> Result:
     incident = incident.fresh()
+    if first:
+        incident.deploy(first)
     for name in asked:
         incident.ask(name)
-    incident.answer(phase, second, asked, ranked, regime=regime)
+    incident.answer(phase, second, asked, ranked, regime=regime, cause=cause, ruled_out=ruled_out)
     incident.deploy(deployed)
     return incident.grade()
 
 
 def expert(incident: Incident) -> Result:
-    """Splits the number, asks the questions that decide, and does what follows; also cites the first split."""
+    """Helps users, splits the number, asks what decides, rules the look-alike out, and does what follows."""
     hidden = incident._hidden
     cause = hidden.cause
     asked = list(dict.fromkeys(("ttft_itl", "phases", *cause.convicting, cause.told_apart_by)))
     cure = hidden.fixes if cause.together else hidden.fixes[:1]
     second = sorted(second_phases(hidden), key=str)[0]
-    return play(incident, asked, cause.phase, cure, cure, second, cause.regime)
+    name = cause.name if cause.name in CAUSES else cause.names[0]
+    against = {cause.told_apart_by: cause.looks_like}
+    return play(incident, asked, cause.phase, cure, cure, second, cause.regime, [cause.mitigation], name, against)
 
 
 def one_idea(incident: Incident, fix: str, phase: str) -> Result:
@@ -75,7 +84,13 @@ def everything_harmless(incident: Incident) -> Result:
 def template(incident: Incident) -> Result:
     """The same sensible-looking form every time, with six questions that are always fair."""
     asked = ("ttft_itl", "phases", "arrivals", "queue_over_time", "kv_use", "batch")
-    return play(incident, asked, "queue", ["double_fleet", "more_slots", "bound_queue"], ["double_fleet"])
+    ranked = ["double_fleet", "more_slots", "bound_queue"]
+    return play(incident, asked, "queue", ranked, ["double_fleet"], cause="overload", ruled_out={"kv_use": "kv_pool"})
+
+
+def always_rolls_back(incident: Incident) -> Result:
+    """A good beginning, and nothing after it."""
+    return play(incident, ["changes", "gpu"], "queue", ["revert"], ["revert"], first=["revert"])
 
 
 def template_of_settings(incident: Incident) -> Result:
@@ -90,4 +105,6 @@ def guesser(incident: Incident, seed: int) -> Result:
     asked = luck.sample([question.id for question in incident.questions()], 3)
     ranked = luck.sample([one.id for one in incident.interventions()], 3)
     second, when = luck.choice([*PLACES, None]), luck.choice(("steady", "spike"))
-    return play(incident, asked, luck.choice(PLACES), ranked, ranked[:1], second, when)
+    first, cause = [luck.choice(AT_ONCE).id], luck.choice(incident.suspects()).name
+    against = {luck.choice(asked): luck.choice(incident.suspects()).name}
+    return play(incident, asked, luck.choice(PLACES), ranked, ranked[:1], second, when, first, cause, against)

@@ -30,7 +30,7 @@ def test_what_is_marked_stays_marked_when_another_question_is_asked(desk: Incide
     desk.ask_buttons["kv_use"].click()
     assert desk.evidence.value == ("batch",)
     desk.evidence.value = ("batch", "kv_use")
-    desk.phase.value = "queue"
+    desk.cause.value, desk.phase.value = "few_slots", "queue"
     desk.commit.click()
     assert {c.name: c.earned for c in desk.incident.grade().criteria}["evidence"] == EVIDENCE
 
@@ -72,7 +72,11 @@ def test_deploying_nothing_is_no_deployment(desk: IncidentDesk) -> None:
     desk.chosen.value = ("more_slots",)
     desk.deploy_button.click()
     assert "the SLO is met" in desk.verdict.value and not desk.incident.is_undeployed
-    assert "<animate" in desk.verdict.value and "not answered" in desk.verdict.value and "0.0%" in desk.verdict.value
+    assert (
+        "<animate" in desk.verdict.value
+        and "not answered in full" in desk.verdict.value
+        and "0.0%" in desk.verdict.value
+    )
 
 
 def test_a_grade_without_a_deployment_is_given_to_those_who_mean_it(
@@ -90,9 +94,12 @@ def test_a_grade_without_a_deployment_is_given_to_those_who_mean_it(
 
 
 def test_from_page_to_truth(desk: IncidentDesk) -> None:
+    desk.help_buttons["revert"].click()
+    assert "the SLO is met" in desk.verdict.value and "restored since minute 10" in desk.clock.value
     for name in ("kv_use", "batch"):
         desk.ask_buttons[name].click()
-    desk.phase.value, desk.regime.value = "queue", "steady"
+    desk.phase.value, desk.regime.value, desk.cause.value = "queue", "steady", "few_slots"
+    desk.other.value, desk.ruled_out_by.value = "kv_pool", "kv_use"
     desk.evidence.value = ("kv_use", "batch")
     desk.ranked[0].value = "more_slots"
     desk.commit.click()
@@ -100,5 +107,5 @@ def test_from_page_to_truth(desk: IncidentDesk) -> None:
     desk.chosen.value = ("more_slots",)
     desk.deploy_button.click()
     assert "the SLO is met" in desk.verdict.value
-    assert desk.incident.grade().score >= 85
+    assert desk.incident.grade().score >= 95
     assert "PAGE" in desk.static_html()

@@ -14,7 +14,7 @@ from course.incidents.dumps.check import SUM_POINTS, decisive, sums_marked
 from course.incidents.dumps.sums import ASKED, Sums
 from course.incidents.generate import IncidentError
 from course.incidents.interventions import BY_ID as CHANGES
-from course.incidents.marking import RESTORED
+from course.incidents.marking import ON_PAPER
 from course.incidents.questions import BY_ID as QUESTIONS
 from minillm.core.timeline import PHASES
 
@@ -68,7 +68,7 @@ def test_always_buying_machines_earns_little(name: str) -> None:
 def test_the_tempting_change_breaks_the_promise_and_the_number_against_it_is_named(name: str) -> None:
     cause = find_dump(name).cause
     result = check(name, dominant_phase=cause.phase, evidence=list(cause.convicting), ranked=[cause.tempting])
-    assert earned(result, "SLO restored") < RESTORED / 4
+    assert earned(result, "SLO restored") < ON_PAPER["SLO restored"] / 4
     assert cause.why_not in feedback(result, "ranking")
 
 

@@ -10,7 +10,13 @@ from course.incidents import Incident
 
 Run = Callable[..., tuple[int, str, str]]
 SLOTS = ("--seed", "1", "--cause", "few_slots")
-ANSWER = {"dominant_phase": "queue", "evidence": ["kv_use", "batch"], "ranked": ["more_slots"]}
+ANSWER = {
+    "cause": "few_slots",
+    "dominant_phase": "queue",
+    "evidence": ["kv_use", "batch"],
+    "ruled_out": {"kv_use": "kv_pool"},
+    "ranked": ["more_slots"],
+}
 GENERATED = functools.cache(Incident.generate)
 
 
@@ -29,14 +35,14 @@ def test_json_step_by_step(run: Run) -> None:
     assert {"grade", "reveal", "deployed"}.isdisjoint(page)
     assert len(page["questions"]) > 12 > 10 < len(page["interventions"])
 
-    asked = ("--ask", "kv_use", "--ask", "batch")
+    asked = ("--mitigate", "revert", "--ask", "kv_use", "--ask", "batch")
     played = ("--answer", json.dumps(ANSWER), "--canary", "more_slots", "--deploy", "more_slots", "--json")
     status, out, _ = run("incident", *SLOTS, *asked, *played)
     report = json.loads(out)
     assert status == 0
     assert report["page"] == page["page"]
     assert [found["id"] for found in report["evidence"]] == ["kv_use", "batch"]
-    assert report["deployed"]["restored"] is True is report["canary"]["restored"]
+    assert report["deployed"]["restored"] is True is report["canary"]["restored"] is report["mitigated"]["restored"]
     assert report["share"].startswith("minillm incident 1") and report["reveal"]["timeline"]
     assert report["grade"]["score"] >= 85
     assert report["reveal"]["cause"] == "few_slots"
@@ -48,29 +54,43 @@ def test_mistakes_are_told(run: Run) -> None:
         (("--answer", "queue"), "JSON object"),
         (("--answer", '{"phase": "queue"}'), "not phase"),
         (("--answer", '{"evidence": "batch"}'), "is a list"),
-        (("--deploy", "more_slots"), "diagnose first"),
+        (("--answer", '{"ruled_out": "kv_pool"}'), "is an object"),
+        (("--date", "soon"), "a day such as"),
+        (("--date", "2999-01-01"), "yet to come"),
+        (("--mitigate", "reverse"), "did you mean 'revert'"),
     ):
         status, out, err = run("incident", *SLOTS, *words, "--json")
         assert (status, out) == (2, "") and message in err, words
 
 
-def test_playing_by_hand(run: Run) -> None:
+def test_a_napkin_is_asked_and_worked_out_and_the_archive_listed(run: Run) -> None:
+    status, out, _ = run("incident", "--napkin", "--date", "2026-01-05", stdin="1,000,000,000\n")
+    assert status == 0 and "Not quite. It's " in out
+    status, out, _ = run("incident", "--napkin", "--date", "2026-01-05", stdin="\n")
+    assert status == 0 and "\nIt's " in out.replace("> It's", "\nIt's")
+    status, _, err = run("incident", "--napkin", stdin="many\n")
+    assert status == 2 and "a number, please" in err
+    status, out, _ = run("incident", "--archive")
+    assert status == 0 and "streak: 0" in out and "not played" in out
+
+
+def test_playing_by_hand_from_menus(run: Run) -> None:
     words = [
-        "questions",
-        "fixes",
-        "suspect too few slots",
-        "fixes queue",
-        "ask kv_use batch",
+        "mitigate",
+        "1",
         "ask",
+        "99",
+        "ask kv_use batch",
         "ask gremlins",
-        "deploy more_slots",
         "dance",
-        "rollback",
+        "suspect",
+        "suspect too few slots",
         "status",
-        "answer dominant_phase=gpu",
-        "answer dominant_phase=queue evidence=kv_use,batch ranked=more_slots",
-        "grade",
-        "deploy",
+        "answer",
+        "gpu",
+        *("", "", "", "", "", ""),
+        "answer",
+        *("few_slots", "1", "", "1", "1, 2", "kv_pool", "1", "more_slots"),
         "deploy gremlins",
         "deploy more_slots",
         "grade",
@@ -79,19 +99,18 @@ def test_playing_by_hand(run: Run) -> None:
     assert status == 0
     told = (
         "PAGE",
-        "at least one question",
+        "Roll back to last night's release",
+        "restored since minute 10",
+        "there is no 99 in the menu",
         "no question 'gremlins'",
-        "diagnose first",
         "no command 'dance'",
-        "no phase 'gpu': choose one of queue",
         "in your own words",
-        "Eight times the slots",
-        "nothing to roll back",
+        "no cause 'gpu'",
+        "which answers prove it?",
         "of the day's error budget burned",
-        "type grade again",
         "no intervention 'gremlins'",
-        "at least one change",
         "incident: ",
         "max_num_seqs too low",
     )
-    assert all(words in out for words in told)
+    assert [words for words in told if words not in out] == []
+    assert float(out.partition("incident: ")[2].partition(" of 100")[0]) > 90

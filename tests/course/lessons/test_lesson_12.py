@@ -9,6 +9,7 @@ from course.grading import Checks
 from course.incidents import Incident
 from course.incidents.dumps.sums import sums_of
 from course.incidents.interventions import BY_ID as CHANGES
+from course.incidents.outcome import UNANSWERED
 from course.incidents.reveal import Reveal
 from course.lab.lab import Lab
 from course.lab.predict import Prediction
@@ -86,7 +87,7 @@ def test_cutting_people_off_helps_the_rest_and_leaves_many_with_nothing() -> Non
     contract.answer("prefill")
     effect = contract.deploy(["timeouts"])
     assert not effect.restored
-    assert "not answered" in effect.regressions
+    assert UNANSWERED in effect.regressions
 
 
 def test_the_reveal_can_be_asked_for_some_changes_only(truth: Reveal) -> None:
