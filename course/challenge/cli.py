@@ -55,7 +55,6 @@ def run(
     _show(score(entry, chosen), as_json)
     if replay is not None:
         with entry.opened() as contestant:
-            contestant.start()
             write_replay(replay, play(chosen.seeds[0], contestant, keeps_steps=True))
 
 

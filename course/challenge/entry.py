@@ -76,9 +76,8 @@ class Entry:
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise EntryError(f"{self.path} is no Python: {error}") from None
         for line, used in refusals(tree):
-            raise EntryError(
-                f"line {line} uses `{used}`, which is off limits; modules you may use: {', '.join(MODULES)}"
-            )
+            hint = f"; modules to use: {', '.join(MODULES)}" if "import" in used else ""
+            raise EntryError(f"line {line} uses `{used}`, which is off limits{hint}")
         classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == CLASS]
         if not classes:
             raise EntryError(f"there is no class {CLASS} in {self.path}: `minillm beat start` shows one")
@@ -88,9 +87,19 @@ class Entry:
 
     @contextmanager
     def opened(self) -> Iterator["Contestant"]:
-        """Runs in a process of its own, which ends with the block."""
+        """For one trace: the file runs in a process of its own, which ends with the block. So nothing that it has seen
+        of one trace is left for the next.
+
+        Raises:
+            EntryError: it fails as it is loaded.
+        """
         with GradingWorker() as worker:
-            yield Contestant(self, worker)
+            with told(self):
+                submission = Submission.of_text(self.text, self.path, closed_in=True)
+                answer = worker.load(submission, LIMIT_S, MEMORY_MB)
+                answer.spoils = False  # a policy may keep the lists it was given
+                desk = answer.prop("FleetDesk", answer.thing(CLASS))
+            yield Contestant(self, answer, desk)
 
 
 class Contestant:
@@ -98,27 +107,8 @@ class Contestant:
 
     scheduling_order = "fcfs"
 
-    def __init__(self, entry: Entry, worker: GradingWorker) -> None:
-        self._entry, self._worker = entry, worker
-        self._answer: Answer | None = None
-        self._desk: RemoteValue
-
-    def start(self) -> None:
-        """Before each trace: the file is loaded afresh, and remembers nothing.
-
-        Raises:
-            EntryError: it fails already.
-        """
-        with told(self._entry):
-            if self._answer is None:
-                submission = Submission.of_text(self._entry.text, self._entry.path, closed_in=True)
-                self._answer = self._worker.load(submission, LIMIT_S, MEMORY_MB)
-                self._answer.spoils = False
-                self._limit_s = self._answer.left_s
-            else:
-                self._answer.again()
-                self._answer.left_s = self._limit_s
-            self._desk = self._answer.prop("FleetDesk", self._answer.thing(CLASS))
+    def __init__(self, entry: Entry, answer: Answer, desk: RemoteValue) -> None:
+        self._entry, self._answer, self._desk = entry, answer, desk
 
     def queue(self, state: Callable[[], FleetReplica]) -> PlannedQueue:
         return PlannedQueue(state, self._plan)
@@ -148,7 +138,6 @@ class Contestant:
         return run, refuse
 
     def _ask(self, method: str, *arguments: Any) -> Any:
-        assert self._answer is not None, "start() comes first"
         with told(self._entry):
             return self._answer.many(self._desk, method, [arguments])[0]
 
@@ -164,5 +153,7 @@ def told(entry: Entry) -> Iterator[None]:
         yield
     except EntryError:
         raise
-    except (Exception, AnswerEndedError) as error:
+    except AnswerEndedError as error:
+        raise EntryError(f"{entry.path}: {error}") from None
+    except Exception as error:
         raise EntryError(f"{entry.path}: {explain(error)}") from None

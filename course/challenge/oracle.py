@@ -17,6 +17,8 @@ BUCKET_S = 0.25
 """The plan's grain."""
 MOST_PREFILL = 0.8
 """Share of a replica's time that is planned for steps with prompts."""
+MARGIN_STEPS = 4
+"""Steps that a first token is planned ahead of its limit."""
 RUNNING, CONTEXT = 32, 1500
 """Answers in a typical step, and tokens that each attends to."""
 NEAR = 12
@@ -56,7 +58,9 @@ class Oracle:
 
     def queue(self, state: Callable[[], FleetReplica]) -> PlannedQueue:
         def plan(now: float, waiting: Sequence[int], replica: FleetReplica) -> tuple[Sequence[int], Sequence[int]]:
-            return sorted(waiting, key=self._starts.__getitem__), ()
+            late = [number for number in waiting if self._starts[number] < now]
+            still = [number for number in waiting if self._starts[number] >= now]
+            return sorted(still, key=self._starts.__getitem__), late
 
         return PlannedQueue(state, plan)
 
@@ -126,7 +130,7 @@ class Lane:
     def _room_for(self, work_s: float, request: FleetRequest) -> dict[int, float] | None:
         """Where so many seconds of prefill fit in before the limit, by bucket; None = nowhere."""
         bucket, loads = int(request.arrival_s / BUCKET_S), dict[int, float]()
-        last = request.arrival_s + request.ttft_limit_s - 2 * self._mixed_s
+        last = request.arrival_s + request.ttft_limit_s - MARGIN_STEPS * self._mixed_s
         while work_s > 0:
             if bucket * BUCKET_S > last:
                 return None

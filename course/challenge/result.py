@@ -104,9 +104,8 @@ def score(entry: Entry, chosen: Round) -> Result:
         EntryError: the file fails, or breaks a rule on the way.
     """
     played = []
-    with entry.opened() as contestant:
-        for seed in chosen.seeds:
-            contestant.start()
+    for seed in chosen.seeds:
+        with entry.opened() as contestant:
             played.append(play(seed, contestant))
     tally = sum((Tally(each.in_time, len(each.fates)) for each in played), start=NONE)
     return Result(entry, chosen, tally, ladder(chosen.seeds), losses(played))
