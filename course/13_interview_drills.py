@@ -106,7 +106,8 @@ lesson.samples_table(dump)
 # ### A mock interview
 #
 # Forty-five minutes: the dump, two short drills, pushback after each, a debrief. Say it aloud first, then write notes.
-# In a terminal: `minillm drill mock`.
+# In a terminal: `minillm drill mock`. For a take-home, `minillm beat start policy.py`: your scheduler, router and admission in
+# 200 lines against vLLM's rule ([how](../docs/challenge.md)).
 
 # %%
 MockInterview(seed=1)

@@ -29,13 +29,15 @@ Salt = Annotated[str | None, typer.Option(help="A contest's, in place of a month
 @app.command()
 def start(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write the starter file.")] = Path("policy.py"),
+    as_json: Json = False,
 ) -> None:
     """Write the starter file: vLLM's rule, in the three seams that are yours."""
     check_writable(file)
     if file.exists():
         raise EntryError(f"{file} is there already: name another file")
     shutil.copyfile(Path(__file__).with_name("starter.py"), file)
-    print(f"{file} written. Play it: minillm beat run {file}")
+    said = f"{file} written. Play it: minillm beat run {file}"
+    print(json.dumps({"file": str(file)}) if as_json else said)
 
 
 @app.command()
@@ -73,9 +75,13 @@ def score_round(
 
 
 @app.command()
-def seal(salt: Annotated[str, typer.Option(help="Secret until the contest is over.")]) -> None:
+def seal(
+    salt: Annotated[str, typer.Option(help="Secret until the contest is over.")],
+    as_json: Json = False,
+) -> None:
     """Before a contest: the round's name, which holds the hash of your salt. Publish that; keep the salt."""
-    print(Round.of_salt(salt).name)
+    name = Round.of_salt(salt).name
+    print(json.dumps({"round": name}) if as_json else name)
 
 
 @app.command()

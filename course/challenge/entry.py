@@ -109,24 +109,29 @@ class Contestant:
 
     def __init__(self, entry: Entry, answer: Answer, desk: RemoteValue) -> None:
         self._entry, self._answer, self._desk = entry, answer, desk
+        self._endings: list[tuple[float, int, int, bool]] = []
+        """What it hears of with the next question."""
+        self._routed: Any = None
+        """Where it sends the request that it has just admitted."""
 
     def queue(self, state: Callable[[], FleetReplica]) -> PlannedQueue:
         return PlannedQueue(state, self._plan)
 
     def admit(self, now: float, request: FleetRequest, replicas: Sequence[FleetReplica]) -> bool:
-        found = self._ask("admit", now, astuple(request), [astuple(replica) for replica in replicas])
+        states = [astuple(replica) for replica in replicas]
+        found, self._routed = self._ask("arrive", now, astuple(request), states)
         if not isinstance(found, bool):
             raise EntryError(f"admit gives back True or False, not {shown(found)}")
         return found
 
     def route(self, now: float, request: FleetRequest, replicas: Sequence[FleetReplica]) -> int:
-        found = self._ask("route", now, request.id, [astuple(replica) for replica in replicas])
+        found = self._routed
         if type(found) is not int or not 0 <= found < len(CARDS):
             raise EntryError(f"route gives back a replica's number, 0 to {len(CARDS) - 1}, not {shown(found)}")
         return found
 
     def ended(self, now: float, request: FleetRequest, output_tokens: int, in_time: bool) -> None:
-        self._ask("ended", now, request.id, output_tokens, in_time)
+        self._endings.append((now, request.id, output_tokens, in_time))
 
     def _plan(self, now: float, waiting: Sequence[int], replica: FleetReplica) -> tuple[list[int], list[int]]:
         run, refuse = self._ask("schedule", now, [*waiting], astuple(replica))
@@ -138,8 +143,9 @@ class Contestant:
         return run, refuse
 
     def _ask(self, method: str, *arguments: Any) -> Any:
+        endings, self._endings = self._endings, []
         with told(self._entry):
-            return self._answer.many(self._desk, method, [arguments])[0]
+            return self._answer.many(self._desk, method, [(endings, *arguments)])[0]
 
 
 @contextmanager

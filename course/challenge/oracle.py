@@ -31,21 +31,21 @@ class Oracle:
     scheduling_order = "fcfs"
 
     def __init__(self, seed: int) -> None:
-        self._lanes = [Lane(deployment) for deployment in fleet(self.scheduling_order)]
+        self._plans = [ReplicaPlan(deployment) for deployment in fleet(self.scheduling_order)]
         self._replicas: dict[int, int] = {}
         """By request; those that aren't planned are refused."""
         self._starts: dict[int, float] = {}
         """When each must begin at the latest."""
-        asked = [(seen_by_gateway(planned), planned.output_tokens) for planned in trace_of(seed)]
+        asked = [(seen_by_gateway(each), each.output_tokens) for each in trace_of(seed)]
         first = {request.prefix: request.id for request, _ in reversed(asked)}
         tokens = {r.id: r.prompt_tokens - (r.prefix_tokens if first[r.prefix] != r.id else 0) for r, _ in asked}
         homes = {prefix: number % 2 for number, prefix in enumerate(sorted(first))}
         for request, output_tokens in sorted(asked, key=lambda pair: tokens[pair[0].id]):  # the most for the least work
             for number in self._preferred(request, homes):
-                lane = self._lanes[number]
-                if lane.take(request, tokens[request.id], output_tokens):
+                planned = self._plans[number]
+                if planned.take(request, tokens[request.id], output_tokens):
                     self._replicas[request.id] = number
-                    work_s = tokens[request.id] / lane.prompt_tokens_per_s
+                    work_s = tokens[request.id] / planned.prompt_tokens_per_s
                     self._starts[request.id] = request.arrival_s + request.ttft_limit_s - work_s
                     break
 
@@ -53,7 +53,7 @@ class Oracle:
         """Replicas in the order in which they are tried: the slow one for what has time."""
         if request.prefix:
             return [homes[request.prefix]]
-        fast = sorted((0, 1), key=lambda number: self._lanes[number].busy_s(request.arrival_s))
+        fast = sorted((0, 1), key=lambda number: self._plans[number].busy_s(request.arrival_s))
         return [2, *fast] if request.kind == "docs" else [*fast, 2]
 
     def queue(self, state: Callable[[], FleetReplica]) -> PlannedQueue:
@@ -74,8 +74,8 @@ class Oracle:
         pass
 
 
-class Lane:
-    """The plan of one replica: in each bucket, how long steps with prompts take, and which answers they delay."""
+class ReplicaPlan:
+    """What one replica is to do: in each bucket, how long steps with prompts take, and which answers they delay."""
 
     def __init__(self, deployment: Deployment) -> None:
         prices = deployment.step_time()

@@ -50,7 +50,7 @@ class Policies(Protocol):
 
 
 @dataclass
-class Fate:
+class RequestOutcome:
     """What became of one request."""
 
     request: FleetRequest
@@ -66,14 +66,14 @@ class Played:
     """One trace, played to its end."""
 
     seed: int
-    fates: tuple[Fate, ...]
+    outcomes: tuple[RequestOutcome, ...]
     """In order of arrival."""
     replicas: tuple[Replica, ...]
 
     @property
     def in_time(self) -> int:
         """Requests answered within their limits."""
-        return sum(fate.in_time for fate in self.fates)
+        return sum(outcome.in_time for outcome in self.outcomes)
 
     @property
     def goodput(self) -> float:
@@ -87,14 +87,14 @@ def play(seed: int, policies: Policies, *, keeps_steps: bool = False) -> Played:
     Args:
         keeps_steps: go through every step on the plain engine, which records them. Slower; the results are the same.
     """
-    game = _Game(policies, keeps_steps)
-    fates = tuple(game.expect(planned) for planned in trace_of(seed))
+    playing = _Playing(policies, keeps_steps)
+    outcomes = tuple(playing.expect(planned) for planned in trace_of(seed))
     with rare_collections():
-        game.events.run()
-    return Played(seed, fates, tuple(game.replicas))
+        playing.events.run()
+    return Played(seed, outcomes, tuple(playing.replicas))
 
 
-class _Game:
+class _Playing:
     """Arrivals, replicas, and the requests that are open."""
 
     def __init__(self, policies: Policies, keeps_steps: bool) -> None:
@@ -110,36 +110,36 @@ class _Game:
             if (queue := policies.queue(partial(self.state, replica))) is not None:
                 replica.engine.scheduler.waiting = queue
 
-    def expect(self, planned: WorkloadRequest) -> Fate:
+    def expect(self, planned: WorkloadRequest) -> RequestOutcome:
         """Enter an arrival."""
-        fate = Fate(seen_by_gateway(planned))
-        self.events.at(fate.request.arrival_s, self._arrive, planned, fate)
-        return fate
+        outcome = RequestOutcome(seen_by_gateway(planned))
+        self.events.at(outcome.request.arrival_s, self._arrive, planned, outcome)
+        return outcome
 
-    def _arrive(self, planned: WorkloadRequest, fate: Fate) -> None:
-        now, request = self.events.now, fate.request
+    def _arrive(self, planned: WorkloadRequest, outcome: RequestOutcome) -> None:
+        now, request = self.events.now, outcome.request
         states = [self.state(replica) for replica in self.replicas]
         if not self._policies.admit(now, request, states):
             return
-        number = fate.replica = self._policies.route(now, request, states)
+        number = outcome.replica = self._policies.route(now, request, states)
         job = self._open[number][request.id] = Job(
             job_id=str(request.id),
             pieces=planned.pieces,
             token_ids=CheckedTokens(prompt_token_ids(planned.pieces, {})),
             max_tokens=planned.output_tokens,
-            on_end=lambda reply: self._end(fate, number, reply),
+            on_end=lambda reply: self._end(outcome, number, reply),
             tenant=request.kind,
             arrival=now,
         )
         self.replicas[number].submit(job)
 
-    def _end(self, fate: Fate, number: int, reply: Reply) -> None:
-        request = fate.request
+    def _end(self, outcome: RequestOutcome, number: int, reply: Reply) -> None:
+        request = outcome.request
         del self._open[number][request.id]
-        fate.reply = reply
+        outcome.reply = reply
         if reply.outcome is Outcome.COMPLETED and reply.timeline is not None:
-            fate.in_time = KINDS[request.kind].slo.met_by(reply.timeline)
-        self._policies.ended(self.events.now, request, len(reply.token_ids), fate.in_time)
+            outcome.in_time = KINDS[request.kind].slo.met_by(reply.timeline)
+        self._policies.ended(self.events.now, request, len(reply.token_ids), outcome.in_time)
 
     def state(self, replica: Replica) -> FleetReplica:
         """What a gateway sees of a replica now."""

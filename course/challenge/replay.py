@@ -22,17 +22,19 @@ def replay(played: Played) -> dict[str, Any]:
     """
     events: list[dict[str, Any]] = []
     for replica in played.replicas:
-        fates = {str(fate.request.id): fate for fate in played.fates if fate.replica == replica.number}
+        outcomes = {
+            str(outcome.request.id): outcome for outcome in played.outcomes if outcome.replica == replica.number
+        }
         records = [
             RequestRecord(
                 name,
-                fate.request.prompt_tokens,
-                fate.reply.num_cached_tokens,
-                FinishReason.LENGTH if fate.reply.token_ids else FinishReason.TIMEOUT,
-                fate.reply.timeline,
+                outcome.request.prompt_tokens,
+                outcome.reply.num_cached_tokens,
+                FinishReason.LENGTH if outcome.reply.token_ids else FinishReason.TIMEOUT,
+                outcome.reply.timeline,
             )
-            for name, fate in fates.items()
-            if fate.reply is not None and fate.reply.timeline is not None
+            for name, outcome in outcomes.items()
+            if outcome.reply is not None and outcome.reply.timeline is not None
         ]
         for event in chrome_trace(records, replica.engine.steps, origin=0.0)["traceEvents"]:
             event["pid"] += PROCESSES * replica.number
@@ -41,8 +43,8 @@ def replay(played: Played) -> dict[str, Any]:
                 shown["name"] = f"replica {replica.number}: {shown['name']}"
             elif event["name"] == "process_sort_index":
                 shown["sort_index"] += PROCESSES * replica.number
-            elif event["name"] == "thread_name" and (fate := fates.get(shown["name"].partition(" ")[0])):
-                shown["name"] = f"{shown['name']} {fate.request.kind}, {how(fate)}"
+            elif event["name"] == "thread_name" and (outcome := outcomes.get(shown["name"].partition(" ")[0])):
+                shown["name"] = f"{shown['name']} {outcome.request.kind}, {how(outcome)}"
             events.append(event)
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 

@@ -10,7 +10,7 @@ from typing import Any
 from course.challenge.baselines import RUNGS
 from course.challenge.entry import Entry
 from course.challenge.ladder import NONE, Tally, ladder
-from course.challenge.play import Fate, Played, play
+from course.challenge.play import Played, RequestOutcome, play
 from course.challenge.rounds import Round
 from course.challenge.service import KINDS
 from minillm.observe.tables import text_table
@@ -107,7 +107,7 @@ def score(entry: Entry, chosen: Round) -> Result:
     for seed in chosen.seeds:
         with entry.opened() as contestant:
             played.append(play(seed, contestant))
-    tally = sum((Tally(each.in_time, len(each.fates)) for each in played), start=NONE)
+    tally = sum((Tally(each.in_time, len(each.outcomes)) for each in played), start=NONE)
     return Result(entry, chosen, tally, ladder(chosen.seeds), losses(played))
 
 
@@ -115,21 +115,21 @@ def losses(played: Sequence[Played]) -> dict[str, Counter[str]]:
     """How many requests of each kind were in time, and how the others were lost."""
     found: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
     for each in played:
-        for fate in each.fates:
-            found[fate.request.kind][how(fate)] += 1
+        for outcome in each.outcomes:
+            found[outcome.request.kind][how(outcome)] += 1
     return found
 
 
-def how(fate: Fate) -> str:
+def how(outcome: RequestOutcome) -> str:
     """`in time`, or what it failed on first."""
-    if fate.in_time:
+    if outcome.in_time:
         return "in time"
-    if fate.replica is None:
+    if outcome.replica is None:
         return LOSSES[0]
-    timeline = fate.reply.timeline if fate.reply else None
+    timeline = outcome.reply.timeline if outcome.reply else None
     if timeline is None or timeline.ttft is None:
         return LOSSES[1]
-    return LOSSES[2] if timeline.ttft > fate.request.ttft_limit_s else LOSSES[3]
+    return LOSSES[2] if timeline.ttft > outcome.request.ttft_limit_s else LOSSES[3]
 
 
 def rules_fingerprint() -> str:

@@ -97,32 +97,41 @@ class FleetReplica:
         return self.waiting + self.running
 
 
+Endings = list[tuple[float, int, int, bool]]
+"""Requests that have ended since the last question: the moment, the request's id, output tokens, in time or not."""
+
+
 class FleetDesk:
-    """Puts a gateway's questions to a contestant's policy (`minillm beat`), with records in place of numbers."""
+    """Puts a gateway's questions to a contestant's policy (`minillm beat`), with records in place of numbers. Few
+    messages for many calls: each one wakes another process."""
 
     def __init__(self, policy: Callable[[], Any]) -> None:
         self._policy = policy()
         self._requests: dict[int, FleetRequest] = {}
         """Those that haven't ended."""
 
-    def admit(self, now: float, request: tuple[Any, ...], replicas: list[tuple[int, ...]]) -> Any:
+    def arrive(self, endings: Endings, now: float, request: tuple[Any, ...], replicas: list[tuple[int, ...]]) -> Any:
+        """What `admit` says, and `route`, where it was asked."""
+        self._tell(endings)
         seen = FleetRequest(*request)
         self._requests[seen.id] = seen
-        return self._policy.admit(now, seen, [FleetReplica(*each) for each in replicas])
+        admitted = self._policy.admit(now, seen, [FleetReplica(*each) for each in replicas])
+        if admitted is not True:
+            return admitted, None
+        return True, self._policy.route(now, seen, [FleetReplica(*each) for each in replicas])
 
-    def route(self, now: float, number: int, replicas: list[tuple[int, ...]]) -> Any:
-        return self._policy.route(now, self._requests[number], [FleetReplica(*each) for each in replicas])
-
-    def schedule(self, now: float, waiting: list[int], replica: tuple[int, ...]) -> list[list[int]]:
+    def schedule(self, endings: Endings, now: float, waiting: list[int], replica: tuple[int, ...]) -> list[list[Any]]:
         """Ids to run next, in order, and ids to refuse."""
+        self._tell(endings)
         seen = [self._requests[number] for number in waiting]
         plan = self._policy.schedule(now, seen, FleetReplica(*replica))
         if not isinstance(plan, tuple) or len(plan) != 2:
             raise TypeError(f"schedule gives back two lists, (run, refuse), not {type(plan).__name__}")
         return [[request.id for request in part] for part in plan]
 
-    def ended(self, now: float, number: int, output_tokens: int, in_time: bool) -> None:
-        self._policy.ended(now, self._requests.pop(number), output_tokens, in_time)
+    def _tell(self, endings: Endings) -> None:
+        for moment, number, output_tokens, in_time in endings:
+            self._policy.ended(moment, self._requests.pop(number), output_tokens, in_time)
 
 
 class ServerBlocks:
