@@ -75,7 +75,7 @@ class Entry:
             tree = ast.parse(self.text)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise EntryError(f"{self.path} is no Python: {error}") from None
-        for line, used in refusals(tree):
+        for line, used in sorted(refusals(tree)):
             hint = f"; modules to use: {', '.join(MODULES)}" if "import" in used else ""
             raise EntryError(f"line {line} uses `{used}`, which is off limits{hint}")
         classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == CLASS]

@@ -45,7 +45,7 @@ NONE = Tally(0, 0, 0)
 def climbed(rung: Rung, seed: int) -> Tally:
     """Plays a rung's policies on a seed's trace."""
     played = play(seed, rung.policies(seed))
-    return Tally(played.in_time, len(played.fates))
+    return Tally(played.in_time, len(played.outcomes))
 
 
 def ladder(seeds: tuple[int, ...]) -> dict[str, Tally]:

@@ -72,6 +72,9 @@ def test_the_ladder_is_spread_and_its_top_is_far_from_perfect() -> None:
     online = [ladder[rung.name].share for rung in RUNGS if rung.is_online]
     assert online == sorted(online), "they are listed from the lowest to the highest"
     assert online[0] < 0.5 < online[-1] < 0.7 < ladder["oracle"].share < 0.9
+    page = (ROOT / "docs" / "challenge.md").read_text(encoding="utf-8")
+    for name, tally in ladder.items():
+        assert f"| {name} | {tally.goodput:.3f} | {tally.share:.1%} |" in page
 
 
 @pytest.mark.usefixtures("short")
@@ -149,7 +152,7 @@ def test_an_answer_of_sixty_lines_beats_every_online_rung() -> None:
         (policy("from . import play"), "off limits"),
         (policy(admit="return bool(().__class__)"), "__class__"),
         (policy(admit="object.__setattr__(request, 'ttft_limit_s', 99.0)"), "__setattr__"),
-        (policy(admit="return (x for x in waiting).gi_frame.f_back"), "gi_frame"),
+        (policy(admit="return (x for x in waiting).gi_frame.f_back"), "gi_frame|f_back"),
         (policy(admit="match request:\n            case object(gi_frame=x): return True"), "gi_frame"),
         (policy(admit="return '{0.x}'.format(request)"), "format"),
         (policy("class A:\n    def __getattribute__(self, name): pass"), "__getattribute__"),
@@ -188,9 +191,11 @@ PROBES = {
     "ctypes": lambda: modules()["importlib"].import_module("ctypes").CDLL(None),
     "chance": lambda: imported("random").Random(),
 }
-def reached():
+def raise_limit(request):
+    request.ttft_limit_s = 99.0
+def reached(request):
     found = []
-    for name, probe in PROBES.items():
+    for name, probe in {**PROBES, "another limit": lambda: raise_limit(request)}.items():
         try:
             probe()
         except Exception:
@@ -203,23 +208,16 @@ def reached():
 @pytest.mark.usefixtures("short")
 def test_a_file_that_was_never_read_through_still_reaches_nothing() -> None:
     """The second wall by itself: the source isn't looked at."""
-    entry = Entry("cheat.py", policy(PROBES, admit="raise ValueError(f'reached {reached()}')"))
+    entry = Entry("cheat.py", policy(PROBES, admit="raise ValueError(f'reached {reached(request)}')"))
     with entry.opened() as contestant, pytest.raises(EntryError, match=r"reached \[\]"):
         play(1, contestant)
 
 
 @pytest.mark.usefixtures("short")
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (policy(admit="return request.output_tokens > 9"), "no attribute 'output_tokens', in line 4"),
-        (policy(admit="request.ttft_limit_s = 99.0"), "cannot assign"),
-        (policy(schedule="return waiting"), "two lists"),
-    ],
-    ids=["length", "limit", "shape"],
-)
-def test_what_fails_in_its_process_is_told_with_its_line(text: str, says: str) -> None:
-    with Entry("policy.py", text).opened() as contestant, pytest.raises(EntryError, match=says):
+def test_what_fails_in_its_process_is_told_with_its_line() -> None:
+    entry = Entry("policy.py", policy(admit="return request.output_tokens > 9"))
+    says = "no attribute 'output_tokens', in line 4, `return request.output_tokens > 9`"
+    with entry.opened() as contestant, pytest.raises(EntryError, match=says):
         play(1, contestant)
 
 
@@ -281,7 +279,7 @@ def test_a_sealed_rounds_name_holds_its_salt_fast() -> None:
     for name, wrong in ((sealed.name, salt + "!"), (sealed.name, None)):
         with pytest.raises(RoundError):
             Round.named(name, wrong)
-    with pytest.raises(RoundError, match="gives it away"):
+    with pytest.raises(RoundError, match="at least 16 characters"):
         Round.of_salt("short")
 
 
@@ -330,9 +328,7 @@ def test_in_a_terminal(run: Run, tmp_path: Path) -> None:
     assert (status, report["round"], report["seeds"]) == (0, "seeds-5", [5]), err
     assert report["ladder"]["yours"] == report["ladder"]["vLLM's rule"]
     assert json.loads(trace.read_text())["traceEvents"]
-    status, out, _ = run("beat", "verify", file, report["line"])
-    assert status == 0 and "it holds" in out
     status, out, _ = run("beat", "verify", file, report["line"].replace("39 lines", "38 lines"))
-    assert status == 1 and "38 lines" in out
+    assert status == 1 and out.splitlines() == ["it says '38 lines'; here it is '39 lines'"]
     assert run("beat", "seal", "--salt", "short")[0] == 2
     assert run("beat", "run", str(tmp_path / "none.py"))[0] == 2
