@@ -109,6 +109,8 @@ lesson.samples_table(dump)
 #
 # Forty-five minutes: three or four drills that fill them, pushback and statements after each, a debrief with a verdict.
 # Say it aloud first, then write notes. In a terminal: `minillm drill mock`.
+# For a take-home, `minillm beat start policy.py`: your scheduler, router and admission in 200 lines against vLLM's rule
+# ([how](../docs/challenge.md)).
 
 # %%
 MockInterview(seed=1)

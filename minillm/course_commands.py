@@ -51,6 +51,12 @@ COURSE_COMMANDS = (
         "Interview drills: list, show, grade, mock, history. `minillm drill --help` says more.",
     ),
     CourseCommand(
+        "beat",
+        "course.challenge.cli",
+        "app",
+        "A number to beat: one trace, one fleet; your scheduler, router and admission in at most 200 lines.",
+    ),
+    CourseCommand(
         "proxy",
         "course.lab.proxy",
         "app",

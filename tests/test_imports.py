@@ -49,6 +49,7 @@ WITHOUT_TORCH = (
     "minillm.frontend.engine",
     "minillm.doctor.children",
     "minillm.cli",
+    "course.challenge.cli",
     "course.incidents.cli",
     "course.drills.cli",
 )

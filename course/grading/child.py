@@ -41,6 +41,7 @@ FORBIDDEN = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.s
 blame: Any = importlib.import_module("blame")  # neighbours of this script: they need the standard library only
 wire: Any = importlib.import_module("wire")
 props: Any = importlib.import_module("props")
+confine: Any = importlib.import_module("confine")
 
 
 READERS: dict[str | None, Callable[[Any], Any]] = {"__iter__": wire.first_items, "__len__": len, "__float__": float}
@@ -56,6 +57,8 @@ class AnswerDesk:
         self.things: list[Any] = []
         self.numbers: dict[int, int] = {}
         self.task: dict[str, Any] = {}
+        self.closed_builtins: dict[str, Any] | None = None
+        """All that an answer's file may use, where the task says that it is closed in."""
         self.took = 0.0
         """CPU seconds of what was asked in this message."""
         self.slowness: float | None = None
@@ -84,6 +87,9 @@ class AnswerDesk:
         for name, text in task["lines"].items():
             linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
         on_its_own()
+        if task.get("closed_in") and self.closed_builtins is None:
+            self.closed_builtins = confine.builtins_of_a_closed_room()
+            confine.close()
         return self.again()
 
     def again(self) -> dict[str, tuple[bool, str]]:
@@ -97,6 +103,8 @@ class AnswerDesk:
             module = types.ModuleType(MODULE)
             module.__file__ = path
             sys.modules[MODULE] = module  # dataclasses and pickle look there
+            if self.closed_builtins is not None:
+                vars(module)["__builtins__"] = dict(self.closed_builtins)
             exec(compile(text, path, "exec"), module.__dict__)
             self.names = vars(module)
         return {name: (callable(value), type(value).__name__) for name, value in self.names.items()}

@@ -62,6 +62,78 @@ class Machine:
     bytes_per_s: float
 
 
+@dataclass(frozen=True)
+class FleetRequest:
+    """A request as a gateway sees it: how long its answer gets isn't known yet (`minillm beat`)."""
+
+    id: int
+    """Counts arrivals."""
+    kind: str
+    arrival_s: float
+    prompt_tokens: int
+    prefix: str
+    """Names what its prompt begins with, where others begin with the same; empty: it shares nothing."""
+    prefix_tokens: int
+    ttft_limit_s: float
+    tpot_limit_s: float
+    """Infinite where only the first token counts."""
+
+
+@dataclass(frozen=True)
+class FleetReplica:
+    """A replica as a gateway sees it (`minillm beat`)."""
+
+    number: int
+    waiting: int
+    """Requests in its queue."""
+    running: int
+    """Requests that hold a slot."""
+    backlog_tokens: int
+    """Prompt tokens of the requests it was sent whose first token hasn't come yet, queued or running."""
+
+    @property
+    def outstanding(self) -> int:
+        """Requests it was sent that haven't ended."""
+        return self.waiting + self.running
+
+
+Endings = list[tuple[float, int, int, bool]]
+"""Requests that have ended since the last question: the moment, the request's id, output tokens, in time or not."""
+
+
+class FleetDesk:
+    """Puts a gateway's questions to a contestant's policy (`minillm beat`), with records in place of numbers. Few
+    messages for many calls: each one wakes another process."""
+
+    def __init__(self, policy: Callable[[], Any]) -> None:
+        self._policy = policy()
+        self._requests: dict[int, FleetRequest] = {}
+        """Those that haven't ended."""
+
+    def arrive(self, endings: Endings, now: float, request: tuple[Any, ...], replicas: list[tuple[int, ...]]) -> Any:
+        """What `admit` says, and `route`, where it was asked."""
+        self._tell(endings)
+        seen = FleetRequest(*request)
+        self._requests[seen.id] = seen
+        admitted = self._policy.admit(now, seen, [FleetReplica(*each) for each in replicas])
+        if admitted is not True:
+            return admitted, None
+        return True, self._policy.route(now, seen, [FleetReplica(*each) for each in replicas])
+
+    def schedule(self, endings: Endings, now: float, waiting: list[int], replica: tuple[int, ...]) -> list[list[Any]]:
+        """Ids to run next, in order, and ids to refuse."""
+        self._tell(endings)
+        seen = [self._requests[number] for number in waiting]
+        plan = self._policy.schedule(now, seen, FleetReplica(*replica))
+        if not isinstance(plan, tuple) or len(plan) != 2:
+            raise TypeError(f"schedule gives back two lists, (run, refuse), not {type(plan).__name__}")
+        return [[request.id for request in part] for part in plan]
+
+    def _tell(self, endings: Endings) -> None:
+        for moment, number, output_tokens, in_time in endings:
+            self._policy.ended(moment, self._requests.pop(number), output_tokens, in_time)
+
+
 class ServerBlocks:
     """The blocks that a server is given (cancellation). Notes what is done wrong, and refuses it."""
 

@@ -15,8 +15,11 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, NoReturn
 
 import psutil
@@ -31,6 +34,7 @@ START_LIMIT_S = 180.0
 """For Python to start and import the exercise: our part, so it is long."""
 KEPT_OUTPUT = 2000
 """Characters of what an answer prints that are shown."""
+NOTHING: Mapping[str, str] = MappingProxyType({})
 HEADER = 20
 """Bytes of a message before its content: a nonce and a length."""
 GLANCE_S = 0.05
@@ -48,9 +52,13 @@ class Submission:
     """`lines`: the learner's source texts by file name. `pickle`: names and objects; without it the one file is run."""
 
     @classmethod
-    def of_text(cls, text: str, path: str) -> "Submission":
-        """A file's text; its path appears in tracebacks."""
-        return cls({"lines": {path: text}})
+    def of_text(cls, text: str, path: str, *, closed_in: bool = False) -> "Submission":
+        """A file's text; its path appears in tracebacks.
+
+        Args:
+            closed_in: it reaches no clock, no file, and few modules (confine.py).
+        """
+        return cls({"lines": {path: text}, "closed_in": closed_in})
 
 
 @dataclass(frozen=True)
@@ -95,18 +103,44 @@ class GradingWorker:
         except BaseException:  # Ctrl-C: nothing waits for it any more
             self._end()
             raise
-        return Graded(tuple(criteria), self._child("0").printed.text())
+        return Graded(tuple(criteria), self.printed)
 
     def _loaded(self, exercise: Exercise, submission: Submission, hash_seed: str = "0") -> Answer:
-        """A child with the answer in it; another order of sets and hashes, and another process, with another seed."""
+        needed = dict(exercise.environment), list(exercise.needs)
+        return self.load(submission, exercise.limit_s, exercise.memory_mb, *needed, hash_seed)
+
+    def load(
+        self,
+        submission: Submission,
+        limit_s: float,
+        memory_mb: int,
+        environment: Mapping[str, str] = NOTHING,
+        needs: Sequence[str] = (),
+        hash_seed: str = "0",
+    ) -> Answer:
+        """A child with the answer in it; another order of sets and hashes, and another process, with another seed.
+
+        Args:
+            limit_s: CPU seconds on a fast core that all questions may take together.
+            memory_mb: what it may need beyond Python itself.
+            needs: modules that are imported beforehand.
+        Raises:
+            AnswerEndedError: its process hangs, or has ended.
+            Exception: what the answer raised while it was loaded.
+        """
         child = self._child(hash_seed)
         child.printed.forget()
-        answer = Answer(child.exchange, START_LIMIT_S, lambda: self._loaded(exercise, submission, "1"))
-        needed = dict(exercise.environment), list(exercise.needs), exercise.memory_mb
-        slowness = answer.value(answer.ask("prepare", *needed)[0])
-        child.limit_s = answer.left_s = exercise.limit_s * slowness
+        again = partial(self.load, submission, limit_s, memory_mb, environment, needs, "1")
+        answer = Answer(child.exchange, START_LIMIT_S, again)
+        slowness = answer.value(answer.ask("prepare", dict(environment), list(needs), memory_mb)[0])
+        child.limit_s = answer.left_s = limit_s * slowness
         answer.load(submission.task)
         return answer
+
+    @property
+    def printed(self) -> str:
+        """What the answer has printed, cut off where it is long."""
+        return self._child("0").printed.text()
 
     def _child(self, hash_seed: str) -> "_Child":
         if hash_seed not in self._children or self._children[hash_seed].has_ended:
