@@ -51,6 +51,12 @@ COURSE_COMMANDS = (
         "Interview drills: list, show, grade, mock, history. `minillm drill --help` says more.",
     ),
     CourseCommand(
+        "round",
+        "course.rounds.cli",
+        "app",
+        "Open design rounds of 35 to 45 minutes: list, show, sit. `minillm round --help` says more.",
+    ),
+    CourseCommand(
         "proxy",
         "course.lab.proxy",
         "app",
