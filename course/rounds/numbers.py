@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from course.drills.amounts import SECONDS, Amount
+from course.drills.amounts import COUNT, SECONDS, TOKEN_RATE, TOKENS, Amount
 from course.rounds.errors import RoundFileError
 from course.simulator.cost.experts import ExpertRanks
 from course.simulator.cost.hardware import find_hardware
@@ -71,7 +71,7 @@ _KNOWN: dict[str, Callable[..., Any]] = {
     "ExpertRanks": ExpertRanks,
     **{each.__name__: each for each in (decode_step, prefill_time, kv_tokens, all_free_wait)},
     **{each.__name__: each for each in (math.ceil, math.floor, math.log2, math.log, math.exp, math.sqrt)},
-    **{each.__name__: each for each in (int, max, min, round, sum, range)},
+    **{each.__name__: each for each in (abs, int, max, min, round, sum, range)},
 }
 
 
@@ -79,10 +79,17 @@ _LONG = ((120, 1, ""), (7200, 60, "minutes"), (172800, 3600, "hours"), (math.inf
 """Seconds below a limit: by what they are divided, and what people call that."""
 
 
+MILLION = 1e6
+
+
 class SpokenAmount(Amount):
-    """An amount as an interviewer says it: 42 minutes, and not 2,545 s."""
+    """An amount as an interviewer says it: 42 minutes, 9.6M tokens, 46 requests; not 2,545 s, 9,563,648 or 46.2."""
 
     def __format__(self, spec: str) -> str:
+        if self.unit in (TOKENS, TOKEN_RATE, COUNT) and self.value >= MILLION:
+            return f"{self.value / MILLION:.3g}M" + (f" {self.unit}" if self.unit and spec != "n" else "")
+        if self.unit == COUNT and self.value >= 10:
+            return f"{self.value:,.0f}"
         divisor, name = next(each[1:] for each in _LONG if self.unit != SECONDS or self.value < each[0])
         if not name:
             return super().__format__(spec)
