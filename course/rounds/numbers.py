@@ -70,7 +70,7 @@ _KNOWN: dict[str, Callable[..., Any]] = {
     "gpu": find_hardware,
     "ExpertRanks": ExpertRanks,
     **{each.__name__: each for each in (decode_step, prefill_time, kv_tokens, all_free_wait)},
-    **{each.__name__: each for each in (math.ceil, math.floor, math.log2, math.log, math.exp, math.sqrt)},
+    **{each.__name__: each for each in (math.ceil, math.floor, math.comb, math.log2, math.log, math.exp, math.sqrt)},
     **{each.__name__: each for each in (abs, int, max, min, round, sum, range)},
 }
 
