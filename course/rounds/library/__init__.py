@@ -12,7 +12,7 @@ from pathlib import Path
 from course.rounds.errors import RoundFileError, UnknownRoundError
 from course.rounds.prompt import DesignRound
 
-IDS = ("weights", "agents", "rack", "isolation", "rollouts", "routing")
+IDS = ("platform", "routing", "weights", "regions", "rollouts", "agents", "rack", "isolation")
 
 
 @functools.cache
