@@ -18,7 +18,8 @@ LEVELS = ("no hire yet", "junior", "mid", "senior", "staff")
 SENIOR, STAFF = 3, 4
 """Places in LEVELS."""
 LEAST = (0.10, 0.25, 0.45, 0.70)
-"""Mean points of an area from which on it is at junior, mid, senior, staff. One sure mistake among twelve: senior; two: mid."""
+"""Mean points of an area from which on it's at junior, mid, senior, staff. With one sure mistake among twelve it's
+senior, with two mid."""
 SECOND_TRY = 0.5
 """Points for the right reply after the interviewer came back once; two wrong ones cost as much."""
 

@@ -1,5 +1,6 @@
 """The numbers of a round: what its facts give, and what follows from them by formulas and by the simulator."""
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
@@ -16,7 +17,11 @@ from course.simulator.deployment import Deployment
 Formula = str | tuple[Any, ...]
 """A unit, a Python expression and perhaps a tolerance; or an expression alone, for a step on the way."""
 
+PRICES_KEPT = 4096
+"""Prices of the simulator that are remembered: every draw and every change of mind asks for nearly the same ones."""
 
+
+@functools.lru_cache(PRICES_KEPT)
 def decode_step(model: str, gpu: str, batch: float, context: float, **placed: Any) -> float:
     """Seconds that one decode step takes in the simulator.
 
@@ -30,6 +35,7 @@ def decode_step(model: str, gpu: str, batch: float, context: float, **placed: An
     return deployment.step_time().price(deployment.adjusted(work)).total
 
 
+@functools.lru_cache(PRICES_KEPT)
 def prefill_time(model: str, gpu: str, tokens: float, cached: float = 0, **placed: Any) -> float:
     """Seconds that a prompt takes in the simulator, alone and in one step.
 
@@ -42,6 +48,7 @@ def prefill_time(model: str, gpu: str, tokens: float, cached: float = 0, **place
     return deployment.step_time().price(deployment.adjusted(work)).total
 
 
+@functools.lru_cache(PRICES_KEPT)
 def kv_tokens(model: str, gpu: str, **placed: Any) -> float:
     """Tokens whose keys and values fit beside the weights, on one replica (with data-parallel attention: one rank)."""
     deployment = Deployment.of(model, gpu, **placed)

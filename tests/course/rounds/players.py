@@ -81,6 +81,14 @@ def stuffed(sitting: Sitting, page: Page, field: Field) -> str:
     return f"1000 {next(iter(UNITS[unit]))}"
 
 
+def longest(sitting: Sitting, page: Page, field: Field) -> str:
+    """Knows nothing, and always picks the longest entry of a choice's menu."""
+    is_menu = field.options and not page.key.endswith(".statements") and page.key != "change"
+    if not is_menu or page.key.startswith("columns"):
+        return ""
+    return "0.9" if field.key == SURE_OF else max(field.options, key=lambda key: len(field.options[key]))
+
+
 def silent(sitting: Sitting, page: Page, field: Field) -> str:
     return ""
 
