@@ -20,6 +20,7 @@ from course.lab import open_lab, simulated_70b
 from course.lessons.lesson_13 import run
 from course.lessons.lesson_13.check import checks
 from course.lessons.lesson_13.words import a17
+from course.rounds.desk import RoundDesk
 
 lab = open_lab()
 dump = find_drill(FLAGSHIP).drawn()
@@ -114,6 +115,16 @@ lesson.samples_table(dump)
 
 # %%
 MockInterview(seed=1)
+
+# %% [markdown]
+# ### An open design round
+#
+# Onsite, the prompt is two vague sentences. Ask for what matters (there isn't time for everything), estimate, draw boxes
+# and arrows, go deep twice, survive a failure and a change of mind. The verdict is a level with reasons, beside what a
+# junior, a senior and a staff candidate do with the same prompt. There are eight: `minillm round list`.
+
+# %%
+RoundDesk("weights")  # 40 minutes
 
 # %% [markdown]
 # ### All drills

@@ -57,6 +57,12 @@ COURSE_COMMANDS = (
         "A number to beat: one trace, one fleet; your scheduler, router and admission in at most 200 lines.",
     ),
     CourseCommand(
+        "round",
+        "course.rounds.cli",
+        "app",
+        "Open design rounds of 35 to 45 minutes: list, show, sit. `minillm round --help` says more.",
+    ),
+    CourseCommand(
         "proxy",
         "course.lab.proxy",
         "app",

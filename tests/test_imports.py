@@ -52,6 +52,7 @@ WITHOUT_TORCH = (
     "course.challenge.cli",
     "course.incidents.cli",
     "course.drills.cli",
+    "course.rounds.cli",
 )
 """Importing these loads no torch: `minillm incident`, `drill`, `simulate` and `--help` answer in under a second."""
 

@@ -26,6 +26,7 @@ COURSE_COMMANDS = {
     "beat": "course.challenge.cli",
     "incident": "course.incidents.cli",
     "drill": "course.drills.cli",
+    "round": "course.rounds.cli",
     "proxy": "course.lab.proxy",
 }
 INLINE = re.compile(r"`(minillm [a-z][^`\n]*|python -m course[^`\n]*|make [a-z][^`\n]*)`")

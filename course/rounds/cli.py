@@ -1,0 +1,213 @@
+"""`minillm round`: open design rounds in a terminal, or from a file of answers."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from course.drills.clock import written
+from course.rounds.errors import CommitmentError
+from course.rounds.library import IDS, find_round
+from course.rounds.pages import Field, Page, pages
+from course.rounds.prompt import DrawnRound
+from course.rounds.report import columns_text, debrief, everything, sample_text, to_dict
+from course.rounds.sitting import Sitting
+from minillm.core.errors import MinillmError
+from minillm.frontend.terminal import Lines, fitted
+
+app = typer.Typer(
+    help="Open design rounds of 35 to 45 minutes: ask, estimate, draw, defend, survive a failure and a change of mind.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+Seed = Annotated[int, typer.Option(help="Which numbers; 0 is the classic.")]
+Id = Annotated[str, typer.Argument(metavar="ROUND_ID", help="As `minillm round list` names it.")]
+END = "."
+"""A line with nothing else ends a long answer."""
+ASKED = "ask"
+"""In a file of answers: the questions, by key."""
+
+
+class AnswersFileError(MinillmError):
+    """A file of answers can't be read, or answers what isn't asked."""
+
+
+@app.command("list")
+def list_rounds(as_json: Json = False) -> None:
+    """All rounds: id, minutes, title, hardware and model."""
+    found = [find_round(name) for name in IDS]
+    rows = [each.model_dump(include={"id", "title", "topics", "round", "level", "hardware", "model"}) for each in found]
+    for row, each in zip(rows, found):
+        row["minutes"] = each.minutes
+    lines = [f"{each.id:10} {each.minutes} min  {each.title}  ({each.hardware}; {each.model})" for each in found]
+    _print(as_json, {"rounds": rows}, *lines)
+
+
+@app.command()
+def show(
+    round_id: Id,
+    seed: Seed = 0,
+    solved: Annotated[
+        bool, typer.Option("--solved", help="The columns and a sample conversation: it spoils it.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """The opening, the stages with their minutes, and where such a prompt was reported."""
+    drawn = find_round(round_id).drawn(seed)
+    about = drawn.round
+    stages = [{"key": each.key, "title": each.title, "minutes": each.minutes} for each in about.stages]
+    sources = [each.model_dump() for each in about.sources]
+    fields = {"id": about.id, "title": about.title, "opening": drawn.fill(about.opening), "seed": seed}
+    lines = [
+        f"{about.title} ({about.minutes} minutes; {about.round}, {about.level})",
+        "",
+        drawn.fill(about.opening),
+        "",
+    ]
+    lines += [f"{each.minutes:3d} min  {each.title}" for each in about.stages]
+    lines += ["", *(f"{each.says}: {each.url}" for each in about.sources)]
+    if solved:
+        fields["columns"], fields["sample"] = columns_text(drawn), sample_text(drawn)
+        lines += ["", columns_text(drawn), "", sample_text(drawn)]
+    _print(as_json, {**fields, "stages": stages, "sources": sources}, *lines)
+
+
+@app.command()
+def sit(
+    round_id: Id,
+    seed: Seed = 0,
+    answers: Annotated[
+        Path | None, typer.Option(help='JSON: {"ask": ["FACT"], "PAGE": {"FIELD": "filled in"}}; else you\'re asked.')
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Sit a round: the interviewer answers what you ask, asks back, and tells a verdict by level at the end."""
+    sitting = Sitting(find_round(round_id).drawn(seed))
+    if answers is None:
+        _Terminal(sitting, is_quiet=as_json).go_through()
+    else:
+        answer_from(sitting, _read(answers))
+    _print(as_json, to_dict(sitting), everything(sitting), "", debrief(sitting))
+
+
+def answer_from(sitting: Sitting, answers: dict[str, Any]) -> None:
+    """A whole round from a file's answers; pages and fields that it leaves out are left open.
+
+    Raises:
+        AnswersFileError: it answers a page or field that isn't asked.
+        CommitmentError: an answer can't be read.
+    """
+    left = {name: dict(filled) for name, filled in answers.items() if name != ASKED}
+    for key in answers.get(ASKED, ()):
+        sitting.ask(str(key))
+    asked, filled = pages(sitting), None
+    while True:
+        try:
+            page = next(asked) if filled is None else asked.send(filled)
+        except StopIteration:
+            break
+        given = left.pop(page.key, {})
+        if unknown := sorted(set(given) - {each.key for each in page.fields}):
+            raise AnswersFileError(f"{page.key} doesn't ask for {', '.join(unknown)}")
+        filled = {each.key: each.checked(str(given.get(each.key, ""))) for each in page.fields}
+    if left:
+        raise AnswersFileError(f"nothing in this round asks for {', '.join(sorted(left))}")
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_bytes())
+        if not isinstance(content, dict) or not all(isinstance(each, dict | list) for each in content.values()):
+            raise ValueError("an object of pages is needed")
+        if any(isinstance(filled, list) for name, filled in content.items() if name != ASKED):
+            raise ValueError("each page is an object of fields")
+        return content
+    except (OSError, ValueError) as error:
+        raise AnswersFileError(f"cannot read the answers in {file}: {error}") from None
+
+
+class _Terminal:
+    """Goes through a round with somebody at a keyboard."""
+
+    def __init__(self, sitting: Sitting, is_quiet: bool) -> None:
+        self._sitting = sitting
+        self._screen = sys.stderr if is_quiet else sys.stdout
+        self._lines = Lines("round", [], self._screen)
+
+    def go_through(self) -> None:
+        drawn, began = self._sitting.drawn, time.monotonic()
+        self._say(f"{drawn.round.title} ({drawn.round.minutes} minutes)\n\n{drawn.fill(drawn.round.opening)}")
+        asked, filled = pages(self._sitting), None
+        while True:
+            try:
+                page = next(asked) if filled is None else asked.send(filled)
+            except StopIteration:
+                break
+            used = written(time.monotonic() - began)
+            self._say(f"\n[{used} of {drawn.round.minutes}:00]  {page.title}\n{page.text}")
+            if page.has_questions:
+                self._questions(drawn)
+            filled = {field.key: self._filled(field, page) for field in page.fields}
+        self._sitting.seconds = time.monotonic() - began
+
+    def _questions(self, drawn: DrawnRound) -> None:
+        for place, fact in enumerate(drawn.menu, 1):
+            self._say(f"  {place:2d}. {fact.asks}")
+        while self._sitting.questions_left:
+            typed = self._read(f"ask, by number ({self._sitting.questions_left} left; empty goes on): ")
+            if not typed:
+                return
+            self._ask(typed)
+
+    def _ask(self, typed: str) -> None:
+        menu = self._sitting.drawn.menu
+        if not typed.isdecimal() or not 1 <= int(typed) <= len(menu):
+            self._say(f"there's no question {typed!r}: choose from 1 to {len(menu)}")
+            return
+        try:
+            self._say(self._sitting.ask(menu[int(typed) - 1].key))
+        except CommitmentError as error:
+            self._say(str(error))
+
+    def _filled(self, field: Field, page: Page) -> str:
+        """Until it can be read, or is empty. A question's number after a ? asks it first."""
+        if field.about:
+            self._say(f"\n{field.about}")
+        places = {str(place): key for place, key in enumerate(field.options or (), 1)}
+        for place, key in places.items():
+            self._say(f"  {place}. {(field.options or {})[key]}")
+        while True:
+            typed = self._long(field) if field.is_long else self._read(f"{field.label}: ")
+            if typed.startswith("?") and not page.key.startswith("columns"):
+                self._ask(typed[1:].strip())
+                continue
+            try:
+                return field.checked(places.get(typed, typed))
+            except CommitmentError as error:
+                self._say(str(error))
+
+    def _long(self, field: Field) -> str:
+        self._say(f"({field.label}; a line with nothing but {END!r} ends it)")
+        lines = []
+        while (line := self._lines.read("")) is not None and line.strip() != END:
+            lines.append(line.rstrip("\n"))
+            if lines[0].startswith("?"):
+                break
+        return "\n".join(lines)
+
+    def _read(self, prompt: str) -> str:
+        return (self._lines.read(prompt) or "").strip()
+
+    def _say(self, text: str) -> None:
+        print(fitted(text, self._screen), file=self._screen, flush=True)
+
+
+def _print(as_json: bool, found: dict[str, Any], *lines: str) -> None:
+    """The one for programs, or the others for people."""
+    print(json.dumps(found) if as_json else fitted("\n".join(lines), sys.stdout))
