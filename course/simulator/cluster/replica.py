@@ -197,7 +197,8 @@ class Replica:
             self.clock.advance_to(self.events.now)
 
     def _wake(self) -> None:
-        if not self._stepping and (self._engine.has_unfinished or self._must_drain or self._coming):
+        works = self._engine.has_unfinished or self._must_drain or self._coming or self._held
+        if not self._stepping and works:
             # As an event of its own: whatever else arrives in this very moment shall be in the step.
             self._stepping = True
             self.events.after(0.0, self._step)
@@ -212,7 +213,7 @@ class Replica:
         if not self._intake.is_immediate:
             self._take_in()
         if isinstance(self._engine.core, FastForwardCore) and (run := self._engine.core.next_decode_run()) is not None:
-            self._decode_run = run = run if (until := self._steps_to_intake()) is None else run.first(until)
+            self._decode_run = run = run.first(self._steps_to_intake()) if self._coming or self._held else run
             self.events.at(run.returns[-1], self._end_decode_run, run)
             return
         self.tiers.land()
@@ -243,11 +244,12 @@ class Replica:
         behind = any(request.num_missing > 1 for request in scheduler.running)
         self._computes_prompts = behind or len(scheduler.waiting) > 0
 
-    def _steps_to_intake(self) -> int | None:
-        """Steps until it takes in what has come; None = nothing has."""
+    def _steps_to_intake(self) -> int:
+        """Steps until it takes in what has come."""
         num_steps, intake = self._engine.scheduler.num_steps, self._intake
-        looks = [self._looked_in + intake.look_every - num_steps] if self._coming else []
-        return min(looks + ([self._held_since + intake.hold_steps - num_steps] if self._held else []), default=None)
+        look = [self._looked_in + intake.look_every] if self._coming else []
+        release = [self._held_since + intake.hold_steps] if self._held else []
+        return min(look + release) - num_steps
 
     def _step_done(self, outputs: list[RequestOutput]) -> None:
         self._stepping = False

@@ -58,9 +58,10 @@ def test_littles_law() -> None:
     assert in_fleet > 3
 
 
-@pytest.mark.parametrize("intake", [{"look_every": 20}, {"hold_steps": 15}, {"look_every": 8, "hold_steps": 12}])
+@pytest.mark.parametrize("intake", [{"look_every": 20}, {"hold_steps": 15}, {"look_every": 8, "hold_steps": 100}])
 def test_a_busy_replica_takes_requests_in_now_and_then(intake: dict) -> None:
-    """They wait longer, no longer than so many steps, and decode runs stop for them: as without fast-forward."""
+    """They wait longer, no longer than so many steps or until it has nothing else to do, and decode runs stop for them:
+    all is as without fast-forward."""
     workload = make_workload(CHAT, Deterministic(rate=12), num_requests=80)
     deployment = Deployment.of("llama-3.1-8b", "h100-sxm", separate_prompts=False)
     late = ClusterConfig(intake=Intake(**intake))
