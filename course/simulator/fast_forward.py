@@ -84,6 +84,10 @@ class DecodeRun:
     ends: Sequence[float]
     """When the step ends that it has launched: later, where one stays in flight."""
 
+    def first(self, num_steps: int) -> "DecodeRun":
+        """So many of them, if there are more."""
+        return DecodeRun(self.start, self.returns[:num_steps], self.ends[:num_steps])
+
     def num_begun(self, moment: float) -> int:
         """How many begin before something comes at this moment. The first has begun already."""
         return 1 + bisect.bisect_left(self.returns, moment, hi=len(self.returns) - 1)
@@ -365,6 +369,8 @@ class FastForwardCore(EngineCore):
         """
         kv, budget = self.scheduler.kv, self.scheduler.config.max_num_batched_tokens
         free = kv.pool.num_free - num_promised
+        if not self.scheduler.running:  # most steps: all are parked
+            return free < 0
         # A request needs a block for every block_size tokens of the budget, and one for what does not fill one.
         if 2 * len(self.scheduler.running) + blocks_for(budget, kv.block_size) <= free:
             return False

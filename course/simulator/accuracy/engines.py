@@ -223,15 +223,27 @@ def slots_of(point: Point, shape: str) -> int | None:
     return None
 
 
-def steps_waited(point: Point, shape: str, card: str, gpus: int, ranks: int) -> float:
-    """Steps that a request waits on average before it is looked at, while the server does nothing but write answers.
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How long a request waits before it is looked at, while the server does nothing but write answers."""
 
-    - SGLang on Blackwell: InferenceX saves its CPU with a `--scheduler-recv-interval` of 10, and of 30 from 16 open
-      requests on, so requests wait for half of that. Always 10 for GLM-5 in fp4, and for Qwen3.5 in fp8 on B300 since
-      SGLang 0.5.10; GLM-5 in fp8 has none
-    - TensorRT-LLM, prompts of 1,024 tokens: `batch_wait_timeout_iters` makes the first that waits wait for 20 steps
-      (Llama on fewer than 8 accelerators) or 40 (DeepSeek in fp8 on B200 in 2026, from 64 open requests on); those
-      that come meanwhile wait less
+    look_every: int = 1
+    """Steps of answers between two looks for requests."""
+    hold_steps: int = 0
+    """Steps that the first is held for others to come."""
+    for_ranks: float = 0.0
+    """Steps until every data-parallel rank has a prompt, on average."""
+
+
+def waits_of(point: Point, shape: str, card: str, gpus: int, ranks: int) -> Waits:
+    """As InferenceX sets it:
+
+    - SGLang on Blackwell saves its CPU with a `--scheduler-recv-interval` of 10, and of 30 from 16 open requests on:
+      it looks after so many steps of answers, or after a step with prompts. Always 10 for GLM-5 in fp4, and for Qwen3.5
+      in fp8 on B300 since SGLang 0.5.10; GLM-5 in fp8 has none
+    - TensorRT-LLM, prompts of 1,024 tokens: `batch_wait_timeout_iters` holds prompts for 20 steps (Llama on fewer than
+      8 accelerators) or 40 (DeepSeek in fp8 on B200 in 2026, from 64 open requests on) after the first. (Less, if they
+      nearly fill a step: `batch_wait_max_tokens_ratio` of 0.9 and 0.8, which they don't)
     - TensorRT-LLM, data-parallel attention: with `enable_balance`, prompts wait until every rank has one, but no longer
       than `timeout_iters`: 60 for DeepSeek, and 50 where InferenceX doesn't say (gpt-oss and MiniMax on Blackwell)
 
@@ -240,28 +252,26 @@ def steps_waited(point: Point, shape: str, card: str, gpus: int, ranks: int) -> 
         ranks: of data-parallel attention.
     """
     if not point.is_inferencex or point.is_disaggregated or card not in (*BLACKWELL, "h200"):
-        return 0.0
-    open_requests, answer = point.concurrency or 0, MEAN_SHARE * point.osl
+        return Waits()
+    open_requests = point.concurrency or 0
     if point.backend == "sglang" and card in BLACKWELL:
         if shape == "glm-5" and point.precision == "fp8":
-            return 0.0
+            return Waits()
         newer = shape.startswith("qwen3.5") and card == "b300" and point.version.startswith("0.5.10")
         often = open_requests < 16 or shape == "glm-5" or (newer and point.precision == "fp8")
-        return (OFTEN_LOOKS if often else RARE_LOOKS) / 2
+        return Waits(look_every=OFTEN if often else RARE)
     if point.backend != "trtllm":
-        return 0.0
-    waited = 0.0
+        return Waits()
     if ranks > 1 and (shape == "deepseek-v3" or card in BLACKWELL):
         longest = 60 if shape == "deepseek-v3" else 50
-        waited += _until_all_have_one(open_requests / ranks / answer, ranks, longest)
-    steps = 0
-    if (point.isl, point.osl) == (1024, 1024):
+        return Waits(for_ranks=_until_all_have_one(open_requests / ranks / (MEAN_SHARE * point.osl), ranks, longest))
+    if ranks == 1 and (point.isl, point.osl) == (1024, 1024):
         if shape.startswith("llama") and gpus < 8:
-            steps = 20
-        elif shape == "deepseek-v3" and card == "b200" and point.precision == "fp8":
-            steps = 40 if point.version.startswith("1.2") and open_requests >= 64 else 0
-    meanwhile = steps * open_requests / answer
-    return waited + steps * (1 + meanwhile / 2) / (1 + meanwhile)
+            return Waits(hold_steps=20)
+        is_new = shape == "deepseek-v3" and card == "b200" and point.version.startswith("1.2")
+        if is_new and point.precision == "fp8" and open_requests >= 64:
+            return Waits(hold_steps=40)
+    return Waits()
 
 
 def _until_all_have_one(rate: float, ranks: int, longest: int) -> float:
@@ -275,7 +285,7 @@ def _until_all_have_one(rate: float, ranks: int, longest: int) -> float:
     return sum((step + 0.5) * share for step, share in enumerate(still)) / sum(still)
 
 
-RARE_LOOKS, OFTEN_LOOKS = 30 - 1, 10 - 1
+RARE, OFTEN = 30, 10
 MEAN_SHARE = 0.9
 """The mean answer as a share of the longest, where lengths are drawn."""
 

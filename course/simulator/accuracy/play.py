@@ -16,6 +16,7 @@ from typing import Any
 
 from course.simulator.accuracy.engines import (
     Memory,
+    Waits,
     budget_of,
     card_of,
     compiles_late,
@@ -27,7 +28,7 @@ from course.simulator.accuracy.engines import (
     separates_prompts,
     shape_of,
     slots_of,
-    steps_waited,
+    waits_of,
 )
 from course.simulator.accuracy.layout import Layout, Machine, deployment_of
 from course.simulator.accuracy.points import DISTINCT_PROMPTS, Point, Refusal
@@ -36,6 +37,7 @@ from course.simulator.cluster.fleet import ClusterConfig, simulate
 from course.simulator.cluster.network import Network
 from course.simulator.cluster.paths import Disaggregation
 from course.simulator.cluster.record import ClientRecord
+from course.simulator.cluster.replica import EngineFactory, Intake
 from course.simulator.cluster.routers import RouterConfig
 from course.simulator.cost.models import PricedModel
 from course.simulator.cost.placement import WORKING_BYTES
@@ -95,8 +97,8 @@ class Plan:
     """Long prompts may take several steps."""
     separates: bool
     """Prompts are computed in steps of their own."""
-    waits: float
-    """Steps that a request waits before the server looks at it."""
+    waits: Waits
+    """Before the server looks at a request."""
     memory: Memory
     slots: int | None
     """Most requests that run together on a rank; disaggregated, of those that write answers. None = not limited."""
@@ -139,7 +141,7 @@ def plan_of(point: Point, today: bool = False) -> Plan:
         budget=(budget := budget_of(point, shape, card)),
         chunks=point.backend != "trtllm",
         separates=separates_prompts(point.backend),
-        waits=steps_waited(point, shape, card, layout.server.gpus, layout.server.dp),
+        waits=waits_of(point, shape, card, layout.server.gpus, layout.server.dp),
         memory=memory_of(point, shape, card, layout.server.gpus),
         slots=layout.limits.slots or slots_of(point, shape),
         kv_tokens=layout.limits.kv_tokens,
@@ -192,12 +194,13 @@ def _alone(plan: Plan) -> Forecast:
     caches = {"enable_prefix_caching": plan.fresh is not None}
     deployment = deployment_of_rank(plan, plan.layout.server, open_requests, plan.concurrency, **caches)
     clients = ClientConfig(max_in_flight=open_requests)
-    fleet = ClusterConfig(clients=clients, network=_network(plan), sample_every_s=None)
+    intake = Intake(look_every=plan.waits.look_every, hold_steps=plan.waits.hold_steps)
+    fleet = ClusterConfig(clients=clients, network=_network(plan), intake=intake, sample_every_s=None)
     workload = workload_of(plan, open_requests)
     if plan.fresh is not None:
-        run = simulate(workload, fleet, deployment.fast_engine)
+        run = simulate(workload, fleet, engine_of_latencies(deployment))
     else:
-        run = simulate(workload.anonymous(), fleet, deployment.without_prefix_lookups().fast_engine)
+        run = simulate(workload.anonymous(), fleet, engine_of_latencies(deployment.without_prefix_lookups()))
     return means(run.records, open_requests, plan)
 
 
@@ -229,10 +232,15 @@ def _in_two_pools(plan: Plan, first: Machine) -> Forecast:
         router=RouterConfig(policy="round_robin"),  # Dynamo's, unless told otherwise
         sample_every_s=None,
     )
-    make_prefill_engine = prefill.without_prefix_lookups().fast_engine
+    make_prefill_engine = engine_of_latencies(prefill.without_prefix_lookups())
     workload = workload_of(plan, open_requests)
-    run = simulate(workload, fleet, decode.fast_engine, make_prefill_engine=make_prefill_engine)
+    run = simulate(workload, fleet, engine_of_latencies(decode), make_prefill_engine=make_prefill_engine)
     return means(run.records, open_requests, plan)
+
+
+def engine_of_latencies(deployment: Deployment) -> EngineFactory:
+    """Engines of which only latencies are read: what others' prompts cost a request isn't told."""
+    return functools.partial(deployment.fast_engine, tells_stalls=False)
 
 
 def plan_of_prefill(plan: Plan) -> Plan:
@@ -373,8 +381,8 @@ def num_requests(open_requests: int, plan: Plan) -> int:
 
 
 def means(records: tuple[ClientRecord, ...], open_requests: int, plan: Plan) -> Forecast:
-    """Mean TTFT and TPOT of all waves, of which fewer were played. A server that looks for requests now and then only
-    lets those that come one by one wait for half of that time; one that compiles late, those that come first.
+    """Mean TTFT and TPOT of all waves, of which fewer were played. A server whose ranks wait for one another lets those
+    wait that come one by one; one that compiles late, those that come first.
 
     Raises:
         Refusal: a request could not be served.
@@ -391,7 +399,7 @@ def means(records: tuple[ClientRecord, ...], open_requests: int, plan: Plan) -> 
         first, last = record.first_byte, record.last_byte
         assert first is not None and last is not None and record.sent is not None, "it is done"
         per_token = (last - first) / max(record.num_tokens - 1, 1)
-        unseen = plan.waits * per_token if index >= open_requests else compile_s
+        unseen = plan.waits.for_ranks * per_token if index >= open_requests else compile_s
         ttft += counts * (first - record.sent + unseen)
         weight += counts
         if record.num_tokens > 1:

@@ -35,7 +35,7 @@ from course.simulator.cluster.paths import (
     TwoPools,
 )
 from course.simulator.cluster.pool import Autoscaler, Autoscaling, Pool, Shedding
-from course.simulator.cluster.replica import EngineFactory
+from course.simulator.cluster.replica import EngineFactory, Intake
 from course.simulator.cluster.routers import RouterConfig, make_router
 from course.simulator.cluster.run import FleetRun, ReplicaReport, Sample
 from course.simulator.cluster.tiers import TierConfig
@@ -55,6 +55,7 @@ class ClusterConfig(WorkloadModel):
     clients: ClientConfig = Field(ClientConfig(), description="open or closed loop, patience, retries")
     network: Network = Field(Network(), description="distance, ingress, buffering proxy")
     shedding: Shedding = Field(Shedding(), description="what the service refuses")
+    intake: Intake = Field(Intake(), description="when a replica that is busy takes requests in")
     autoscaling: Autoscaling | None = Field(None, description="of the main pool; None = its replicas stay")
     cold_start_s: float = Field(0.0, ge=0, description="from ordering a replica to its first request, seconds")
     warm_up_s: float = Field(0.0, ge=0, description="what a new replica still does at its first request, seconds")
@@ -169,7 +170,7 @@ class Cluster:
         tiers = () if is_decode else config.tiers
         make_engine = naming_blocks_by_request(make_engine) if self._nothing_is_shared else make_engine
         self.pools[name] = Pool(
-            name, make_engine, replicas, router, self.events, shedding, *starting, autoscaler, tiers
+            name, make_engine, replicas, router, self.events, shedding, *starting, autoscaler, tiers, config.intake
         )
         return self.pools[name]
 

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from course.simulator.cluster.events import EventQueue
 from course.simulator.cluster.jobs import Job, Reply
 from course.simulator.cluster.record import Outcome
-from course.simulator.cluster.replica import EngineFactory, Replica
+from course.simulator.cluster.replica import IMMEDIATE, EngineFactory, Intake, Replica
 from course.simulator.cluster.routers import Router
 from course.simulator.cluster.tiers import Tier, TierConfig
 from course.simulator.workload.streams import WorkloadModel
@@ -134,6 +134,7 @@ class Pool:
         warm_up_s: what such a replica still does when its first request is there.
         autoscaler: None = the number of replicas stays.
         tiers: where keys and values are kept behind the replicas' prefix caches.
+        intake: when a replica takes requests in.
     """
 
     def __init__(
@@ -148,6 +149,7 @@ class Pool:
         warm_up_s: float = 0.0,
         autoscaler: Autoscaler | None = None,
         tiers: Sequence[TierConfig] = (),
+        intake: Intake = IMMEDIATE,
     ) -> None:
         self.name = name
         self.events = events
@@ -159,6 +161,7 @@ class Pool:
         self._make_engine, self._router, self._shedding = make_engine, router, shedding
         self._cold_start_s, self._warm_up_s = cold_start_s, warm_up_s
         self._tiers, self._shared = tiers, {tier.name: Tier(tier) for tier in tiers if tier.shared}
+        self._intake = intake
         self._starting: list[Replica] = []
         self._draining: list[Replica] = []
         self._held: deque[Job] = deque()
@@ -215,7 +218,8 @@ class Pool:
         waits_here = job in self._held
         request = job.request
         waits_there = request is not None and request.finish_reason is None and request.timeline.scheduled is None
-        if waits_here or waits_there:
+        is_held = job.replica is not None and job.replica.holds(job)
+        if waits_here or waits_there or is_held:
             self.cancel(job)
             replica = job.replica.name if job.replica else None
             job.on_end(Reply(Outcome.SHED, replica=replica, error="the deadline passed before any engine began"))
@@ -244,7 +248,8 @@ class Pool:
 
     def _new_replica(self, warm_up_s: float) -> Replica:
         tiers = [self._shared.get(tier.name) or Tier(tier) for tier in self._tiers]
-        replica = Replica(self.name, len(self.replicas), self._make_engine, self.events, warm_up_s, tiers)
+        number = len(self.replicas)
+        replica = Replica(self.name, number, self._make_engine, self.events, warm_up_s, tiers, self._intake)
         self.replicas.append(replica)
         return replica
 

@@ -4,12 +4,15 @@ import functools
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from pydantic import Field
+
 from course.simulator.cluster.events import EventQueue
 from course.simulator.cluster.jobs import Job, Reply
 from course.simulator.cluster.record import Outcome
 from course.simulator.cluster.tiers import ReplicaTiers, Tier
 from course.simulator.errors import SimulationError
 from course.simulator.fast_forward import DecodeRun, FastForwardCore
+from course.simulator.workload.streams import WorkloadModel
 from minillm.core.block_pool import ROOT, block_hashes, blocks_for
 from minillm.core.errors import PromptTooLongError, QueueFullError, RequestError
 from minillm.core.params import SamplingParams
@@ -30,6 +33,28 @@ ENDINGS = {
 }
 
 
+class Intake(WorkloadModel):
+    """When a server that is writing answers takes new requests in: before each step, unless told otherwise.
+
+    Requests that come in groups cost fewer steps with prompts, and each of them waits. An idle server takes them in at
+    once.
+    """
+
+    look_every: int = Field(
+        1, ge=1, description="steps of answers alone between two looks (SGLang's scheduler-recv-interval)"
+    )
+    hold_steps: int = Field(
+        0, ge=0, description="steps that the first is held for others to come (TensorRT-LLM's batch_wait_timeout_iters)"
+    )
+
+    @property
+    def is_immediate(self) -> bool:
+        return self.look_every == 1 and not self.hold_steps
+
+
+IMMEDIATE = Intake()
+
+
 class Replica:
     """Drives one engine: steps it whenever it has work and its last step is over.
 
@@ -40,6 +65,7 @@ class Replica:
         number: unique in its pool.
         warm_up_s: what it still does when its first request is there: compiling, page faults, empty allocators.
         tiers: where keys and values are kept behind its prefix cache.
+        intake: when it takes requests in.
     """
 
     def __init__(
@@ -50,6 +76,7 @@ class Replica:
         events: EventQueue,
         warm_up_s: float = 0.0,
         tiers: Sequence[Tier] = (),
+        intake: Intake = IMMEDIATE,
     ) -> None:
         self.name = f"{pool}-{number}"
         self.pool, self.number = pool, number
@@ -73,6 +100,15 @@ class Replica:
         self._jobs: dict[str, Job] = {}
         self._landing: deque[Job] = deque()
         """Jobs whose KV cache has come and waits for room."""
+        self._intake = intake
+        self._coming: list[Job] = []
+        """Jobs that it has not looked at yet."""
+        self._held: list[Job] = []
+        """Jobs that it has seen, and holds for others to come."""
+        self._looked_in = self._held_since = 0
+        """Steps after which it looked last, and after which it saw the first that is held."""
+        self._computes_prompts = False
+        """The step before did, or might have."""
 
     @property
     def engine(self) -> Engine:
@@ -90,15 +126,17 @@ class Replica:
             self._land()
         elif (arrival := self.tiers.fetch(job, self.events.now)) is not None:
             self.events.at(arrival, self._fetched, job)
-        else:
+        elif self._intake.is_immediate:
             self._add(job)
+        else:
+            self._coming.append(job)
         self._wake()
 
     def cancel(self, job: Job) -> None:
         """Stop working on a job and free what it holds."""
         self._end_decode_run()
-        if job in self._landing:
-            self._landing.remove(job)
+        if (queue := self._queue_of(job)) is not None:
+            queue.remove(job)
             self.outstanding -= 1
         elif self.tiers.cancel(job):
             self.outstanding -= 1
@@ -110,10 +148,18 @@ class Replica:
             self._must_drain = True
             self._wake()
 
+    def holds(self, job: Job) -> bool:
+        """Whether it has a job that its engine has not."""
+        return self._queue_of(job) is not None
+
+    def _queue_of(self, job: Job) -> "list[Job] | deque[Job] | None":
+        return next((queue for queue in (self._landing, self._coming, self._held) if job in queue), None)
+
     @property
     def num_waiting(self) -> int:
         """Requests in its queue."""
-        return len(self._engine.scheduler.waiting) + len(self._landing) + self.tiers.num_fetching
+        before_engine = len(self._landing) + len(self._coming) + len(self._held) + self.tiers.num_fetching
+        return len(self._engine.scheduler.waiting) + before_engine
 
     @property
     def num_running(self) -> int:
@@ -151,7 +197,8 @@ class Replica:
             self.clock.advance_to(self.events.now)
 
     def _wake(self) -> None:
-        if not self._stepping and (self._engine.has_unfinished or self._must_drain):
+        works = self._engine.has_unfinished or self._must_drain or self._coming or self._held
+        if not self._stepping and works:
             # As an event of its own: whatever else arrives in this very moment shall be in the step.
             self._stepping = True
             self.events.after(0.0, self._step)
@@ -163,8 +210,10 @@ class Replica:
             self.clock.advance(self._warm_up_s)
             self._warm_up_s = 0.0
         self._must_drain = False
+        if not self._intake.is_immediate:
+            self._take_in()
         if isinstance(self._engine.core, FastForwardCore) and (run := self._engine.core.next_decode_run()) is not None:
-            self._decode_run = run
+            self._decode_run = run = run.first(self._steps_to_intake()) if self._coming or self._held else run
             self.events.at(run.returns[-1], self._end_decode_run, run)
             return
         self.tiers.land()
@@ -175,6 +224,32 @@ class Replica:
         if self._engine.has_unfinished and not moved:
             raise SimulationError(f"{self.name} has work and does none of it at {start} s: its runner or its KV pool")
         self.events.at(end, self._step_done, outputs)
+
+    def _take_in(self) -> None:
+        """Before a step: take in what has come, if it looks for it now, and what it has held for long enough."""
+        scheduler, intake = self._engine.scheduler, self._intake
+        num_steps, is_idle = scheduler.num_steps, not self._engine.has_unfinished
+        since = num_steps - self._looked_in
+        self._looked_in += since // intake.look_every * intake.look_every  # looks in steps that were not gone through
+        if is_idle or self._computes_prompts or (since and self._looked_in == num_steps):
+            self._looked_in = num_steps
+            if not self._held:
+                self._held_since = num_steps
+            self._held += self._coming
+            self._coming.clear()
+        if self._held and (is_idle or num_steps - self._held_since >= intake.hold_steps):
+            for job in self._held:
+                self._add(job)
+            self._held.clear()
+        behind = any(request.num_missing > 1 for request in scheduler.running)
+        self._computes_prompts = behind or len(scheduler.waiting) > 0
+
+    def _steps_to_intake(self) -> int:
+        """Steps until it takes in what has come."""
+        num_steps, intake = self._engine.scheduler.num_steps, self._intake
+        look = [self._looked_in + intake.look_every] if self._coming else []
+        release = [self._held_since + intake.hold_steps] if self._held else []
+        return min(look + release) - num_steps
 
     def _step_done(self, outputs: list[RequestOutput]) -> None:
         self._stepping = False

@@ -26,6 +26,7 @@ struct Prices {
 struct Load {
     double open, waves, isl, osl, shortest_prompt, shortest_answer, longest_answer;
     double slots, budget, kv_tokens, mixes, chunks, fresh, waits, compile, client;
+    double look_every, hold;                             // steps between two looks for requests; that the first is held
     double first_wave;                                   // share of the first wave in the mean, and of the last
     double prefill_fixed, prefill_prompt, prefill_most;  // a pool's batch: fixed + prompts x prefill_prompt; 0 = none
     double prefill_ranks, transfer_token;                // prefill ranks for each decode rank
@@ -180,11 +181,18 @@ class Loop {
 
     bool step() {
         // A busy engine has scheduled this step while the last one ran: what came since is in the next.
-        bool idle = writing_ == 0 && begun_.empty() && head_ == waiting_.size();
+        bool idle = writing_ == 0 && begun_.empty() && head_ == waiting_.size() && held_back_.empty();
         double scheduled = idle ? now_ : began_;
-        while (!arriving_.empty() && arriving_.top().first <= scheduled) {
-            waiting_.push_back(arriving_.top().second);
+        bool looks = idle || has_computed_prompts_ || steps_ - looked_ >= load_.look_every;
+        while (looks && !arriving_.empty() && arriving_.top().first <= scheduled) {
+            if (held_back_.empty()) held_since_ = steps_;
+            held_back_.push_back(arriving_.top().second);
             arriving_.pop();
+        }
+        if (looks) looked_ = steps_;
+        if (writing_ == 0 || steps_ - held_since_ >= load_.hold) {
+            waiting_.insert(waiting_.end(), held_back_.begin(), held_back_.end());
+            held_back_.clear();
         }
         if (writing_ == 0 && begun_.empty() && head_ == waiting_.size()) {
             if (arriving_.empty()) return false;
@@ -209,6 +217,7 @@ class Loop {
             held_ += r.prompt + r.answer / 2.0;
             if (!compute(id, budget, prompts)) begun_.push_back(id);
         }
+        has_computed_prompts_ = prompts.tokens > 0;
         Work answers;
         answers.tokens = answers.logits = answers.requests = writing_;
         answers.pairs = answers.context = context_;
@@ -270,9 +279,10 @@ class Loop {
     const long total_;
     uint64_t state_ = SEED;
     double now_ = 0, began_ = 0, pool_free_ = 0, context_ = 0, held_ = 0, writing_ = 0, running_ = 0;
-    long steps_ = 0, finished_ = 0;
+    long steps_ = 0, finished_ = 0, looked_ = 0, held_since_ = 0;
+    bool has_computed_prompts_ = false;
     std::vector<Request> all_;
-    std::vector<int> waiting_, begun_, ready_;
+    std::vector<int> held_back_, waiting_, begun_, ready_;
     size_t head_ = 0;
     std::priority_queue<Arrival, std::vector<Arrival>, std::greater<Arrival>> arriving_;
     std::priority_queue<End, std::vector<End>, std::greater<End>> ends_;

@@ -30,6 +30,7 @@ PRICES = (
 LOAD = (
     *("open", "waves", "isl", "osl", "shortest_prompt", "shortest_answer", "longest_answer"),
     *("slots", "budget", "kv_tokens", "mixes", "chunks", "fresh", "waits", "compile", "client"),
+    *("look_every", "hold"),
     *("first_wave",),
     *("prefill_fixed", "prefill_prompt", "prefill_most", "prefill_ranks", "transfer_token"),
 )

@@ -118,7 +118,9 @@ def _row(plan: Plan, backend: str, engine: str, points: list[Point]) -> Row:
         "mixes": float(prefill is not None or not plan.separates),
         "chunks": float(plan.chunks),
         "fresh": math.inf if plan.fresh is None else plan.fresh,
-        "waits": plan.waits,
+        "waits": plan.waits.for_ranks,
+        "look_every": plan.waits.look_every,
+        "hold": plan.waits.hold_steps,
         "compile": float(plan.compiles),
         "first_wave": 1 / plan.waves if waves > 1 else 1.0,
     }

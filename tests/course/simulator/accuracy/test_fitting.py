@@ -33,7 +33,9 @@ def test_the_loop_is_as_the_simulator(tmp_path: Path) -> None:
     sliced = {**DENSE, "osl": 256, "tp_size": 4, "model_path": "meta-llama/Llama-3.1-70B", "precision": "fp8"}
     pools = {**POOLS, "osl": 256, "isl": 1024, "measured": ""}
     dense, mixture = ({**each, "osl": 256, "measured": ""} for each in (DENSE, MIXTURE))
-    found = [row for row in rows(tmp_path, dense, sliced, mixture, pools) if row.plan.concurrency < LOADS[-1]]
+    patient = {**MIXTURE, "backend": "sglang", "moe_tp_size": 2}
+    found = [row for row in rows(tmp_path, dense, sliced, mixture, pools, patient) if row.plan.concurrency < LOADS[-1]]
+    assert {row.plan.waits.look_every for row in found} == {1, 10, 30}
     profiles = [profile.engine_profile(f"{row.engine}@{row.card}").for_weights(row.dtype) for row in found]
     loop = play(found, [each.constants for each in profiles], [each.client_s for each in profiles])
     for row, (ttft, tpot) in zip(found, loop):

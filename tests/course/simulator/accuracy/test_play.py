@@ -11,6 +11,7 @@ from simulator.accuracy.made_points import DENSE, MIXTURE, POOLS, points_of, wri
 from course.simulator.accuracy import play
 from course.simulator.accuracy.check import check
 from course.simulator.accuracy.cli import accuracy
+from course.simulator.accuracy.engines import Waits
 from course.simulator.accuracy.play import Plan, forecast, num_requests, plan_of, scaled, workload_of
 from course.simulator.accuracy.report import GROUPS, as_text, report, spread
 from course.simulator.cost.hardware import find_hardware
@@ -63,30 +64,34 @@ def test_a_batch_that_nothing_follows(tmp_path: Path) -> None:
 
 
 def test_a_server_that_looks_for_requests_now_and_then(tmp_path: Path) -> None:
-    """Requests of all waves but the first wait for half of 29 steps."""
+    """Requests of all waves but the first wait for up to 30 steps, and come in groups: fewer steps compute prompts."""
     row = {**MIXTURE, "backend": "sglang", "concurrency": 16, "moe_tp_size": 2}
     patient = plan(tmp_path, row)
-    assert (patient.waits, plan(tmp_path, {**row, "system": "h200_sxm"}).waits) == (14.5, 0)
-    eager, late = forecast(replace(patient, waits=0)), forecast(patient)
-    assert late.tpot_s == eager.tpot_s
-    assert late.ttft_s - eager.ttft_s == pytest.approx(0.9 * 14.5 * eager.tpot_s, rel=0.05)
+    assert (patient.waits, plan(tmp_path, {**row, "system": "h200_sxm"}).waits) == (Waits(look_every=30), Waits())
+    eager, late = forecast(replace(patient, waits=Waits())), forecast(patient)
+    assert late.tpot_s < eager.tpot_s
+    assert 8 * late.tpot_s < late.ttft_s - eager.ttft_s < 15 * late.tpot_s
 
 
-def test_prompts_that_wait_for_others(tmp_path: Path) -> None:
-    """TensorRT-LLM is told to wait for 20 steps, or until more prompts have come: those wait less."""
+def test_prompts_that_are_held_for_others(tmp_path: Path) -> None:
+    """TensorRT-LLM holds the first prompt for 20 steps. Others come meanwhile, and are computed with it."""
     row = {**MIXTURE, "backend": "trtllm", "model_path": "meta-llama/Llama-3.1-70B", "moe_tp_size": 1, "moe_ep_size": 1}
-    few, many = (plan(tmp_path, {**row, "concurrency": number}).waits for number in (4, 128))
-    assert 12 < many < few < 20
-    assert plan(tmp_path, {**row, "osl": 8192}).waits == plan(tmp_path, {**row, "tp_size": 8}).waits == 0
+    few, many = (plan(tmp_path, {**row, "concurrency": number}) for number in (4, 64))
+    assert few.waits == many.waits == Waits(hold_steps=20)
+    assert plan(tmp_path, {**row, "osl": 8192}).waits == plan(tmp_path, {**row, "tp_size": 8}).waits == Waits()
+    for held in (few, many):
+        at_once, late = forecast(replace(held, waits=Waits())), forecast(held)
+        assert late.tpot_s < at_once.tpot_s
+        assert 12 < (late.ttft_s - at_once.ttft_s) / late.tpot_s < 20
 
 
 def test_prompts_that_wait_until_every_rank_has_one(tmp_path: Path) -> None:
     """TensorRT-LLM's balance of data-parallel ranks: half of the timeout where requests are few, less with many."""
     row = {**MIXTURE, "backend": "trtllm", "model_path": "openai/gpt-oss-120b", "tp_size": 1, "moe_tp_size": 1}
     row |= {"attention_dp_size": 4, "moe_ep_size": 4}
-    few, many = (plan(tmp_path, {**row, "concurrency": number}).waits for number in (4, 1024))
+    few, many = (plan(tmp_path, {**row, "concurrency": number}).waits.for_ranks for number in (4, 1024))
     assert 3 < many < 10 < few < 25.1
-    assert plan(tmp_path, {**row, "tp_size": 4, "attention_dp_size": 1}).waits == 0
+    assert plan(tmp_path, {**row, "tp_size": 4, "attention_dp_size": 1}).waits == Waits()
 
 
 def test_requests_of_other_servers_are_theirs(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from priced_runner import priced_engines
 from course.simulator.cluster.clients import ClientConfig
 from course.simulator.cluster.fleet import ClusterConfig, simulate
 from course.simulator.cluster.pool import Autoscaling
+from course.simulator.cluster.replica import Intake
 from course.simulator.cluster.run import FleetRun
 from course.simulator.deployment import Deployment
 from course.simulator.errors import SimulationError, WorkloadError
@@ -55,6 +56,21 @@ def test_littles_law() -> None:
     rate = len(workload) / run.duration
     assert in_fleet == pytest.approx(rate * np.mean([record.e2e() for record in run.records]), rel=0.03)
     assert in_fleet > 3
+
+
+@pytest.mark.parametrize("intake", [{"look_every": 20}, {"hold_steps": 15}, {"look_every": 8, "hold_steps": 100}])
+def test_a_busy_replica_takes_requests_in_now_and_then(intake: dict) -> None:
+    """They wait longer, no longer than so many steps or until it has nothing else to do, and decode runs stop for them:
+    all is as without fast-forward."""
+    workload = make_workload(CHAT, Deterministic(rate=12), num_requests=80)
+    deployment = Deployment.of("llama-3.1-8b", "h100-sxm", separate_prompts=False)
+    late = ClusterConfig(intake=Intake(**intake))
+    fast, plain = (simulate(workload, late, make) for make in (deployment.fast_engine, deployment.engine))
+    assert fast.to_dict()["requests"] == plain.to_dict()["requests"]
+    fast.check_conservation()
+    at_once = waits(simulate(workload, ClusterConfig(), deployment.fast_engine))
+    steps = (waits(fast) - at_once) / 0.0075  # a step of a few answers
+    assert steps.mean() > 3 and steps.max() < sum(intake.values()) + 8
 
 
 @pytest.mark.parametrize(
