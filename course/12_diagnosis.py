@@ -45,7 +45,7 @@ desk
 # it*: the evidence that would look different without the problem. *Ruled out by*: the answer that another suspect
 # doesn't survive. *Spike or steady*: will it pass by itself?
 #
-# **Mitigate, split, ask, commit, canary, deploy, look.** When you're graded, compare your timeline with what was really going on.
+# **Mitigate, split, ask, commit, canary, deploy, look.**
 
 # %% [markdown]
 # ## Guided
@@ -97,7 +97,7 @@ readings
 
 # %% [markdown]
 # GPU utilisation is high in nearly all incidents: a step that does little keeps the GPU as "busy" as one that does a
-# lot. So a high value tells you nothing. (A low one does: with a deep queue, something starves the GPU.) Read each answer as if you didn't know the cause yet.
+# lot. So a high value tells you nothing. (A low one does: with a deep queue, something starves the GPU.)
 
 # %%
 pictures.both_incidents(first.fresh(), second.fresh())
@@ -144,8 +144,8 @@ truth = run.truth(second)
 print(truth)
 
 # %% [markdown]
-# Each row shows what one change alone would have done (*phase*: where that kind of change usually acts). Most changes
-# do nothing for most problems, so "have you tried..." is a slow way to work.
+# Each row shows what one change alone would have done. Most do nothing for most problems, so "have you tried..." is a
+# slow way to work.
 #
 # ### What its numbers imply
 #
@@ -159,8 +159,7 @@ pictures.sums_table(second)
 # ### The same two problems on a real engine
 #
 # Both problems on this machine, with real weights: one burst, sent to a healthy engine, to one with few slots, and to
-# one with many slots and a small pool. (Each reserves KV for a request's longest possible text up front, so the KV
-# column counts reserved blocks.)
+# one with many slots and a small pool. (Each reserves KV for the longest possible text up front.)
 
 # %%
 runs = run.three_engines(lab)
@@ -168,7 +167,7 @@ pictures.engines_table(runs)
 
 # %% [markdown]
 # Both impaired engines are late with their first tokens. Only the last two columns tell them apart, by the limit that's
-# reached: slots or blocks. (In a burst some requests always wait.)
+# reached: slots or blocks.
 #
 # ### Post-mortem one: three months
 #
@@ -248,16 +247,13 @@ contract_beside
 
 # %% [markdown]
 # The share within the SLO can even rise, because requests that were cut off no longer slow down the others. Count the
-# ones that got nothing, too: a dashboard that leaves out failures shows this as a success. (The percentiles in this
-# table count an unanswered request as one that waits forever.)
+# ones that got nothing, too: a dashboard that leaves out failures shows this as a success.
 #
 # Some causes fire no alert at all: of 28 of this course's, the alert rules in [docs/monitoring.md](../docs/monitoring.md)
-# miss seven. A buffering proxy and distant clients are outside the engine; longer answers can stay within an SLO that's
-# too loose.
+# miss seven, such as a buffering proxy and distant clients.
 #
-# Diagnosis has a cost, too: questions take minutes. If a change is free, safe and undone in seconds, trying it may be
-# the cheapest question of all. Say so when you do it. That's why a rollback comes before the first question: if something
-# was deployed in the last hour, take it back, see whether users are helped, and find out why afterwards.
+# Diagnosis has a cost, too: questions take minutes. If something was deployed in the last hour, take it back first, see
+# whether users are helped, and find out why afterwards.
 
 # %% [markdown]
 # ## Deep dive
@@ -281,20 +277,19 @@ print(inspect.getsource(generate._try))
 # $$v(c) = \text{kept after}\cdot(1 - \text{lost}) - \text{kept before} - 0.4\,\min(\text{growth of the bill}, 1)$$
 #
 # *Kept* is the share of requests within the SLO. *Lost* is the share of their tokens, prompt or answer, that users no
-# longer get, measured against last week. If
-# prompts tripled, trimming them back costs nothing; if they didn't, it costs what it cuts. An answer that `max_tokens`
-# cuts off isn't a short answer: it's a lost one, and so is a request that was refused.
+# longer get, measured against last week. An answer that `max_tokens` cuts off isn't a short answer: it's a lost one, and
+# so is a request that was refused.
 
 # %%
 truth.effects
 
 # %% [markdown]
-# **How it's graded.** In three parts. *Minutes to mitigation* (28): how much the best quick change did for users, and how
-# soon; no diagnosis needed. *Diagnosis* (42): the cause, where the time is lost, and the evidence. *Follow-up* (30): what
-# stands for good. The last two count in proportion to your case: a reading counts as evidence if it differs materially
-# from last week and wouldn't have under the look-alike, and another one should rule that look-alike out. A right guess
-# without a case is worth nothing. Effort drives the clock: a rollback takes ten minutes, a setting thirty, and a fix of
-# weeks can't end an incident. Once you've seen the true cause, playing the same incident again counts as practice.
+# **How it's graded.** *Minutes to mitigation* (28): how much the best quick change did for users, and how soon; no
+# diagnosis needed. *Diagnosis* (42): the cause, where the time is lost, and the evidence. *Follow-up* (30): what stands
+# for good. The last two count in proportion to your case: a reading counts if it differs materially from last week and
+# wouldn't have under the look-alike, and another should rule that look-alike out. A right guess without a case is worth
+# nothing. A rollback takes ten minutes, a setting thirty, and a fix of weeks can't end an incident. Once you've seen the
+# true cause, playing it again is practice.
 #
 # **The raw data.** Every answer is also a DataFrame, and you can analyse the run behind it yourself.
 
@@ -356,8 +351,7 @@ check("q5", ...)  # the first incident: doubling its fleet doesn't help; how man
 # - **Real minutes.** Time is compressed: an hour of the incident is played as about a minute of traffic.
 # - **Every way in which a dashboard can lie.** At difficulty 2 and 3 panels can be missing or show last week's data, and
 #   the change log can leave the culprit out. But all panels share one clock, and a reading is never slightly wrong.
-# - **Rollouts.** A deployment here has two stages and no half-finished state. In real ones old and new run side by
-#   side.
+# - **Rollouts.** A deployment here has no half-finished state. In real ones old and new run side by side.
 # - **What it costs in seconds on your machines.** Step times are simulated, with the constants shown above. Trust the
 #   ranking of changes more than their sizes.
 #

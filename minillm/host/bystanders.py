@@ -35,6 +35,6 @@ def is_busy() -> bool:
 
 def _moment() -> tuple[float, float, float]:
     """Seconds so far of all processors: busy, and in all; and of this process."""
-    times = psutil.cpu_times()._asdict()
-    total = sum(seconds for name, seconds in times.items() if not name.startswith("guest"))  # counted as user, too
-    return total - times["idle"] - times.get("iowait", 0.0), total, time.process_time()
+    times = psutil.cpu_times()
+    total = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)  # those are in `user`, too
+    return total - times.idle - getattr(times, "iowait", 0.0), total, time.process_time()

@@ -122,7 +122,7 @@ def tried(shapes: Iterable[Sequence[int]], products: Mapping[str, Callable[[], P
     """
     matrices = sorted({tuple(shape) for shape in shapes})
     identity = f"{matrices} {torch.get_num_threads()} {list(products)} {ROWS} {cpu_identity()} {torch.__version__}"
-    name = f"trial-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
+    name = f"trials-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, StorageError):
         kept = json.loads((cache_home() / "native" / name).read_text())
         if not kept["was_busy"] or is_busy():

@@ -150,7 +150,7 @@ def test_the_best_kernel_of_a_trial_is_chosen_and_kept(
     assert choose_packings(layers) == (PackedInBands, PackedForFBGEMM)
     outcomes["PackedForFBGEMM"] = [0.1, 0.1, 0.1]
     assert choose_packings(layers) == (PackedInBands, PackedForFBGEMM), "no second trial"
-    (kept,) = tmp_path.glob("native/trial-*")
+    (kept,) = tmp_path.glob("native/trials-*")
     kept.write_text("half a fi")
     assert choose_packings(layers) == (PackedForFBGEMM, PackedForFBGEMM)
     monkeypatch.setattr(packing_module, "available_bytes", lambda: 1000)
