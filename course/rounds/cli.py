@@ -11,10 +11,10 @@ import typer
 from course.drills.clock import written
 from course.rounds.errors import CommitmentError
 from course.rounds.library import IDS, find_round
-from course.rounds.pages import Field, Page, pages
+from course.rounds.pages import RoundField, RoundPage, pages
 from course.rounds.prompt import DrawnRound
 from course.rounds.report import columns_text, debrief, everything, sample_text, to_dict
-from course.rounds.sitting import Sitting
+from course.rounds.sitting import RoundSitting
 from minillm.core.errors import MinillmError
 from minillm.frontend.terminal import Lines, fitted
 
@@ -88,7 +88,7 @@ def sit(
     as_json: Json = False,
 ) -> None:
     """Sit a round: the interviewer answers what you ask, asks back, and tells a verdict by level at the end."""
-    sitting = Sitting(find_round(round_id).drawn(seed))
+    sitting = RoundSitting(find_round(round_id).drawn(seed))
     if answers is None:
         _Terminal(sitting, is_quiet=as_json).go_through()
     else:
@@ -96,7 +96,7 @@ def sit(
     _print(as_json, to_dict(sitting), everything(sitting), "", debrief(sitting))
 
 
-def answer_from(sitting: Sitting, answers: dict[str, Any]) -> None:
+def answer_from(sitting: RoundSitting, answers: dict[str, Any]) -> None:
     """A whole round from a file's answers; pages and fields that it leaves out are left open.
 
     Raises:
@@ -135,7 +135,7 @@ def _read(file: Path) -> dict[str, Any]:
 class _Terminal:
     """Goes through a round with somebody at a keyboard."""
 
-    def __init__(self, sitting: Sitting, is_quiet: bool) -> None:
+    def __init__(self, sitting: RoundSitting, is_quiet: bool) -> None:
         self._sitting = sitting
         self._screen = sys.stderr if is_quiet else sys.stdout
         self._lines = Lines("round", [], self._screen)
@@ -175,7 +175,7 @@ class _Terminal:
         except CommitmentError as error:
             self._say(str(error))
 
-    def _filled(self, field: Field, page: Page) -> str:
+    def _filled(self, field: RoundField, page: RoundPage) -> str:
         """Until it can be read, or is empty. A question's number after a ? asks it first."""
         if field.about:
             self._say(f"\n{field.about}")
@@ -192,7 +192,7 @@ class _Terminal:
             except CommitmentError as error:
                 self._say(str(error))
 
-    def _long(self, field: Field) -> str:
+    def _long(self, field: RoundField) -> str:
         self._say(f"({field.label}; a line with nothing but {END!r} ends it)")
         lines = []
         while (line := self._lines.read("")) is not None and line.strip() != END:

@@ -17,10 +17,10 @@ from course.lab.display import LivePanel, fold
 from course.rounds.errors import CommitmentError
 from course.rounds.judge import judge
 from course.rounds.library import find_round
-from course.rounds.pages import BOARD, Field, Page, Pages, pages
+from course.rounds.pages import BOARD, Pages, RoundField, RoundPage, pages
 from course.rounds.prompt import AREAS, COLUMNS, DrawnRound
 from course.rounds.report import area_text, debrief, sample_text
-from course.rounds.sitting import Sitting
+from course.rounds.sitting import RoundSitting
 
 WIDE = widgets.Layout(width="calc(100% - 4px)", max_width="900px")  # beside its margins
 NAMED = {"description_width": "170px"}
@@ -37,10 +37,10 @@ class RoundDesk(LivePanel):
 
     def __init__(self, name: str, seed: int = 0, now: Callable[[], float] = time.monotonic) -> None:
         drawn = find_round(name).drawn(seed)
-        self.sitting, self.is_over = Sitting(drawn), False
+        self.sitting, self.is_over = RoundSitting(drawn), False
         self.fields: dict[str, widgets.ValueWidget] = {}
         """The fields of the page that is open, by key."""
-        self.page: Page | None = None
+        self.page: RoundPage | None = None
         self._pages: Pages = pages(self.sitting)
         self._now, self._began = now, 0.0
         self._name = f"round-{uuid4().hex[:8]}"
@@ -102,7 +102,7 @@ class RoundDesk(LivePanel):
             used = f"<p>You took {written(self.sitting.seconds)} of {self.sitting.drawn.round.minutes}:00.</p>"
             self.result.value = used + debrief_html(self.sitting)
 
-    def _open(self, page: Page) -> None:
+    def _open(self, page: RoundPage) -> None:
         self.page = page
         self.fields = {field.key: _widget(field) for field in page.fields}
         rows: list[widgets.Widget] = []
@@ -137,7 +137,7 @@ class RoundDesk(LivePanel):
         return f"<p><b>{escape(about.title)}</b>, {about.minutes} minutes: run this cell to sit the round.</p>"
 
 
-def debrief_html(sitting: Sitting) -> str:
+def debrief_html(sitting: RoundSitting) -> str:
     """The debrief, with everything that was hidden folded below it."""
     areas = "".join(fold(f"{AREAS[each.area]}: {each.level}", _lines(area_text(each))) for each in judge(sitting).areas)
     columns = fold("The same prompt at three levels, side by side", columns_html(sitting.drawn))
@@ -162,7 +162,7 @@ def _button(name: str, press: Callable[[], None]) -> widgets.Button:
     return button
 
 
-def _widget(field: Field) -> widgets.ValueWidget:
+def _widget(field: RoundField) -> widgets.ValueWidget:
     if field.options is not None:
         options = [("–", ""), *((says, key) for key, says in field.options.items())]
         return widgets.Dropdown(description=field.label, options=options, style=NAMED, layout=WIDE)

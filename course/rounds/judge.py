@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from course.rounds.board import boxes_of
 from course.rounds.prompt import AREAS, Stage
-from course.rounds.sitting import Sitting
+from course.rounds.sitting import RoundSitting
 from course.rounds.typed import is_near, read_amount
 
 LEVELS = ("no hire yet", "junior", "mid", "senior", "staff")
@@ -25,7 +25,7 @@ SECOND_TRY = 0.5
 
 
 @dataclass(frozen=True)
-class Item:
+class JudgedItem:
     """One thing that was judged."""
 
     area: str
@@ -41,7 +41,7 @@ class Item:
 @dataclass(frozen=True)
 class AreaResult:
     area: str
-    items: Sequence[Item]
+    items: Sequence[JudgedItem]
 
     @property
     def mean(self) -> float:
@@ -65,7 +65,7 @@ class AreaResult:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RoundVerdict:
     """A level, and what speaks for it and against the next."""
 
     areas: Sequence[AreaResult]
@@ -84,7 +84,7 @@ class Verdict:
         return LEVELS[self.rank]
 
     @property
-    def items(self) -> list[Item]:
+    def items(self) -> list[JudgedItem]:
         return [item for area in self.areas for item in area.items]
 
     def told(self) -> str:
@@ -98,12 +98,12 @@ class Verdict:
         held = [f"{AREAS[each.area]} ({each.level})" for each in self.areas if each.rank <= self.rank]
         return f"{hire}, not at {above}: that would need more in {', '.join(held)}."
 
-    def helped(self, count: int = 2) -> list[Item]:
+    def helped(self, count: int = 2) -> list[JudgedItem]:
         """What earned most, of what was worked out: asking for a fact is only where that begins."""
         worked_out = [each for each in self.items if each.right and each.area != "requirements"]
         return sorted(worked_out, key=lambda item: -item.points)[:count]
 
-    def hurt(self, count: int = 2) -> list[Item]:
+    def hurt(self, count: int = 2) -> list[JudgedItem]:
         """What cost most."""
         return [each for each in sorted(self.items, key=lambda item: item.points) if each.points < 0][:count]
 
@@ -118,13 +118,13 @@ def points(sure: float, right: bool | None) -> float:
     return 0.0 if right is None else 1 - 4 * (1 - sure if right else sure) ** 2
 
 
-def judge(sitting: Sitting) -> Verdict:
+def judge(sitting: RoundSitting) -> RoundVerdict:
     """All areas of a sitting; what was never reached counts as left open."""
     stages = {stage.key: stage for stage in sitting.drawn.round.stages}
-    return Verdict([AreaResult(area, _items(sitting, stages[area])) for area in AREAS])
+    return RoundVerdict([AreaResult(area, _items(sitting, stages[area])) for area in AREAS])
 
 
-def _items(sitting: Sitting, stage: Stage) -> list[Item]:
+def _items(sitting: RoundSitting, stage: Stage) -> list[JudgedItem]:
     own = {"requirements": _asked, "boxes": _board, "change": _fallen}.get(stage.key)
     return [
         *(own(sitting) if own else ()),
@@ -134,59 +134,61 @@ def _items(sitting: Sitting, stage: Stage) -> list[Item]:
     ]
 
 
-def _asked(sitting: Sitting) -> list[Item]:
+def _asked(sitting: RoundSitting) -> list[JudgedItem]:
     """Useful facts that were asked for, and idle questions, each of which took the time of a useful one."""
     found = []
     for fact in sitting.drawn.round.facts:
         was_asked, told = fact.key in sitting.asked, sitting.drawn.fill(fact.says)
         if fact.use == "useful":
             told = f"{told} It bears on {fact.changes}."
-            found.append(Item("requirements", fact.asks, float(was_asked), was_asked or None, told))
+            found.append(JudgedItem("requirements", fact.asks, float(was_asked), was_asked or None, told))
         elif was_asked:
             told += " That changes nothing here, and it cost the time of a question."
-            found.append(Item("requirements", fact.asks, -1, False, told))
+            found.append(JudgedItem("requirements", fact.asks, -1, False, told))
     return found
 
 
-def _board(sitting: Sitting) -> list[Item]:
+def _board(sitting: RoundSitting) -> list[JudgedItem]:
     drawn, edges = sitting.drawn, sitting.edges
     broken, extras = drawn.broken(edges), drawn.extras(edges)
     if not edges:
-        return [Item("boxes", rule.says, 0, None, rule.because) for rule in drawn.round.rules]
+        return [JudgedItem("boxes", rule.says, 0, None, rule.because) for rule in drawn.round.rules]
     found = []
     for rule in drawn.round.rules:
         is_kept = rule not in broken
         # An arrow that isn't there breaks no rule: what is forbidden counts once something is built.
         is_earned = is_kept and (rule.kind in ("reach", "through") or {rule.start, rule.end} <= boxes_of(edges))
-        found.append(Item("boxes", rule.says, 1.0 if is_earned else 0 if is_kept else -1, is_kept, rule.because))
+        found.append(JudgedItem("boxes", rule.says, 1.0 if is_earned else 0 if is_kept else -1, is_kept, rule.because))
     if any(each.extra for each in drawn.round.components):
         told = " ".join(f"{each.name}: {each.extra}" for each in extras) or "Each box has a requirement behind it."
         found.append(
-            Item("boxes", "Nothing on the board that no requirement asks for.", 1 - len(extras), not extras, told)
+            JudgedItem("boxes", "Nothing on the board that no requirement asks for.", 1 - len(extras), not extras, told)
         )
-    return [Item(each.area, each.about, each.points, each.right, drawn.fill(each.told)) for each in found]
+    return [JudgedItem(each.area, each.about, each.points, each.right, drawn.fill(each.told)) for each in found]
 
 
-def _commitments(sitting: Sitting, stage: Stage) -> list[Item]:
+def _commitments(sitting: RoundSitting, stage: Stage) -> list[JudgedItem]:
     drawn, sure = sitting.drawn, sitting.sure.get(stage.key, 0.5)
     found = []
     for number in stage.numbers:
         right, told = sitting.is_right(stage, number.key), f"{drawn.asked(number)}. {drawn.fill(number.because)}"
         if right is False:
             told = " ".join([*_slips(sitting, stage, number.key), told])
-        found.append(Item(stage.key, drawn.fill(number.asks), points(sure, right), right, told))
+        found.append(JudgedItem(stage.key, drawn.fill(number.asks), points(sure, right), right, told))
     for choice in stage.choices:
         right = sitting.is_right(stage, choice.key)
         fitting = [f"{option.says} {option.because}" for option in choice.options if drawn.is_true(option)]
         picked = sitting.commits.get(f"{stage.key}.{choice.key}")
         wrong = [f"Not: {each.says} {each.because}" for each in choice.options if each.key == picked and not right]
         found.append(
-            Item(stage.key, drawn.fill(choice.asks), points(sure, right), right, drawn.fill(" ".join(fitting + wrong)))
+            JudgedItem(
+                stage.key, drawn.fill(choice.asks), points(sure, right), right, drawn.fill(" ".join(fitting + wrong))
+            )
         )
     return found
 
 
-def _slips(sitting: Sitting, stage: Stage, key: str) -> list[str]:
+def _slips(sitting: RoundSitting, stage: Stage, key: str) -> list[str]:
     """What a usual slip gives, if that is what was handed in."""
     drawn = sitting.drawn
     number = next(each for each in stage.numbers if each.key == key)
@@ -198,7 +200,7 @@ def _slips(sitting: Sitting, stage: Stage, key: str) -> list[str]:
     ]
 
 
-def _defended(sitting: Sitting, stage: Stage) -> list[Item]:
+def _defended(sitting: RoundSitting, stage: Stage) -> list[JudgedItem]:
     pushback = sitting.pushed.get(stage.key) or sitting.pushback(stage)
     if pushback is None:
         return []
@@ -206,10 +208,10 @@ def _defended(sitting: Sitting, stage: Stage) -> list[Item]:
     right = drawn.is_right(pushback, replies[-1]) if replies else None
     earned = 0.0 if right is None else (1 if right else -1) * (SECOND_TRY if len(replies) > 1 or not right else 1)
     told = " ".join(f"{each.says} {each.because}" for each in pushback.replies if drawn.is_true(each))
-    return [Item(stage.key, drawn.fill(pushback.asks), earned, right, drawn.fill(told))]
+    return [JudgedItem(stage.key, drawn.fill(pushback.asks), earned, right, drawn.fill(told))]
 
 
-def _statements(sitting: Sitting, stage: Stage) -> list[Item]:
+def _statements(sitting: RoundSitting, stage: Stage) -> list[JudgedItem]:
     drawn = sitting.drawn
     found = []
     for place, statement in enumerate(drawn.statements(stage)):
@@ -219,7 +221,7 @@ def _statements(sitting: Sitting, stage: Stage) -> list[Item]:
     return found
 
 
-def _fallen(sitting: Sitting) -> list[Item]:
+def _fallen(sitting: RoundSitting) -> list[JudgedItem]:
     drawn = sitting.drawn
     found = []
     for place, decision in enumerate(drawn.round.change.decisions):
@@ -230,8 +232,8 @@ def _fallen(sitting: Sitting) -> list[Item]:
     return found
 
 
-def _believed(area: str, about: str, believed: float | None, truth: bool, told: str) -> Item:
+def _believed(area: str, about: str, believed: float | None, truth: bool, told: str) -> JudgedItem:
     if believed is None or believed == 0.5:
-        return Item(area, about, 0, None, told)
+        return JudgedItem(area, about, 0, None, told)
     right = (believed > 0.5) == truth
-    return Item(area, about, points(max(believed, 1 - believed), right), right, told)
+    return JudgedItem(area, about, points(max(believed, 1 - believed), right), right, told)

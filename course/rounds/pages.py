@@ -7,7 +7,7 @@ from functools import partial
 from course.rounds.board import read_edges
 from course.rounds.errors import CommitmentError
 from course.rounds.prompt import AREAS, COLUMNS, Stage
-from course.rounds.sitting import BELIEFS, FALLS, SURE, Sitting
+from course.rounds.sitting import BELIEFS, FALLS, SURE, RoundSitting
 from course.rounds.typed import UNITS
 
 SAY, SURE_OF, BOARD = "say", "sure", "board"
@@ -18,7 +18,7 @@ def _anything(_: str) -> None:
 
 
 @dataclass(frozen=True)
-class Field:
+class RoundField:
     """One thing to fill in; empty is left open."""
 
     key: str
@@ -44,22 +44,22 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Page:
+class RoundPage:
     """Something that the interviewer says, and what is to be filled in."""
 
     key: str
     title: str
     text: str
-    fields: Sequence[Field]
+    fields: Sequence[RoundField]
     has_questions: bool = False
     """Facts may be asked for now; they may later, too, while there's time."""
 
 
-Pages = Generator[Page, dict[str, str], None]
+Pages = Generator[RoundPage, dict[str, str], None]
 """Each page is sent what was filled in, by key of its fields, checked."""
 
 
-def pages(sitting: Sitting) -> Pages:
+def pages(sitting: RoundSitting) -> Pages:
     """A whole round. What is sent is kept in the sitting, page after page."""
     for stage in sitting.drawn.round.stages:
         filled = yield _opening(sitting, stage)
@@ -67,45 +67,47 @@ def pages(sitting: Sitting) -> Pages:
         yield from _push(sitting, stage)
         if statements := sitting.drawn.statements(stage):
             fields = [
-                Field(str(place), str(place + 1), BELIEFS, sitting.drawn.fill(each.says))
+                RoundField(str(place), str(place + 1), BELIEFS, sitting.drawn.fill(each.says))
                 for place, each in enumerate(statements)
             ]
             text = "Eight statements about this very case. Some are true, some aren't: what do you think of each?"
-            filled = yield Page(f"{stage.key}.statements", "On the table", text, fields)
+            filled = yield RoundPage(f"{stage.key}.statements", "On the table", text, fields)
             _believe(sitting, stage, filled)
     yield from _columns(sitting)
 
 
-def _opening(sitting: Sitting, stage: Stage) -> Page:
+def _opening(sitting: RoundSitting, stage: Stage) -> RoundPage:
     drawn, fields = sitting.drawn, []
     for number in stage.numbers:
         unit = drawn.asked(number).unit
         label = f"number ({', '.join(filter(None, UNITS[unit])) or 'a count'})"
         check = partial(sitting.check_number, stage.key, number.key)
-        fields.append(Field(number.key, label, about=drawn.fill(number.asks), check=check))
+        fields.append(RoundField(number.key, label, about=drawn.fill(number.asks), check=check))
     for choice in stage.choices:
-        fields.append(Field(choice.key, "choose", drawn.options(choice), drawn.fill(choice.asks)))
+        fields.append(RoundField(choice.key, "choose", drawn.options(choice), drawn.fill(choice.asks)))
     if stage.key == "boxes":
         menu = "\n".join(f"- {each.key}: {each.name}" for each in drawn.round.components)
         about = f"Boxes and arrows: a > b > c, more chains on lines of their own. Boxes to choose from:\n{menu}"
         names = [each.key for each in drawn.round.components]
-        fields.append(Field(BOARD, "arrows", about=about, is_long=True, check=lambda typed: _read_board(typed, names)))
+        fields.append(
+            RoundField(BOARD, "arrows", about=about, is_long=True, check=lambda typed: _read_board(typed, names))
+        )
     if stage.key == "change":
         for place, decision in enumerate(drawn.round.change.decisions):
-            fields.append(Field(str(place), str(place + 1), FALLS, drawn.fill(decision.says)))
+            fields.append(RoundField(str(place), str(place + 1), FALLS, drawn.fill(decision.says)))
     if stage.commitments:
-        fields.append(Field(SURE_OF, "how sure are you of these?", SURE))
-    fields.append(Field(SAY, "say it", about="In your own words, as you'd say it aloud:", is_long=True))
+        fields.append(RoundField(SURE_OF, "how sure are you of these?", SURE))
+    fields.append(RoundField(SAY, "say it", about="In your own words, as you'd say it aloud:", is_long=True))
     title = f"{stage.title} ({stage.minutes} minutes)"
     text = drawn.changed.fill(stage.says) if stage.key == "change" else drawn.fill(stage.says)
-    return Page(stage.key, title, text, fields, has_questions=stage.key == "requirements")
+    return RoundPage(stage.key, title, text, fields, has_questions=stage.key == "requirements")
 
 
 def _read_board(typed: str, names: Sequence[str]) -> None:
     read_edges(typed, names)
 
 
-def _keep(sitting: Sitting, stage: Stage, filled: Mapping[str, str]) -> None:
+def _keep(sitting: RoundSitting, stage: Stage, filled: Mapping[str, str]) -> None:
     for each in stage.commitments:
         if committed := filled.get(each.key, ""):
             sitting.commits[f"{stage.key}.{each.key}"] = committed
@@ -117,11 +119,11 @@ def _keep(sitting: Sitting, stage: Stage, filled: Mapping[str, str]) -> None:
     sitting.said[stage.key] = filled.get(SAY, "")
 
 
-def _believe(sitting: Sitting, stage: Stage, filled: Mapping[str, str]) -> None:
+def _believe(sitting: RoundSitting, stage: Stage, filled: Mapping[str, str]) -> None:
     sitting.beliefs |= {f"{stage.key}.{key}": float(p) for key, p in filled.items() if key.isdigit() and p}
 
 
-def _push(sitting: Sitting, stage: Stage) -> Pages:
+def _push(sitting: RoundSitting, stage: Stage) -> Pages:
     """One pushback, chosen by what was committed; a wrong reply is followed up once."""
     pushback = sitting.pushback(stage)
     if pushback is None:
@@ -129,8 +131,8 @@ def _push(sitting: Sitting, stage: Stage) -> Pages:
     drawn = sitting.drawn
     sitting.pushed[stage.key], replies = pushback, sitting.replies.setdefault(stage.key, [])
     options = drawn.options(pushback)
-    field = Field("reply", "you", options)
-    filled = yield Page(f"{stage.key}.pushback", "The interviewer asks back", drawn.fill(pushback.asks), [field])
+    field = RoundField("reply", "you", options)
+    filled = yield RoundPage(f"{stage.key}.pushback", "The interviewer asks back", drawn.fill(pushback.asks), [field])
     if not filled.get("reply"):
         return
     replies.append(filled["reply"])
@@ -138,13 +140,15 @@ def _push(sitting: Sitting, stage: Stage) -> Pages:
         return
     comes_back = next(each.because for each in pushback.replies if each.key == replies[0])
     left = {key: says for key, says in options.items() if key != replies[0]}
-    field = Field("reply", "you", left)
-    filled = yield Page(f"{stage.key}.follow_up", "The interviewer isn't convinced", drawn.fill(comes_back), [field])
+    field = RoundField("reply", "you", left)
+    filled = yield RoundPage(
+        f"{stage.key}.follow_up", "The interviewer isn't convinced", drawn.fill(comes_back), [field]
+    )
     if filled.get("reply"):
         replies.append(filled["reply"])
 
 
-def _columns(sitting: Sitting) -> Pages:
+def _columns(sitting: RoundSitting) -> Pages:
     """One's own argument against the three columns, stage by stage. Only what has a sentence behind it counts."""
     for area, columns in sitting.drawn.round.rubric.items():
         said = sitting.said.get(area, "")
@@ -152,13 +156,13 @@ def _columns(sitting: Sitting) -> Pages:
             continue
         about = "\n".join(f"{name}: {sitting.drawn.fill(text)}" for name, text in zip(COLUMNS, columns))
         fields = [
-            Field("column", "your argument is", dict(zip(COLUMNS, COLUMNS)), about),
-            Field("quote", "a sentence of yours that shows it", check=partial(_check_quote, sitting, area)),
+            RoundField("column", "your argument is", dict(zip(COLUMNS, COLUMNS)), about),
+            RoundField("quote", "a sentence of yours that shows it", check=partial(_check_quote, sitting, area)),
         ]
-        filled = yield Page(f"columns.{area}", f"Your own grade: {AREAS[area]}", f"You said: {said}", fields)
+        filled = yield RoundPage(f"columns.{area}", f"Your own grade: {AREAS[area]}", f"You said: {said}", fields)
         if filled.get("column") and filled.get("quote"):
             sitting.grade(area, filled["column"], filled["quote"])
 
 
-def _check_quote(sitting: Sitting, area: str, quote: str) -> None:
+def _check_quote(sitting: RoundSitting, area: str, quote: str) -> None:
     sitting.quoted(area, quote)

@@ -73,7 +73,7 @@ class Component(_FromFile):
     """Why no requirement asks for it. Empty for a box that belongs there, or may."""
 
 
-class Rule(_FromFile):
+class BoardRule(_FromFile):
     """What holds of any sound design."""
 
     key: str
@@ -122,7 +122,7 @@ class Choice(Commitment):
     options: tuple[Option, ...] = Field(min_length=3)
 
 
-class Statement(Truth):
+class RoundStatement(Truth):
     """A sentence that the interviewer puts on the table."""
 
     says: str
@@ -132,7 +132,7 @@ class Statement(Truth):
     """Where it is written, if `holds` decides it."""
 
     @model_validator(mode="after")
-    def _has_a_source(self) -> "Statement":
+    def _has_a_source(self) -> "RoundStatement":
         if bool(self.source) != (self.holds is not None):
             raise ValueError("a statement without true_if names its source, and no other does")
         return self
@@ -165,7 +165,7 @@ class Stage(_FromFile):
     """How the interviewer opens it. It may use what earlier stages asked for."""
     numbers: tuple[AskedNumber, ...] = ()
     choices: tuple[Choice, ...] = ()
-    statements: tuple[Statement, ...] = ()
+    statements: tuple[RoundStatement, ...] = ()
     pushbacks: tuple[Pushback, ...] = ()
 
     @property
@@ -215,7 +215,7 @@ class DesignRound(_FromFile):
     derived: dict[str, str | tuple[Any, ...]]
     facts: tuple[Fact, ...] = Field(min_length=10, max_length=15)
     components: tuple[Component, ...]
-    rules: tuple[Rule, ...] = Field(min_length=4)
+    rules: tuple[BoardRule, ...] = Field(min_length=4)
     stages: tuple[Stage, ...]
     change: ChangeOfMind
     rubric: dict[str, tuple[str, str, str]]
@@ -315,7 +315,7 @@ class DrawnRound:
         """The number that is asked for."""
         return self.numbers.amounts[number.of]
 
-    def statements(self, stage: Stage) -> tuple[Statement, ...]:
+    def statements(self, stage: Stage) -> tuple[RoundStatement, ...]:
         """Those on the table: true and false ones mixed, how many of each is left open."""
         if not stage.statements:
             return ()
@@ -337,7 +337,7 @@ class DrawnRound:
         entries: Sequence[Option] = choice.options if isinstance(choice, Choice) else choice.replies
         return any(each.key == picked and self.is_true(each) for each in entries)
 
-    def broken(self, edges: Edges) -> list[Rule]:
+    def broken(self, edges: Edges) -> list[BoardRule]:
         """The rules that a design doesn't keep."""
         return [each for each in self.round.rules if not is_kept(each.kind, edges, each.start, each.end, each.by)]
 

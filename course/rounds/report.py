@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from course.rounds.judge import AreaResult, Item, judge
+from course.rounds.judge import AreaResult, JudgedItem, judge
 from course.rounds.prompt import AREAS, COLUMNS, DrawnRound
-from course.rounds.sitting import Sitting
+from course.rounds.sitting import RoundSitting
 
 UNREAD = (
     "Your argument in words: unread by the tool. It carries about half the weight in a real round, and nobody but you "
@@ -13,7 +13,7 @@ UNREAD = (
 MARKS = {True: "+", False: "-", None: "o"}
 
 
-def debrief(sitting: Sitting) -> str:
+def debrief(sitting: RoundSitting) -> str:
     """Plain text."""
     verdict = judge(sitting)
     parts = [f"On what can be computed: {verdict.told()}"]
@@ -31,7 +31,7 @@ def debrief(sitting: Sitting) -> str:
     return "\n\n".join(parts)
 
 
-def everything(sitting: Sitting) -> str:
+def everything(sitting: RoundSitting) -> str:
     """Item by item, then the columns and a sample conversation. Plain text."""
     parts = [area_text(each) for each in judge(sitting).areas]
     return "\n\n".join([*parts, columns_text(sitting.drawn), sample_text(sitting.drawn)])
@@ -52,7 +52,7 @@ def sample_text(drawn: DrawnRound) -> str:
     return f"A sound board\n\n{design}\n\nA staff candidate's conversation\n\n{drawn.fill(drawn.round.conversation)}"
 
 
-def to_dict(sitting: Sitting) -> dict[str, Any]:
+def to_dict(sitting: RoundSitting) -> dict[str, Any]:
     """For programs."""
     verdict = judge(sitting)
     return {
@@ -75,5 +75,5 @@ def area_text(area: AreaResult) -> str:
     return "\n".join([f"{AREAS[area.area]}: {area.level} ({area.counted})", *map(_item_text, area.items)])
 
 
-def _item_text(item: Item) -> str:
+def _item_text(item: JudgedItem) -> str:
     return f"{MARKS[item.right]} {item.about}\n    {item.told}"

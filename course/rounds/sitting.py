@@ -30,7 +30,7 @@ QUOTED_WORDS = 8
 
 
 @dataclass
-class Sitting:
+class RoundSitting:
     """One candidate in one round, as far as it has come."""
 
     drawn: DrawnRound

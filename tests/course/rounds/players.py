@@ -4,19 +4,19 @@ from collections.abc import Callable, Mapping
 from itertools import permutations
 
 from course.rounds.library import find_round
-from course.rounds.pages import BOARD, SAY, SURE_OF, Field, Page, pages
-from course.rounds.prompt import Decision, DrawnRound, Stage, Statement
-from course.rounds.sitting import Sitting
+from course.rounds.pages import BOARD, SAY, SURE_OF, RoundField, RoundPage, pages
+from course.rounds.prompt import Decision, DrawnRound, RoundStatement, Stage
+from course.rounds.sitting import RoundSitting
 from course.rounds.typed import UNITS
 
-Player = Callable[[Sitting, Page, Field], str]
+Player = Callable[[RoundSitting, RoundPage, RoundField], str]
 
 
 def play(
     name: str, player: Player, seed: int = 0, questions: Callable[[DrawnRound], list[str]] | None = None
-) -> Sitting:
+) -> RoundSitting:
     """A whole round. `questions` says which facts are asked for; None = those that matter."""
-    sitting = Sitting(find_round(name).drawn(seed))
+    sitting = RoundSitting(find_round(name).drawn(seed))
     for key in (questions or useful)(sitting.drawn):
         sitting.ask(key)
     asked, filled = pages(sitting), None
@@ -36,7 +36,7 @@ def first_of_the_menu(drawn: DrawnRound) -> list[str]:
     return [fact.key for fact in drawn.menu][: drawn.round.questions]
 
 
-def staff(sitting: Sitting, page: Page, field: Field) -> str:
+def staff(sitting: RoundSitting, page: RoundPage, field: RoundField) -> str:
     """Right throughout, and sure of it."""
     drawn, stage = sitting.drawn, sitting.drawn.stage(page.key.partition(".")[0].replace("columns", "boxes"))
     if page.key.startswith("columns"):
@@ -63,7 +63,7 @@ def staff(sitting: Sitting, page: Page, field: Field) -> str:
     return _right(sitting, choice.options, field)
 
 
-def stuffed(sitting: Sitting, page: Page, field: Field) -> str:
+def stuffed(sitting: RoundSitting, page: RoundPage, field: RoundField) -> str:
     """Every box, every arrow, the first entry of every menu, agrees to all, and sure of it."""
     if field.key == BOARD:
         boxes = [each.key for each in sitting.drawn.round.components]
@@ -81,7 +81,7 @@ def stuffed(sitting: Sitting, page: Page, field: Field) -> str:
     return f"1000 {next(iter(UNITS[unit]))}"
 
 
-def longest(sitting: Sitting, page: Page, field: Field) -> str:
+def longest(sitting: RoundSitting, page: RoundPage, field: RoundField) -> str:
     """Knows nothing, and always picks the longest entry of a choice's menu."""
     is_menu = field.options and not page.key.endswith(".statements") and page.key != "change"
     if not is_menu or page.key.startswith("columns"):
@@ -89,36 +89,36 @@ def longest(sitting: Sitting, page: Page, field: Field) -> str:
     return "0.9" if field.key == SURE_OF else max(field.options, key=lambda key: len(field.options[key]))
 
 
-def silent(sitting: Sitting, page: Page, field: Field) -> str:
+def silent(sitting: RoundSitting, page: RoundPage, field: RoundField) -> str:
     return ""
 
 
 def staff_but(*areas: str) -> Player:
     """Right, and sure, but for areas in which everything is left open."""
 
-    def player(sitting: Sitting, page: Page, field: Field) -> str:
+    def player(sitting: RoundSitting, page: RoundPage, field: RoundField) -> str:
         return "" if page.key.partition(".")[0] in areas else staff(sitting, page, field)
 
     return player
 
 
-def _right(sitting: Sitting, entries: tuple, field: Field) -> str:
+def _right(sitting: RoundSitting, entries: tuple, field: RoundField) -> str:
     assert field.options is not None
     return next((e.key for e in entries if e.key in field.options and sitting.drawn.is_true(e)), "")
 
 
-def _statement(drawn: DrawnRound, stage: Stage, field: Field) -> Statement:
+def _statement(drawn: DrawnRound, stage: Stage, field: RoundField) -> RoundStatement:
     return drawn.statements(stage)[int(field.key)]
 
 
-def _decision(drawn: DrawnRound, field: Field) -> Decision:
+def _decision(drawn: DrawnRound, field: RoundField) -> Decision:
     return drawn.round.change.decisions[int(field.key)]
 
 
 def only(answers: Mapping[str, str], otherwise: Player = silent) -> Player:
     """By "page.field"; all else as another does."""
 
-    def player(sitting: Sitting, page: Page, field: Field) -> str:
+    def player(sitting: RoundSitting, page: RoundPage, field: RoundField) -> str:
         return answers.get(f"{page.key}.{field.key}", otherwise(sitting, page, field))
 
     return player

@@ -16,7 +16,7 @@ from course.rounds.judge import LEVELS, judge, points
 from course.rounds.library import IDS, find_round, read_round
 from course.rounds.prompt import AREAS, SHOWN_STATEMENTS, DrawnRound
 from course.rounds.report import debrief, everything
-from course.rounds.sitting import Sitting
+from course.rounds.sitting import RoundSitting
 from course.rounds.typed import is_near, read_amount
 
 SEEDS = (0, 1, 2, 5)
@@ -118,7 +118,7 @@ def test_the_rule_is_proper() -> None:
 
 def test_the_interviewer_answers_what_there_is_time_for() -> None:
     drawn = find_round("weights").drawn()
-    sitting = Sitting(drawn)
+    sitting = RoundSitting(drawn)
     assert "25 GB/s" in sitting.ask("store")
     for fact in drawn.menu[: drawn.round.questions]:
         if sitting.questions_left:
