@@ -151,7 +151,8 @@ class Vocabulary(NamedTuple):
     """A model's tokens, as llguidance wants them."""
 
     spec: TokenizerSpec
-    trie: "LLTokenizer"
+    trie: Any
+    """An llguidance.LLTokenizer."""
     special: frozenset[str]
     """Tokens that llguidance takes for special ones. They may be plain text to the tokenizer, as Qwen's `<tool_call>`
     is."""
