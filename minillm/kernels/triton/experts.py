@@ -1,7 +1,7 @@
 """A mixture of experts for the few tokens of a decode step, in four launches.
 
-Done step by step, a layer of experts is some eighteen launches: softmax, top k, a sort, its inverse, two grouped products,
-and what lies between. At batch 1 these take longer than reading the weights of eight experts. Here:
+Done step by step, a layer of experts is some eighteen launches: softmax, top k, a sort, its inverse, two grouped
+products, and what lies between. At batch 1 these take longer than reading the weights of eight experts. Here:
 
 1. `route`: the router's product, softmax and top k;
 2. `gate_and_up`: a program takes a few outputs of one expert, and finds that expert's rows itself: every token that has
@@ -212,39 +212,66 @@ def add_shares(
     tl.store(result + token * SIZE + at, total.to(result.dtype.element_ty), mask=at < SIZE)
 
 
-def mixture(
+ROUTED_ROWS, ROUTED_OUTPUTS, ROUTED_SPLITS = 16, 16, 4
+"""Tokens and experts of one program of `route`, and programs that share a sum: 32 for 128 experts and few tokens."""
+
+
+def choose(x: Tensor, router: Tensor, k: int, normalize: bool, arrived: Tensor) -> tuple[Tensor, Tensor]:
+    """Experts [T, k] int32 of x [T, hidden], and their shares [T, k].
+
+    Args:
+        router: [E, hidden].
+        arrived: int32 zeros, at least one for 16 tokens; zeros again afterwards.
+    """
+    num_tokens, size, num_experts = *x.shape, len(router)
+    experts = x.new_empty((num_tokens, k), dtype=torch.int32)
+    shares = x.new_empty((num_tokens, k))
+    parts = x.new_empty((ROUTED_SPLITS, num_tokens, num_experts), dtype=torch.float32)
+    route[(triton.cdiv(num_experts, ROUTED_OUTPUTS), ROUTED_SPLITS, triton.cdiv(num_tokens, ROUTED_ROWS))](
+        x,
+        router,
+        parts,
+        arrived,
+        experts,
+        shares,
+        num_tokens,
+        SIZE=size,
+        E=num_experts,
+        PADDED=triton.next_power_of_2(num_experts),
+        K=k,
+        NORMALIZE=normalize,
+        OUTPUTS=ROUTED_OUTPUTS,
+        ROWS=ROUTED_ROWS,
+        INPUTS=min(128, size // ROUTED_SPLITS),
+        SPLITS=ROUTED_SPLITS,
+        num_warps=4,
+        num_stages=4,
+    )
+    return experts, shares
+
+
+def mix(
     x: Tensor,
-    router: Tensor,
+    experts: Tensor,
+    shares: Tensor,
     gate_up_weight: Tensor,
     down_weight: Tensor,
-    k: int,
-    normalize: bool,
-    arrived: Tensor,
     first: ExpertTile,
     second: ExpertTile,
 ) -> Tensor:
     """The sum of each token's k experts, weighted: [T, hidden] of x [T, hidden].
 
     Args:
-        router: [E, hidden].
+        experts, shares: as `choose` returns them.
         gate_up_weight: [E, 2 * inner, hidden]; down_weight: [E, hidden, inner].
-        arrived: int32 zeros, at least one for 16 tokens; zeros again afterwards.
         first, second: tiles of the two products. Their outputs divide 2 * inner and hidden, their inputs the others.
     """
-    num_tokens, size = x.shape
-    num_experts, inner = len(router), down_weight.shape[2]
-    splits = 4
-    experts = x.new_empty((num_tokens, k), dtype=torch.int32)
-    shares = x.new_empty((num_tokens, k))
-    parts = x.new_empty((splits, num_tokens, num_experts), dtype=torch.float32)
-    grid = triton.cdiv(num_experts, 16), splits, triton.cdiv(num_tokens, 16)
-    sizes = (size, num_experts, triton.next_power_of_2(num_experts), k, normalize)
-    inputs = min(128, size // splits)
-    route[grid](x, router, parts, arrived, experts, shares, num_tokens, *sizes, 16, 16, inputs, splits, num_warps=4)
+    (num_tokens, size), k = x.shape, experts.shape[1]
+    num_experts, _, inner = down_weight.shape
     num_pairs = num_tokens * k
     by_expert = num_pairs >= num_experts
     slots, pairs = min(num_pairs, num_experts), max(16, triton.next_power_of_2(num_pairs))
-    hidden = x.new_empty((num_pairs, inner))
+    hidden, parts = x.new_empty((num_pairs, inner)), x.new_empty((num_pairs, size))
     gate_and_up[(2 * inner // first.outputs, slots)](
         x,
         gate_up_weight,
@@ -262,12 +289,11 @@ def mixture(
         num_warps=first.num_warps,
         num_stages=first.num_stages,
     )
-    out = x.new_empty((num_pairs, size))
     down[(size // second.outputs, slots)](
         hidden,
         down_weight,
         experts,
-        out,
+        parts,
         num_pairs,
         SIZE=size,
         INNER=inner,
@@ -280,5 +306,5 @@ def mixture(
         num_stages=second.num_stages,
     )
     result = torch.empty_like(x)
-    add_shares[(num_tokens, triton.cdiv(size, 512))](out, shares, result, size, k, 512)
+    add_shares[(num_tokens, triton.cdiv(size, 512))](parts, shares, result, SIZE=size, K=k, ELEMENTS=512)
     return result

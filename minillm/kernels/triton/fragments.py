@@ -13,8 +13,8 @@ parts a block is a left operand of 16 inputs. No weight has to change places bet
 
 **Widening** takes bits apart where a conversion would take four times as long. A bfloat16 has 7 bits behind its
 leading 1, so 0x4300 | q is 128 + q for q below 128, exactly. int4: subtract 128, multiply by the step, add the low,
-rounded once. int8: its lower 7 bits in the same way, and 256 instead of 128 to subtract where it's negative. fp8: with its
-exponent where bfloat16 has one, all that's off is where zero is: a factor of 2^120.
+rounded once. int8: its lower 7 bits in the same way, and 256 instead of 128 to subtract where it's negative. fp8: with
+its exponent where bfloat16 has one, all that's off is where zero is: a factor of 2^120.
 """
 
 from dataclasses import dataclass
@@ -214,8 +214,16 @@ def _widen(pairs, first, second, KIND: tl.constexpr, dtype: tl.constexpr, PTX: t
 
 
 @triton.jit
-def _load_block(pointers, scales, KIND: tl.constexpr, dtype: tl.constexpr, PTX: tl.constexpr, UNITS: tl.constexpr,
-                SECOND: tl.constexpr, POLICY: tl.constexpr):
+def _load_block(
+    pointers,
+    scales,
+    KIND: tl.constexpr,
+    dtype: tl.constexpr,
+    PTX: tl.constexpr,
+    UNITS: tl.constexpr,
+    SECOND: tl.constexpr,
+    POLICY: tl.constexpr,
+):
     """Weights [UNITS x 64, inputs of a block].
 
     Args:
@@ -233,7 +241,14 @@ def _load_block(pointers, scales, KIND: tl.constexpr, dtype: tl.constexpr, PTX: 
         second = first
         if SECOND:
             second = tl.load(scales + SECOND)
-        return _widen(pairs, tl.broadcast_to(first[:, None], pairs.shape), tl.broadcast_to(second[:, None], pairs.shape), KIND, dtype, PTX)
+        return _widen(
+            pairs,
+            tl.broadcast_to(first[:, None], pairs.shape),
+            tl.broadcast_to(second[:, None], pairs.shape),
+            KIND,
+            dtype,
+            PTX,
+        )
     return _widen(pairs, pairs, pairs, KIND, dtype, PTX)
 
 
@@ -296,8 +311,9 @@ def multiply_few(
         for offset in tl.static_range(STEP):
             block = start + offset
             of_block = of_scale + block * (64 * GROUPS) if KIND == "int4" else of_scale
-            weights = _load_block(of_unit + block * 1024, of_block, KIND, x.dtype.element_ty, PTX, UNITS,
-                                  64 if GROUPS == 2 else 0, POLICY)
+            weights = _load_block(
+                of_unit + block * 1024, of_block, KIND, x.dtype.element_ty, PTX, UNITS, 64 if GROUPS == 2 else 0, POLICY
+            )
             at = block * INPUTS + tl.arange(0, INPUTS)
             if EVEN:
                 columns = tl.load(of_row[:, None] + at[None, :])
@@ -326,7 +342,11 @@ def multiply_few(
         if HAS_BIAS:
             accumulator += tl.load(bias + outputs, mask=inside, other=0.0).to(tl.float32)[:, None]
         output_at = rows.to(tl.int64)[None, :] * num_outputs + outputs[:, None]
-        tl.store(output + output_at, accumulator.to(output.dtype.element_ty), mask=inside[:, None] & (rows < num_rows)[None, :])
+        tl.store(
+            output + output_at,
+            accumulator.to(output.dtype.element_ty),
+            mask=inside[:, None] & (rows < num_rows)[None, :],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,8 +451,16 @@ def widen_all(
     of_scale = scales + unit * num_blocks * (64 * GROUPS) + local
     for offset in tl.static_range(STEP):
         block = tl.program_id(1) * STEP + offset
-        weights = _load_block(of_unit + block * 1024, of_scale + block * (64 * GROUPS), KIND, dtype, PTX, 1,
-                              64 if GROUPS == 2 else 0, "evict_first")
+        weights = _load_block(
+            of_unit + block * 1024,
+            of_scale + block * (64 * GROUPS),
+            KIND,
+            dtype,
+            PTX,
+            1,
+            64 if GROUPS == 2 else 0,
+            "evict_first",
+        )
         if KIND != "int4":
             weights = (weights.to(tl.float32) * tl.load(scales + outputs)[:, None]).to(dtype)
         at = block * INPUTS + tl.arange(0, INPUTS)

@@ -71,7 +71,9 @@ def attend_pairs(
     rows, halves = tl.arange(0, ROWS), tl.arange(0, HEAD_DIM // 2)
     valid = rows < GROUP
     head = kv_head * GROUP + rows
-    query_at = query + token.to(tl.int64) * query_stride_token + (head * query_stride_head)[:, None] + 2 * halves[None, :]
+    query_at = (
+        query + token.to(tl.int64) * query_stride_token + (head * query_stride_head)[:, None] + 2 * halves[None, :]
+    )
     q_even = tl.load(query_at, mask=valid[:, None], other=0.0)
     q_odd = tl.load(query_at + 1, mask=valid[:, None], other=0.0)
 
