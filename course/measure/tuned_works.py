@@ -135,10 +135,12 @@ class Shared:
 
     tile: Tile
     programs: int = 4
+    fused: bool = False
+    """int4: see Fragments"""
 
     def __str__(self) -> str:
         t = self.tile
-        flags = f"{' prefetch' if t.prefetch else ''}{' pdl' if t.pdl else ''}"
+        flags = f"{' prefetch' if t.prefetch else ''}{' pdl' if t.pdl else ''}{' fused' if self.fused else ''}"
         sizes = f"{t.outputs}x{t.rows} step {t.step} warps {t.num_warps} stages {t.num_stages}"
         return f"{sizes} programs {self.programs}{flags}"
 
@@ -210,8 +212,10 @@ class LinearWork(Work):
             first = fragments.to_fragments(self.on_numbers, self.on_scales, self.kind)
             self.on_weights = [replace(first, pairs=pairs) for pairs in like(first.pairs, self.copies)]
             if self.kind == "int4":
-                scales = like(first.scales, self.copies)
+                scales = [first.scales.clone() for _ in range(self.copies)]
                 self.on_weights = [replace(w, scales=s) for w, s in zip(self.on_weights, scales)]
+                fused = fragments.to_fragments(self.on_numbers, self.on_scales, self.kind, fused=True).scales
+                self.on_fused = [replace(w, scales=fused.clone(), fused=True) for w in self.on_weights]
             self.on_arrived = torch.zeros(8192, dtype=torch.int32)
 
     def reference(self) -> Tensor:
@@ -253,17 +257,20 @@ class LinearWork(Work):
 
     def first(self) -> Sequence[Shared]:
         tiles = FEW if self.rows <= 8 else SOME
-        return [Shared(tile) for tile in tiles["int4" if self.kind == "int4" else "int8"]]
+        int4 = self.kind == "int4"
+        return [Shared(tile, fused=int4) for tile in tiles["int4" if int4 else "int8"]]
 
     def next(self, best: Sequence[Shared]) -> Sequence[Shared]:
         more = [replace(one, programs=programs) for one in best for programs in (2, 8)]
         top = best[0]
-        flags = [{"prefetch": True}, {"pdl": True}, {"prefetch": True, "pdl": True}]
-        return [*more, *(replace(top, tile=replace(top.tile, **flag)) for flag in flags)]
+        for prefetch, pdl in ((True, False), (False, True), (True, True)):
+            more.append(replace(top, tile=replace(top.tile, prefetch=prefetch, pdl=pdl)))
+        return [*more, replace(top, fused=False)] if top.fused else more
 
     def run(self, candidate: Shared) -> Run:
         tile = candidate.for_shape(self.out, self.on_weights[0].pairs.shape[1], self.rows)
-        return lambda i: fragments.multiply(self.on_x, self.on_weights[i], None, tile, self.on_arrived)
+        weights = self.on_fused if candidate.fused else self.on_weights
+        return lambda i: fragments.multiply(self.on_x, weights[i], None, tile, self.on_arrived)
 
 
 class PromptWork(LinearWork):
@@ -395,11 +402,8 @@ class TwoTiles:
     second: experts.ExpertTile
 
     def __str__(self) -> str:
-        parts = (f"{t.outputs}x{t.rows}x{t.inputs} warps {t.num_warps} stages {t.num_stages}" for t in self.both())
-        return ", ".join(parts)
-
-    def both(self) -> tuple[experts.ExpertTile, experts.ExpertTile]:
-        return self.first, self.second
+        tiles = (self.first, self.second)
+        return ", ".join(f"{t.outputs}x{t.rows}x{t.inputs} warps {t.num_warps} stages {t.num_stages}" for t in tiles)
 
 
 class MoEWork(Work):
@@ -496,7 +500,12 @@ class MoEWork(Work):
 
         if not isinstance(candidate, TwoTiles):
             return lambda i: routed(i)[1]
-        return lambda i: experts.mix(self.on_x, *routed(i), *self.on_layers[i][1:], *candidate.both())
+
+        def mixed(i: int) -> Tensor:
+            _, gate_up, down = self.on_layers[i]
+            return experts.mix(self.on_x, *routed(i), gate_up, down, candidate.first, candidate.second)
+
+        return mixed
 
 
 def works(sizes: Sizes) -> list[Work]:

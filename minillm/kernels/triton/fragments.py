@@ -20,6 +20,7 @@ its exponent where bfloat16 has one, all that's off is where zero is: a factor o
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -43,22 +44,25 @@ class Fragments:
     pairs: Tensor
     """[units, blocks, 1024] int16"""
     scales: Tensor
-    """int8 and fp8: [units x 64] float32. int4: [units, blocks, 64 / group, 64] int32, bfloat16 (step, low) each."""
+    """int8 and fp8: [units x 64] float32. int4: [units, blocks, 64], bfloat16 (step, low) of each group that an output
+    has in a block: int64 for two of 32 inputs, int32 for one of 64."""
     kind: str
     """int4, int8 or fp8"""
     out: int
     size: int
     group: int = 0
     """int4: inputs that share a step and a low."""
+    fused: bool = False
+    """int4: with the low goes -16 steps, so that a weight takes one instruction that multiplies and adds."""
 
 
-def to_fragments(numbers: Tensor, scales: Tensor, kind: str) -> Fragments:
+def to_fragments(numbers: Tensor, scales: Tensor, kind: str, fused: bool = False) -> Fragments:
     """Lay out what `quantize_int4` (uint8 in 0 .. 15) or `quantize_rows` (int8, fp8) returns."""
     out, size = numbers.shape
     inputs = PARTS[kind] * COLUMNS
     units, blocks = -(-out // UNIT), -(-size // (inputs * BLOCKS)) * BLOCKS
     bytes = numbers.view(torch.uint8)
-    bytes = torch.nn.functional.pad(bytes, (0, blocks * inputs - size, 0, units * UNIT - out))
+    bytes = F.pad(bytes, (0, blocks * inputs - size, 0, units * UNIT - out))
     # Of 64 outputs: 16 a warp, of which a thread has r and r + 8. Of 16 columns: pairs c and c + 8.
     shape = (units, 4, 2, 8, blocks, PARTS[kind], 2, 4, 2)
     bytes = bytes.view(shape).permute(5, 0, 4, 1, 3, 7, 6, 2, 8)
@@ -67,23 +71,27 @@ def to_fragments(numbers: Tensor, scales: Tensor, kind: str) -> Fragments:
         pairs |= numbers_of_part.int() << part * (16 // PARTS[kind])
     pairs = (pairs - (pairs >> 15 << 16)).to(torch.int16).view(units, blocks, -1)
     if kind != "int4":
-        scales = torch.nn.functional.pad(scales.float().flatten(), (0, units * UNIT - out))
-        return Fragments(pairs, scales, kind, out, size)
+        return Fragments(pairs, F.pad(scales.float().flatten(), (0, units * UNIT - out)), kind, out, size)
     group = size // scales.shape[1]
-    words = scales.contiguous().view(torch.int32)[..., 0]
-    words = torch.nn.functional.pad(words, (0, blocks * inputs // group - words.shape[1], 0, units * UNIT - out))
-    words = words.view(units, UNIT, blocks, inputs // group).permute(0, 2, 3, 1).contiguous()
-    return Fragments(pairs, words, kind, out, size, group)
+    if fused:
+        step, low = scales.float().unbind(2)
+        scales = torch.stack((step, low - 16 * step), dim=2).bfloat16()
+    scales = F.pad(scales, (0, 0, 0, blocks * inputs // group - scales.shape[1], 0, units * UNIT - out))
+    words = scales.view(units, UNIT, blocks, -1).transpose(1, 2).contiguous()
+    words = words.view(torch.int64 if group == 32 else torch.int32).squeeze(3)
+    return Fragments(pairs, words, kind, out, size, group, fused)
 
 
 INT4_TO_BF16 = tl.constexpr(
     """
 {
 .reg .b32 p, q, step, low, one, minus;
+.reg .b16 a, b;
 mov.b32 one, 0x3F803F80;
 mov.b32 minus, 0xC300C300;
-prmt.b32 step, $5, 0, 0x1010;
-prmt.b32 low, $5, 0, 0x3232;
+mov.b32 {a, b}, $5;
+mov.b32 step, {a, a};
+mov.b32 low, {b, b};
 mov.b32 p, $4;
 lop3.b32 q, p, 0x000F000F, 0x43004300, 0xEA;
 fma.rn.bf16x2 q, q, one, minus;
@@ -92,8 +100,9 @@ shr.u32 p, p, 4;
 lop3.b32 q, p, 0x000F000F, 0x43004300, 0xEA;
 fma.rn.bf16x2 q, q, one, minus;
 fma.rn.bf16x2 $1, q, step, low;
-prmt.b32 step, $7, 0, 0x1010;
-prmt.b32 low, $7, 0, 0x3232;
+mov.b32 {a, b}, $7;
+mov.b32 step, {a, a};
+mov.b32 low, {b, b};
 shr.u32 p, p, 4;
 lop3.b32 q, p, 0x000F000F, 0x43004300, 0xEA;
 fma.rn.bf16x2 q, q, one, minus;
@@ -101,6 +110,32 @@ fma.rn.bf16x2 $2, q, step, low;
 shr.u32 p, p, 4;
 lop3.b32 q, p, 0x000F000F, 0x43004300, 0xEA;
 fma.rn.bf16x2 q, q, one, minus;
+fma.rn.bf16x2 $3, q, step, low;
+}
+"""
+)
+INT4_FUSED = tl.constexpr(
+    """
+{
+.reg .b32 q, step, low;
+.reg .b16 a, b;
+mov.b32 {a, b}, $5;
+mov.b32 step, {a, a};
+mov.b32 low, {b, b};
+shl.b32 q, $4, 3;
+lop3.b32 q, q, 0x00780078, 0x41804180, 0xEA;
+fma.rn.bf16x2 $0, q, step, low;
+shr.u32 q, $4, 1;
+lop3.b32 q, q, 0x00780078, 0x41804180, 0xEA;
+fma.rn.bf16x2 $1, q, step, low;
+mov.b32 {a, b}, $7;
+mov.b32 step, {a, a};
+mov.b32 low, {b, b};
+shr.u32 q, $4, 5;
+lop3.b32 q, q, 0x00780078, 0x41804180, 0xEA;
+fma.rn.bf16x2 $2, q, step, low;
+shr.u32 q, $4, 9;
+lop3.b32 q, q, 0x00780078, 0x41804180, 0xEA;
 fma.rn.bf16x2 $3, q, step, low;
 }
 """
@@ -170,7 +205,7 @@ def _e4m3(byte, dtype: tl.constexpr):
 
 
 @triton.jit
-def _widen(pairs, first, second, KIND: tl.constexpr, dtype: tl.constexpr, PTX: tl.constexpr):
+def _widen(pairs, first, second, KIND: tl.constexpr, dtype: tl.constexpr, PTX: tl.constexpr, FUSED: tl.constexpr):
     """Pairs of bytes [rows, 16] to weights [rows, 16 x parts], without the scales of int8 and fp8.
 
     Args:
@@ -179,7 +214,7 @@ def _widen(pairs, first, second, KIND: tl.constexpr, dtype: tl.constexpr, PTX: t
     if KIND == "int4":
         if PTX:
             a, b, c, d = tl.inline_asm_elementwise(
-                INT4_TO_BF16,
+                INT4_FUSED if FUSED else INT4_TO_BF16,
                 "=&r,=&r,=&r,=&r,r,r,r,r,r",
                 [pairs, first, second],
                 dtype=(tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16),
@@ -188,12 +223,13 @@ def _widen(pairs, first, second, KIND: tl.constexpr, dtype: tl.constexpr, PTX: t
             )
         else:
             bits = pairs.to(tl.int32)
+            zero: tl.constexpr = 16.0 if FUSED else 0.0
             step, low = (first << 16).to(tl.float32, bitcast=True), (first & -65536).to(tl.float32, bitcast=True)
-            a = ((bits & 15).to(tl.float32) * step + low).to(dtype)
-            b = ((bits >> 4 & 15).to(tl.float32) * step + low).to(dtype)
+            a = (((bits & 15).to(tl.float32) + zero) * step + low).to(dtype)
+            b = (((bits >> 4 & 15).to(tl.float32) + zero) * step + low).to(dtype)
             step, low = (second << 16).to(tl.float32, bitcast=True), (second & -65536).to(tl.float32, bitcast=True)
-            c = ((bits >> 8 & 15).to(tl.float32) * step + low).to(dtype)
-            d = ((bits >> 12 & 15).to(tl.float32) * step + low).to(dtype)
+            c = (((bits >> 8 & 15).to(tl.float32) + zero) * step + low).to(dtype)
+            d = (((bits >> 12 & 15).to(tl.float32) + zero) * step + low).to(dtype)
         quads = tl.join(tl.join(a, b), tl.join(c, d))  # [rows, column, part % 2, part / 2]
         return tl.reshape(tl.permute(quads, (0, 3, 2, 1)), (pairs.shape[0], 4 * pairs.shape[1]))
     else:
@@ -220,16 +256,15 @@ def _load_block(
     KIND: tl.constexpr,
     dtype: tl.constexpr,
     PTX: tl.constexpr,
+    FUSED: tl.constexpr,
     UNITS: tl.constexpr,
-    SECOND: tl.constexpr,
     POLICY: tl.constexpr,
 ):
     """Weights [UNITS x 64, inputs of a block].
 
     Args:
         pointers: [UNITS, 1024] of a block in each unit.
-        scales: int4: [UNITS x 64] of its first groups.
-        SECOND: int4: how far from these the second group's are; 0 if there is one.
+        scales: int4: [UNITS x 64].
     """
     words = tl.load(pointers, eviction_policy=POLICY)
     # Bits of an index, highest first: unit | warp | row | pair of columns | columns + 8 | row + 8 | second of a pair
@@ -237,19 +272,13 @@ def _load_block(
     words = tl.permute(words, (0, 1, 5, 2, 4, 3, 6))
     pairs = tl.reshape(words, (UNITS * 64, 16))
     if KIND == "int4":
-        first = tl.load(scales)
-        second = first
-        if SECOND:
-            second = tl.load(scales + SECOND)
-        return _widen(
-            pairs,
-            tl.broadcast_to(first[:, None], pairs.shape),
-            tl.broadcast_to(second[:, None], pairs.shape),
-            KIND,
-            dtype,
-            PTX,
-        )
-    return _widen(pairs, pairs, pairs, KIND, dtype, PTX)
+        word = tl.load(scales)
+        first, second = word.to(tl.int32), word.to(tl.int32)
+        if word.dtype == tl.int64:
+            second = (word >> 32).to(tl.int32)
+        first = tl.broadcast_to(first[:, None], pairs.shape)
+        return _widen(pairs, first, tl.broadcast_to(second[:, None], pairs.shape), KIND, dtype, PTX, FUSED)
+    return _widen(pairs, pairs, pairs, KIND, dtype, PTX, FUSED)
 
 
 @triton.jit(do_not_specialize=["num_rows"])
@@ -258,7 +287,7 @@ def multiply_few(
     pairs,  # [units, num_blocks, 1024] int16
     scales,  # see Fragments
     bias,  # [out]
-    parts,  # [tiles, SPLITS, OUTPUTS, ROWS] float32, with SPLITS
+    parts,  # [tiles, splits, OUTPUTS, ROWS] float32, with SPLIT
     arrived,  # [tiles] int32, all 0, before and after
     output,  # [T, out]
     num_rows,
@@ -267,9 +296,9 @@ def multiply_few(
     size,
     HAS_BIAS: tl.constexpr,
     KIND: tl.constexpr,
-    GROUP: tl.constexpr,
+    FUSED: tl.constexpr,
     EVEN: tl.constexpr,  # inputs need no padding
-    SPLITS: tl.constexpr,
+    SPLIT: tl.constexpr,  # several programs share the sum of a tile
     OUTPUTS: tl.constexpr,
     ROWS: tl.constexpr,
     STEP: tl.constexpr,  # blocks
@@ -281,13 +310,12 @@ def multiply_few(
     """Grid: (tiles of outputs, splits, tiles of rows)."""
     UNITS: tl.constexpr = OUTPUTS // 64
     INPUTS: tl.constexpr = 64 if KIND == "int4" else 32
-    GROUPS: tl.constexpr = 64 // GROUP if KIND == "int4" else 0
-    tile, split = tl.program_id(0), tl.program_id(1)
+    tile, split, splits = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
     unit = tile * UNITS + tl.arange(0, UNITS)
     unit = tl.minimum(unit, tl.cdiv(num_outputs, 64) - 1).to(tl.int64)
     rows = tl.program_id(2) * ROWS + tl.arange(0, ROWS)
     of_row = x + tl.minimum(rows, num_rows - 1).to(tl.int64) * size  # those past the end are multiplied for nothing
-    share = tl.cdiv(num_blocks, SPLITS * STEP) * STEP
+    share = tl.cdiv(num_blocks, splits * STEP) * STEP
     begin = split * share
     end = tl.minimum(begin + share, num_blocks)
     of_unit = pairs + (unit * num_blocks)[:, None] * 1024 + tl.arange(0, 1024)[None, :]
@@ -295,14 +323,17 @@ def multiply_few(
     of_scale = scales
     if KIND == "int4":
         scale_unit = tl.minimum(tile * UNITS + local // 64, tl.cdiv(num_outputs, 64) - 1).to(tl.int64)
-        of_scale = scales + scale_unit * num_blocks * (64 * GROUPS) + local % 64
+        of_scale = scales + scale_unit * num_blocks * 64 + local % 64
     if PREFETCH:
         for one in tl.static_range(UNITS):
             which = tl.minimum(tile * UNITS + one, tl.cdiv(num_outputs, 64) - 1).to(tl.int64)
             wanted = tl.maximum(end - begin, 0)
             _prefetch(pairs + (which * num_blocks + begin) * 1024, wanted * 2048)
             if KIND == "int4":
-                _prefetch(scales + (which * num_blocks + begin) * (64 * GROUPS), wanted * (256 * GROUPS))
+                _prefetch(
+                    scales + (which * num_blocks + begin) * 64,
+                    wanted * (64 * scales.dtype.element_ty.primitive_bitwidth // 8),
+                )
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
@@ -310,10 +341,8 @@ def multiply_few(
     for start in tl.range(begin, end, STEP):
         for offset in tl.static_range(STEP):
             block = start + offset
-            of_block = of_scale + block * (64 * GROUPS) if KIND == "int4" else of_scale
-            weights = _load_block(
-                of_unit + block * 1024, of_block, KIND, x.dtype.element_ty, PTX, UNITS, 64 if GROUPS == 2 else 0, POLICY
-            )
+            of_block = of_scale + block * 64 if KIND == "int4" else of_scale
+            weights = _load_block(of_unit + block * 1024, of_block, KIND, x.dtype.element_ty, PTX, FUSED, UNITS, POLICY)
             at = block * INPUTS + tl.arange(0, INPUTS)
             if EVEN:
                 columns = tl.load(of_row[:, None] + at[None, :])
@@ -321,18 +350,21 @@ def multiply_few(
                 columns = tl.load(of_row[:, None] + at[None, :], mask=(at < size)[None, :], other=0.0)
             accumulator = tl.dot(weights, tl.trans(columns), accumulator, input_precision="ieee")
     last = True
-    if SPLITS > 1:
+    if SPLIT:
         here = tl.program_id(2) * tl.num_programs(0) + tile
-        of_tile = parts + here.to(tl.int64) * (SPLITS * OUTPUTS * ROWS)
+        of_tile = parts + here.to(tl.int64) * splits * (OUTPUTS * ROWS)
         of_tile += local[:, None] * ROWS + tl.arange(0, ROWS)[None, :]
         tl.store(of_tile + split * (OUTPUTS * ROWS), accumulator)
         tl.debug_barrier()
-        last = tl.atomic_add(arrived + here, 1, sem="acq_rel") == SPLITS - 1
+        last = tl.atomic_add(arrived + here, 1, sem="acq_rel") == splits - 1
         if last:
             # Always in one order, so the sum doesn't depend on which program ended first.
             accumulator = tl.zeros([OUTPUTS, ROWS], tl.float32)
-            for one in tl.static_range(SPLITS):
-                accumulator += tl.load(of_tile + one * (OUTPUTS * ROWS), cache_modifier=".cg")
+            AT_ONCE: tl.constexpr = max(2, min(8, 8192 // (OUTPUTS * ROWS)))
+            for some in tl.range(0, splits, AT_ONCE, num_stages=1):
+                for one in tl.static_range(AT_ONCE):
+                    of_part = of_tile + (some + one) * (OUTPUTS * ROWS)
+                    accumulator += tl.load(of_part, mask=some + one < splits, other=0.0, cache_modifier=".cg")
             tl.store(arrived + here, 0)
     if last:
         outputs = tile * OUTPUTS + local
@@ -391,9 +423,9 @@ def multiply(x: Tensor, weights: Fragments, bias: Tensor | None, tile: Tile, arr
         weights.size,
         HAS_BIAS=bias is not None,
         KIND=weights.kind,
-        GROUP=weights.group,
+        FUSED=weights.fused,
         EVEN=weights.size == weights.pairs.shape[1] * PARTS[weights.kind] * COLUMNS,
-        SPLITS=tile.splits,
+        SPLIT=tile.splits > 1,
         OUTPUTS=tile.outputs,
         ROWS=tile.rows,
         STEP=tile.step,
@@ -420,7 +452,7 @@ def widened(weights: Fragments, dtype: torch.dtype, step: int = 2) -> Tensor:
         blocks,
         weights.size,
         KIND=weights.kind,
-        GROUP=weights.group,
+        FUSED=weights.fused,
         STEP=step,
         PTX=matrix.device.type != "cpu" and dtype == torch.bfloat16,
         num_warps=4,
@@ -437,30 +469,20 @@ def widen_all(
     num_blocks,
     size,
     KIND: tl.constexpr,
-    GROUP: tl.constexpr,
+    FUSED: tl.constexpr,
     STEP: tl.constexpr,
     PTX: tl.constexpr,
 ):
     """Grid: (units, blocks / STEP)."""
     INPUTS: tl.constexpr = 64 if KIND == "int4" else 32
-    GROUPS: tl.constexpr = 64 // GROUP if KIND == "int4" else 0
     unit, dtype = tl.program_id(0).to(tl.int64), matrix.dtype.element_ty
     local = tl.arange(0, 64)
     outputs = unit * 64 + local
     of_unit = pairs + unit * num_blocks * 1024 + tl.arange(0, 1024)[None, :]
-    of_scale = scales + unit * num_blocks * (64 * GROUPS) + local
+    of_scale = scales + unit * num_blocks * 64 + local
     for offset in tl.static_range(STEP):
         block = tl.program_id(1) * STEP + offset
-        weights = _load_block(
-            of_unit + block * 1024,
-            of_scale + block * (64 * GROUPS),
-            KIND,
-            dtype,
-            PTX,
-            1,
-            64 if GROUPS == 2 else 0,
-            "evict_first",
-        )
+        weights = _load_block(of_unit + block * 1024, of_scale + block * 64, KIND, dtype, PTX, FUSED, 1, "evict_first")
         if KIND != "int4":
             weights = (weights.to(tl.float32) * tl.load(scales + outputs)[:, None]).to(dtype)
         at = block * INPUTS + tl.arange(0, INPUTS)
