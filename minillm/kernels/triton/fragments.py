@@ -86,12 +86,13 @@ INT4_TO_BF16 = tl.constexpr(
     """
 {
 .reg .b32 p, q, step, low, one, minus;
-.reg .b16 a, b;
+.reg .b16 a, b, c, d;
 mov.b32 one, 0x3F803F80;
 mov.b32 minus, 0xC300C300;
 mov.b32 {a, b}, $5;
-mov.b32 step, {a, a};
-mov.b32 low, {b, b};
+mov.b32 {c, d}, $6;
+mov.b32 step, {a, c};
+mov.b32 low, {b, d};
 mov.b32 p, $4;
 lop3.b32 q, p, 0x000F000F, 0x43004300, 0xEA;
 fma.rn.bf16x2 q, q, one, minus;
@@ -101,8 +102,9 @@ lop3.b32 q, p, 0x000F000F, 0x43004300, 0xEA;
 fma.rn.bf16x2 q, q, one, minus;
 fma.rn.bf16x2 $1, q, step, low;
 mov.b32 {a, b}, $7;
-mov.b32 step, {a, a};
-mov.b32 low, {b, b};
+mov.b32 {c, d}, $8;
+mov.b32 step, {a, c};
+mov.b32 low, {b, d};
 shr.u32 p, p, 4;
 lop3.b32 q, p, 0x000F000F, 0x43004300, 0xEA;
 fma.rn.bf16x2 q, q, one, minus;
@@ -118,10 +120,11 @@ INT4_FUSED = tl.constexpr(
     """
 {
 .reg .b32 q, step, low;
-.reg .b16 a, b;
+.reg .b16 a, b, c, d;
 mov.b32 {a, b}, $5;
-mov.b32 step, {a, a};
-mov.b32 low, {b, b};
+mov.b32 {c, d}, $6;
+mov.b32 step, {a, c};
+mov.b32 low, {b, d};
 shl.b32 q, $4, 3;
 lop3.b32 q, q, 0x00780078, 0x41804180, 0xEA;
 fma.rn.bf16x2 $0, q, step, low;
@@ -129,8 +132,9 @@ shr.u32 q, $4, 1;
 lop3.b32 q, q, 0x00780078, 0x41804180, 0xEA;
 fma.rn.bf16x2 $1, q, step, low;
 mov.b32 {a, b}, $7;
-mov.b32 step, {a, a};
-mov.b32 low, {b, b};
+mov.b32 {c, d}, $8;
+mov.b32 step, {a, c};
+mov.b32 low, {b, d};
 shr.u32 q, $4, 5;
 lop3.b32 q, q, 0x00780078, 0x41804180, 0xEA;
 fma.rn.bf16x2 $2, q, step, low;
