@@ -45,8 +45,6 @@ SILENCE_S = 60.0
 RESTARTS = 5
 WAIT_FOR_COMPILER_S = 20.0
 ENDED = "ended the process"
-FLAGS = ("pdl", "prefetch")
-"""What a GPU may not have, so one failure is enough."""
 TIMED_S = 2e-3
 """What one timing takes, about."""
 REPEATS = 5
@@ -82,10 +80,6 @@ class Log:
         if tuple(tried.values()) not in self.done():
             with self.results.open("a") as file:
                 file.write(json.dumps(tried | {"note": why}) + "\n")
-
-    def ended(self) -> list[str]:
-        """Ways that ended the process."""
-        return [line["way"] for line in self.lines() if line.get("note") == ENDED]
 
     def last_sign(self) -> float:
         return max((path.stat().st_mtime for path in (self.results, self.trying) if path.exists()), default=0.0)
@@ -193,9 +187,6 @@ class Tuner:
             return known[-1].get("us", math.inf) / 1e6
         if time.monotonic() > self.end:
             return math.inf
-        if any(flag in way and flag in ended for ended in self.log.ended() for flag in FLAGS):
-            self.log.add(work, way, note="skipped: another with this flag ended the process")
-            return math.inf
         self.log.begin(work, way)
         try:
             future = self.compiled.get(key_of(work, way))
@@ -255,19 +246,19 @@ class NoGpu:
 def only_compile() -> None:
     """From now on launches in this process compile."""
     triton.runtime.driver.set_active(NoGpu())
-    from minillm.kernels.triton import attention, attention_kernels, experts, fragments, linear, rounded_attention
+    from minillm.kernels.triton import attention, attention_kernels, experts, fragments, rounded_attention
 
-    for module in (attention_kernels, experts, fragments, linear, rounded_attention):
+    for module in (attention_kernels, experts, fragments, rounded_attention):
         for name, value in list(vars(module).items()):
             if hasattr(value, "warmup") and name in LAUNCHED:
                 setattr(module, name, Warmup(value))
-    for module in (attention, linear):
+    for module in (attention, fragments):
         module.gpu = lambda device: attention.Gpu(132, 227 * 1024)  # type: ignore[attr-defined]
 
 
 LAUNCHED = {
     *("attend_tiles", "combine_splits", "attend_pairs", "route", "gate_and_up", "down", "add_shares"),
-    *("multiply_few", "widen_all", "_multiply", "_add_parts"),
+    *("multiply_few", "widen_all"),
 }
 
 

@@ -15,8 +15,9 @@ from torch import Tensor
 from minillm.kernels.attention.base import AttentionMetadata
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, SCALE_DTYPE, QuantizedKV
 from minillm.kernels.quantization import FP8, dequantize, dequantize_int4, quantize, quantize_int4, quantize_rows
-from minillm.kernels.triton import experts, fragments, rounded_attention
+from minillm.kernels.triton import experts, fragments
 from minillm.kernels.triton.fragments import Tile
+from minillm.kernels.triton.rounded_attention import PairTile, attend_decodes
 
 APART = 200_000_000
 """Bytes between two uses of the same weights: four times an H100's L2."""
@@ -138,14 +139,11 @@ class Shared:
 
     tile: Tile
     programs: int = 4
-    fused: bool = False
-    """int4: see Fragments"""
 
     def __str__(self) -> str:
         t = self.tile
-        flags = f"{' prefetch' if t.prefetch else ''}{' pdl' if t.pdl else ''}{' fused' if self.fused else ''}"
         sizes = f"{t.outputs}x{t.rows} step {t.step} warps {t.num_warps} stages {t.num_stages}"
-        return f"{sizes} programs {self.programs}{flags}"
+        return f"{sizes} programs {self.programs}"
 
     def for_shape(self, out: int, blocks: int, rows: int) -> Tile:
         """The tile, with its splits: a power of two, each of at least two steps."""
@@ -190,7 +188,7 @@ SOME = {
         Tile(256, 32, 2, 8, 4),
     ],
 }
-MANY = [Tile(128, 128, 1, 8, 4), Tile(128, 64, 1, 4, 4), Tile(256, 64, 1, 8, 4), Tile(128, 256, 1, 8, 3)]
+MANY = [Tile(128, 128, 2, 8, 3), Tile(128, 64, 2, 4, 3), Tile(256, 64, 2, 8, 3), Tile(128, 256, 2, 8, 2)]
 
 
 class LinearWork(Work):
@@ -209,7 +207,7 @@ class LinearWork(Work):
             self.on_x = torch.randn(self.rows, self.size).to(self.sizes.dtype)
             weight = torch.randn(self.out, self.size) / 50
             if self.kind == "int4":
-                self.on_numbers, self.on_scales = quantize_int4(weight, self.group)
+                self.on_numbers, self.on_scales = quantize_int4(weight, self.group, fragments.INT4_BASE)
             else:
                 self.on_numbers, self.on_scales = quantize_rows(weight, torch.int8 if self.kind == "int8" else FP8)
             first = fragments.to_fragments(self.on_numbers, self.on_scales, self.kind)
@@ -217,31 +215,23 @@ class LinearWork(Work):
             if self.kind == "int4":
                 scales = [first.scales.clone() for _ in range(self.copies)]
                 self.on_weights = [replace(w, scales=s) for w, s in zip(self.on_weights, scales)]
-                fused = fragments.to_fragments(self.on_numbers, self.on_scales, self.kind, fused=True).scales
-                self.on_fused = [replace(w, scales=fused.clone(), fused=True) for w in self.on_weights]
-            self.on_arrived = torch.zeros(8192, dtype=torch.int32)
+            self.on_counters = torch.zeros(8192, dtype=torch.int32)
 
     def reference(self) -> Tensor:
         if self.kind == "int4":
-            weight = dequantize_int4(self.on_numbers, self.on_scales)
+            weight = dequantize_int4(self.on_numbers, self.on_scales, fragments.INT4_BASE)
         else:
             weight = dequantize(self.on_numbers, self.on_scales)
         return F.linear(self.on_x.float(), weight)
 
     def in_use(self) -> dict[str, Run]:
-        from minillm.kernels.triton.linear import int4_linear, int8_linear, quantize_fp8
-        from minillm.model.quantized_cuda import pack_int4
-
         x = self.on_x
-        if self.kind == "int4":
-            packed = like(pack_int4(self.on_numbers, self.group), self.copies)
-            scales = like(self.on_scales, self.copies)
-            return {"now": lambda i: int4_linear(x, packed[i], scales[i], None)}
-        if self.kind == "int8":
-            numbers, row_scales = like(self.on_numbers, self.copies), self.on_scales.float()
-            return {"now": lambda i: int8_linear(x, numbers[i], row_scales, None)}
+        if self.kind != "fp8":
+            return {"now": lambda i: fragments.linear(x, self.on_weights[i], None, self.on_counters)}
         if x.device.type != "cuda":
             return {}
+        from minillm.kernels.triton.linear import quantize_fp8
+
         whole = [self.on_numbers.clone() for _ in range(self.copies)]
 
         def scaled(i: int) -> Tensor:
@@ -260,20 +250,14 @@ class LinearWork(Work):
 
     def first(self) -> Sequence[Shared]:
         tiles = FEW if self.rows <= 8 else SOME
-        int4 = self.kind == "int4"
-        return [Shared(tile, fused=int4) for tile in tiles["int4" if int4 else "int8"]]
+        return [Shared(tile) for tile in tiles["int4" if self.kind == "int4" else "int8"]]
 
     def next(self, best: Sequence[Shared]) -> Sequence[Shared]:
-        more = [replace(one, programs=programs) for one in best for programs in (2, 8)]
-        top = best[0]
-        for prefetch, pdl in ((True, False), (False, True), (True, True)):
-            more.append(replace(top, tile=replace(top.tile, prefetch=prefetch, pdl=pdl)))
-        return [*more, replace(top, fused=False)] if top.fused else more
+        return [replace(one, programs=programs) for one in best for programs in (2, 8)]
 
     def run(self, candidate: Shared) -> Run:
         tile = candidate.for_shape(self.out, self.on_weights[0].pairs.shape[1], self.rows)
-        weights = self.on_fused if candidate.fused else self.on_weights
-        return lambda i: fragments.multiply(self.on_x, weights[i], None, tile, self.on_arrived)
+        return lambda i: fragments.multiply(self.on_x, self.on_weights[i], None, tile, self.on_counters)
 
 
 class PromptWork(LinearWork):
@@ -297,25 +281,14 @@ class PromptWork(LinearWork):
         return lambda i: F.linear(self.on_x, fragments.widened(self.on_weights[i], dtype, step))
 
 
-@dataclass(frozen=True, slots=True)
-class KVTile:
-    keys: int
-    num_warps: int
-    num_stages: int
-    splits: int = 1
-
-    def __str__(self) -> str:
-        return f"{self.keys} keys warps {self.num_warps} stages {self.num_stages} splits {self.splits}"
-
-
 KV_TILES = [
-    KVTile(64, 4, 5),
-    KVTile(64, 4, 7),
-    KVTile(64, 2, 5),
-    KVTile(128, 4, 5),
-    KVTile(128, 4, 7),
-    KVTile(128, 8, 5),
-    KVTile(32, 2, 7),
+    PairTile(64, 1, 4, 5),
+    PairTile(64, 1, 4, 7),
+    PairTile(64, 1, 2, 5),
+    PairTile(128, 1, 4, 5),
+    PairTile(128, 1, 4, 7),
+    PairTile(128, 1, 8, 5),
+    PairTile(32, 1, 2, 7),
 ]
 HEADS, KV_HEADS, HEAD_DIM, BLOCK = 32, 8, 128, 16
 
@@ -370,16 +343,16 @@ class KVWork(Work):
             "16 bits": lambda i: backend.attend(self.on_query, self.on_whole[i], scale),
         }
 
-    def first(self) -> Sequence[KVTile]:
+    def first(self) -> Sequence[PairTile]:
         return KV_TILES
 
-    def next(self, best: Sequence[KVTile]) -> Sequence[KVTile]:
+    def next(self, best: Sequence[PairTile]) -> Sequence[PairTile]:
         return [replace(one, splits=splits) for one in best for splits in (2, 4)]
 
-    def run(self, candidate: KVTile) -> Run:
+    def run(self, candidate: PairTile) -> Run:
         def attend(i: int) -> Tensor:
             output = torch.empty_like(self.on_query)
-            rounded_attention.attend_decodes(
+            attend_decodes(
                 self.on_query,
                 self.on_numbers[i],
                 self.on_scales[i],
@@ -389,10 +362,8 @@ class KVWork(Work):
                 self.on_lengths,
                 HEAD_DIM**-0.5,
                 output,
-                candidate.splits,
-                candidate.keys,
-                candidate.num_warps,
-                candidate.num_stages,
+                candidate,
+                range(self.batch),
             )
             return output
 

@@ -67,6 +67,24 @@ class AttentionBlock(Protocol):
         """What x [T, hidden] gathers, [T, hidden], computed step by step."""
 
 
+@dataclass(frozen=True, slots=True)
+class StackedExperts:
+    """A layer's experts and their router, see minillm/model/moe.py."""
+
+    router: Tensor
+    """[E, hidden]"""
+    gate_up: Tensor
+    """[E, 2 * inner, hidden]"""
+    down: Tensor
+    """[E, hidden, inner]"""
+    k: int
+    """Experts of a token"""
+    normalize: bool
+    """Their shares add up to 1."""
+    counters: Tensor
+    """[8] int32 zeros: what a kernel counts with, and leaves as it was"""
+
+
 class Ops:
     """The operations, one PyTorch call after the other."""
 
@@ -83,6 +101,11 @@ class Ops:
         """silu(gate) * up, for [T, 2 * inner] = (gate, up)."""
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate).mul_(up)
+
+    def mix_experts(self, x: Tensor, experts: "StackedExperts") -> Tensor | None:
+        """A layer of experts of x [T, hidden]: [T, hidden]. None = not fused for so many tokens, or such sizes: then
+        it goes step by step."""
+        return None
 
     def attend_block(self, block: AttentionBlock, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
         """All of a layer's attention, of x [T, hidden]: [T, hidden]. Here as the decoder has it, step by step."""

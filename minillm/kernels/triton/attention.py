@@ -117,6 +117,13 @@ def splits_for(num_programs: int, max_context: int, num_processors: int) -> int:
     return 1 << (limit.bit_length() - 1)  # rounded down: each power is a kernel of its own to compile
 
 
+def reads_pairs(query: Tensor, num_kv_heads: int) -> bool:
+    """Whether decodes over a quantized cache are for rounded_attention.py: 16-bit queries, d a power of two, and an
+    even number of heads, whose scales come two at a time."""
+    head_dim = query.shape[2]
+    return query.element_size() == 2 and num_kv_heads % 2 == 0 and head_dim == max(32, power_of_two(head_dim))
+
+
 def power_of_two(number: int) -> int:
     """The smallest power of two that is not below `number`."""
     return 1 << (number - 1).bit_length()
@@ -174,13 +181,21 @@ class Launch:
             num_tiles += num_rows // (tile_rows // group)
         max_context = metadata.block_tables.shape[1] * metadata.block_size
         splits = splits_for(num_tiles * num_kv_heads, max_context, device.num_processors)
+        layout = (metadata.block_tables, metadata.query_starts_tensor, metadata.context_lens_tensor)
+        if one_token and kv_format and reads_pairs(query, num_kv_heads):
+            from minillm.kernels.triton.rounded_attention import PairTile, attend_decodes
+
+            sequences = range(self.first_sequence, self.first_sequence + self.num_sequences)
+            pairs = PairTile(max(16, KEY_TILE // head_dim), splits)
+            cache = (numbers, scales, kv_format)
+            attend_decodes(query, *cache, *layout, scale, output, pairs, sequences, metadata.window or 0)
+            return
         if splits > 1:
             parts = query.new_empty((num_rows, num_heads, splits, head_dim), dtype=torch.float32)
             softmax = query.new_empty((num_rows, num_heads, splits, 2), dtype=torch.float32)
         else:
             parts = softmax = output  # not used
 
-        layout = (metadata.block_tables, metadata.query_starts_tensor, metadata.context_lens_tensor)
         results = (output, parts, softmax)
         triton_kernels.attend_tiles[(num_kv_heads, splits, num_tiles)](
             query,

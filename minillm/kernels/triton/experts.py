@@ -20,6 +20,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from minillm.kernels.ops import StackedExperts
+
 
 @dataclass(frozen=True, slots=True)
 class ExpertTile:
@@ -308,3 +310,26 @@ def mix(
     result = torch.empty_like(x)
     add_shares[(num_tokens, triton.cdiv(size, 512))](parts, shares, result, SIZE=size, K=k, ELEMENTS=512)
     return result
+
+
+MOST_TOKENS = 64
+"""Of more, an expert has so many rows that a grouped product does well."""
+
+
+def suits(x: Tensor, experts: StackedExperts) -> bool:
+    """Whether there are so few tokens, in 16 bits, and sizes that the tiles divide."""
+    size, inner = x.shape[1], experts.down.shape[2]
+    few = 0 < len(x) <= MOST_TOKENS and x.element_size() == 2
+    return few and size % 512 == 0 and inner % 128 == 0 and experts.k == triton.next_power_of_2(experts.k)
+
+
+def tile_for(num_tokens: int) -> ExpertTile:
+    """The fastest of those tried on an H100, or within 1% of it (course/data/measured/tuned_kernels_h100.json)."""
+    return ExpertTile(outputs=64, rows=8 if num_tokens <= 8 else 16, inputs=128, num_warps=4, num_stages=4)
+
+
+def mixture(x: Tensor, experts: StackedExperts) -> Tensor:
+    """The layer, of x [T, hidden]: [T, hidden]."""
+    tile = tile_for(len(x))
+    chosen, shares = choose(x, experts.router, experts.k, experts.normalize, experts.counters)
+    return mix(x, chosen, shares, experts.gate_up, experts.down, tile, tile)

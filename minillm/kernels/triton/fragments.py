@@ -12,18 +12,21 @@ A pair of bytes at column c (0 .. 15) of a block holds the inputs c, 16 + c (and
 parts a block is a left operand of 16 inputs. No weight has to change places between threads.
 
 **Widening** takes bits apart where a conversion would take four times as long. A bfloat16 has 7 bits behind its
-leading 1, so 0x4300 | q is 128 + q for q below 128, exactly. int4: subtract 128, multiply by the step, add the low,
-rounded once. int8: its lower 7 bits in the same way, and 256 instead of 128 to subtract where it's negative. fp8: with
-its exponent where bfloat16 has one, all that's off is where zero is: a factor of 2^120.
+leading 1. int4: 0x4180 | 8 q is 16 + q, and the low is that much lower (`quantize_int4`'s base), so a weight takes one
+instruction that multiplies and adds. int8: 0x4300 | its lower 7 bits is 128 and those; 128 are subtracted, or 256 where
+it's negative. fp8: with its exponent where bfloat16 has one, all that's off is where zero is: a factor of 2^120.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from minillm.kernels.quantization import FP8, dequantize
+from minillm.kernels.triton.attention import gpu
 
 UNIT = 64
 """Outputs: the rows that four warps multiply at once."""
@@ -33,6 +36,9 @@ PAIRS = tl.constexpr(UNIT * COLUMNS)
 """Pairs of bytes in a block."""
 PARTS = {"int4": 4, "int8": 2, "fp8": 2}
 """Weights in a pair of bytes."""
+INT4_BASE = 16
+"""int4: what q is added to, see quantize_int4."""
+BASE = tl.constexpr(float(INT4_BASE))
 BLOCKS = 4
 """Inputs are padded to as many blocks, so a step of the kernel may take 1, 2 or 4."""
 
@@ -52,12 +58,10 @@ class Fragments:
     size: int
     group: int = 0
     """int4: inputs that share a step and a low."""
-    fused: bool = False
-    """int4: with the low goes -16 steps, so that a weight takes one instruction that multiplies and adds."""
 
 
-def to_fragments(numbers: Tensor, scales: Tensor, kind: str, fused: bool = False) -> Fragments:
-    """Lay out what `quantize_int4` (uint8 in 0 .. 15) or `quantize_rows` (int8, fp8) returns."""
+def to_fragments(numbers: Tensor, scales: Tensor, kind: str) -> Fragments:
+    """Lay out what `quantize_int4` with INT4_BASE (uint8 in 0 .. 15), or `quantize_rows` (int8, fp8) returns."""
     out, size = numbers.shape
     inputs = PARTS[kind] * COLUMNS
     units, blocks = -(-out // UNIT), -(-size // (inputs * BLOCKS)) * BLOCKS
@@ -66,57 +70,20 @@ def to_fragments(numbers: Tensor, scales: Tensor, kind: str, fused: bool = False
     # Of 64 outputs: 16 a warp, of which a thread has r and r + 8. Of 16 columns: pairs c and c + 8.
     shape = (units, 4, 2, 8, blocks, PARTS[kind], 2, 4, 2)
     bytes = bytes.view(shape).permute(5, 0, 4, 1, 3, 7, 6, 2, 8)
-    pairs = torch.zeros(bytes.shape[1:], dtype=torch.int32, device=bytes.device)
+    pairs = torch.zeros(bytes.shape[1:], dtype=torch.int16, device=bytes.device)
     for part, numbers_of_part in enumerate(bytes):
-        pairs |= numbers_of_part.int() << part * (16 // PARTS[kind])
-    pairs = (pairs - (pairs >> 15 << 16)).to(torch.int16).view(units, blocks, -1)
+        pairs |= numbers_of_part.to(torch.int16) << part * (16 // PARTS[kind])
+    pairs = pairs.view(units, blocks, -1)
     if kind != "int4":
         return Fragments(pairs, F.pad(scales.float().flatten(), (0, units * UNIT - out)), kind, out, size)
     group = size // scales.shape[1]
-    if fused:
-        step, low = scales.float().unbind(2)
-        scales = torch.stack((step, low - 16 * step), dim=2).bfloat16()
     scales = F.pad(scales, (0, 0, 0, blocks * inputs // group - scales.shape[1], 0, units * UNIT - out))
     words = scales.view(units, UNIT, blocks, -1).transpose(1, 2).contiguous()
     words = words.view(torch.int64 if group == 32 else torch.int32).squeeze(3)
-    return Fragments(pairs, words, kind, out, size, group, fused)
+    return Fragments(pairs, words, kind, out, size, group)
 
 
 INT4_TO_BF16 = tl.constexpr(
-    """
-{
-.reg .b32 p, q, step, low, one, minus;
-.reg .b16 a, b, c, d;
-mov.b32 one, 0x3F803F80;
-mov.b32 minus, 0xC300C300;
-mov.b32 {a, b}, $5;
-mov.b32 {c, d}, $6;
-mov.b32 step, {a, c};
-mov.b32 low, {b, d};
-mov.b32 p, $4;
-lop3.b32 q, p, 0x000F000F, 0x43004300, 0xEA;
-fma.rn.bf16x2 q, q, one, minus;
-fma.rn.bf16x2 $0, q, step, low;
-shr.u32 p, p, 4;
-lop3.b32 q, p, 0x000F000F, 0x43004300, 0xEA;
-fma.rn.bf16x2 q, q, one, minus;
-fma.rn.bf16x2 $1, q, step, low;
-mov.b32 {a, b}, $7;
-mov.b32 {c, d}, $8;
-mov.b32 step, {a, c};
-mov.b32 low, {b, d};
-shr.u32 p, p, 4;
-lop3.b32 q, p, 0x000F000F, 0x43004300, 0xEA;
-fma.rn.bf16x2 q, q, one, minus;
-fma.rn.bf16x2 $2, q, step, low;
-shr.u32 p, p, 4;
-lop3.b32 q, p, 0x000F000F, 0x43004300, 0xEA;
-fma.rn.bf16x2 q, q, one, minus;
-fma.rn.bf16x2 $3, q, step, low;
-}
-"""
-)
-INT4_FUSED = tl.constexpr(
     """
 {
 .reg .b32 q, step, low;
@@ -180,27 +147,6 @@ fma.rn.bf16x2 $1, q, factor, zero;
 )
 
 
-PREFETCH_TO_L2 = tl.constexpr(
-    """
-{
-.reg .pred first, some;
-.reg .b32 thread;
-mov.u32 thread, %tid.x;
-setp.eq.u32 first, thread, 0;
-setp.gt.and.s32 some, $2, 0, first;
-@some cp.async.bulk.prefetch.L2.global [$1], $2;
-mov.b32 $0, 0;
-}
-"""
-)
-
-
-@triton.jit
-def _prefetch(pointer, size):
-    """Ask for `size` bytes, a multiple of 16."""
-    tl.inline_asm_elementwise(PREFETCH_TO_L2, "=r,l,r", [pointer, size], dtype=tl.int32, is_pure=False, pack=1)
-
-
 @triton.jit
 def _e4m3(byte, dtype: tl.constexpr):
     """The number with this byte (0 .. 255), by the exponent of a float32."""
@@ -209,7 +155,7 @@ def _e4m3(byte, dtype: tl.constexpr):
 
 
 @triton.jit
-def _widen(pairs, first, second, KIND: tl.constexpr, dtype: tl.constexpr, PTX: tl.constexpr, FUSED: tl.constexpr):
+def _widen(pairs, first, second, KIND: tl.constexpr, dtype: tl.constexpr, PTX: tl.constexpr):
     """Pairs of bytes [rows, 16] to weights [rows, 16 x parts], without the scales of int8 and fp8.
 
     Args:
@@ -218,7 +164,7 @@ def _widen(pairs, first, second, KIND: tl.constexpr, dtype: tl.constexpr, PTX: t
     if KIND == "int4":
         if PTX:
             a, b, c, d = tl.inline_asm_elementwise(
-                INT4_FUSED if FUSED else INT4_TO_BF16,
+                INT4_TO_BF16,
                 "=&r,=&r,=&r,=&r,r,r,r,r,r",
                 [pairs, first, second],
                 dtype=(tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16),
@@ -227,13 +173,12 @@ def _widen(pairs, first, second, KIND: tl.constexpr, dtype: tl.constexpr, PTX: t
             )
         else:
             bits = pairs.to(tl.int32)
-            zero: tl.constexpr = 16.0 if FUSED else 0.0
             step, low = (first << 16).to(tl.float32, bitcast=True), (first & -65536).to(tl.float32, bitcast=True)
-            a = (((bits & 15).to(tl.float32) + zero) * step + low).to(dtype)
-            b = (((bits >> 4 & 15).to(tl.float32) + zero) * step + low).to(dtype)
+            a = (((bits & 15).to(tl.float32) + BASE) * step + low).to(dtype)
+            b = (((bits >> 4 & 15).to(tl.float32) + BASE) * step + low).to(dtype)
             step, low = (second << 16).to(tl.float32, bitcast=True), (second & -65536).to(tl.float32, bitcast=True)
-            c = (((bits >> 8 & 15).to(tl.float32) + zero) * step + low).to(dtype)
-            d = (((bits >> 12 & 15).to(tl.float32) + zero) * step + low).to(dtype)
+            c = (((bits >> 8 & 15).to(tl.float32) + BASE) * step + low).to(dtype)
+            d = (((bits >> 12 & 15).to(tl.float32) + BASE) * step + low).to(dtype)
         quads = tl.join(tl.join(a, b), tl.join(c, d))  # [rows, column, part % 2, part / 2]
         return tl.reshape(tl.permute(quads, (0, 3, 2, 1)), (pairs.shape[0], 4 * pairs.shape[1]))
     else:
@@ -260,9 +205,7 @@ def _load_block(
     KIND: tl.constexpr,
     dtype: tl.constexpr,
     PTX: tl.constexpr,
-    FUSED: tl.constexpr,
     UNITS: tl.constexpr,
-    POLICY: tl.constexpr,
 ):
     """Weights [UNITS x 64, inputs of a block].
 
@@ -270,7 +213,7 @@ def _load_block(
         pointers: [UNITS, 1024] of a block in each unit.
         scales: int4: [UNITS x 64].
     """
-    words = tl.load(pointers, eviction_policy=POLICY)
+    words = tl.load(pointers, eviction_policy="evict_first")
     # Bits of an index, highest first: unit | warp | row | pair of columns | columns + 8 | row + 8 | second of a pair
     words = tl.reshape(words, (UNITS, 4, 8, 4, 2, 2, 2))
     words = tl.permute(words, (0, 1, 5, 2, 4, 3, 6))
@@ -281,8 +224,8 @@ def _load_block(
         if word.dtype == tl.int64:
             second = (word >> 32).to(tl.int32)
         first = tl.broadcast_to(first[:, None], pairs.shape)
-        return _widen(pairs, first, tl.broadcast_to(second[:, None], pairs.shape), KIND, dtype, PTX, FUSED)
-    return _widen(pairs, pairs, pairs, KIND, dtype, PTX, FUSED)
+        return _widen(pairs, first, tl.broadcast_to(second[:, None], pairs.shape), KIND, dtype, PTX)
+    return _widen(pairs, pairs, pairs, KIND, dtype, PTX)
 
 
 @triton.jit(do_not_specialize=["num_rows"])
@@ -300,16 +243,12 @@ def multiply_few(
     size,
     HAS_BIAS: tl.constexpr,
     KIND: tl.constexpr,
-    FUSED: tl.constexpr,
     EVEN: tl.constexpr,  # inputs need no padding
     SPLIT: tl.constexpr,  # several programs share the sum of a tile
     OUTPUTS: tl.constexpr,
     ROWS: tl.constexpr,
     STEP: tl.constexpr,  # blocks
-    POLICY: tl.constexpr,
     PTX: tl.constexpr,
-    PREFETCH: tl.constexpr,  # ask for all of a program's weights at once, into L2
-    PDL: tl.constexpr,
 ):
     """Grid: (tiles of outputs, splits, tiles of rows)."""
     UNITS: tl.constexpr = OUTPUTS // 64
@@ -328,25 +267,12 @@ def multiply_few(
     if KIND == "int4":
         scale_unit = tl.minimum(tile * UNITS + local // 64, tl.cdiv(num_outputs, 64) - 1).to(tl.int64)
         of_scale = scales + scale_unit * num_blocks * 64 + local % 64
-    if PREFETCH:
-        for one in tl.static_range(UNITS):
-            which = tl.minimum(tile * UNITS + one, tl.cdiv(num_outputs, 64) - 1).to(tl.int64)
-            wanted = tl.maximum(end - begin, 0)
-            _prefetch(pairs + (which * num_blocks + begin) * 1024, wanted * 2048)
-            if KIND == "int4":
-                _prefetch(
-                    scales + (which * num_blocks + begin) * 64,
-                    wanted * (64 * scales.dtype.element_ty.primitive_bitwidth // 8),
-                )
-    if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
     accumulator = tl.zeros([OUTPUTS, ROWS], tl.float32)
     for start in tl.range(begin, end, STEP):
         for offset in tl.static_range(STEP):
             block = start + offset
             of_block = of_scale + block * 64 if KIND == "int4" else of_scale
-            weights = _load_block(of_unit + block * 1024, of_block, KIND, x.dtype.element_ty, PTX, FUSED, UNITS, POLICY)
+            weights = _load_block(of_unit + block * 1024, of_block, KIND, x.dtype.element_ty, PTX, UNITS)
             at = block * INPUTS + tl.arange(0, INPUTS)
             if EVEN:
                 columns = tl.load(of_row[:, None] + at[None, :])
@@ -396,9 +322,62 @@ class Tile:
     num_warps: int
     num_stages: int
     splits: int = 1
-    policy: str = "evict_first"
-    prefetch: bool = False
-    pdl: bool = False
+
+
+MOST_ROWS = 128
+"""For more rows all weights are widened first, and PyTorch multiplies: 5 bytes a weight are moved, but once for all."""
+TILES = {
+    "int4": {8: Tile(128, 8, 1, 4, 5), 32: Tile(64, 32, 2, 4, 4)},
+    "int8": {8: Tile(64, 8, 2, 2, 6), 32: Tile(64, 32, 4, 4, 4)},
+}
+"""By kind, and for how many rows: of those tried on an H100 (course/data/measured/tuned_kernels_h100.json), the
+fastest for an 8B's layers taken together. With 16 rows or more Triton chooses Hopper's own matrix instructions, and
+these want steps of two blocks: with one, several are under way at once, and from 64 rows on sums were wrong."""
+PROGRAMS = 3
+"""For each multiprocessor: programs share the sums of tiles until there are so many."""
+MOST_SPLITS = 16
+
+
+def tile_for(weights: Fragments, num_rows: int, num_processors: int) -> Tile:
+    """What one program does, and how many share a sum: a power of two, each of two steps at least."""
+    tiles = TILES[weights.kind]
+    tile = tiles[next((rows for rows in tiles if num_rows <= rows), max(tiles))]
+    num_tiles = triton.cdiv(weights.out, tile.outputs) * triton.cdiv(num_rows, tile.rows)
+    wanted = min(MOST_SPLITS, PROGRAMS * num_processors // max(1, num_tiles), weights.pairs.shape[1] // (2 * tile.step))
+    return replace(tile, splits=1 << (max(1, wanted).bit_length() - 1))
+
+
+def linear(x: Tensor, weights: Fragments, bias: Tensor | None, arrived: Tensor) -> Tensor:
+    """x W^T + b, rounded once: [T, out] in the dtype of x [T, in].
+
+    Launches depend on shapes only, so a CUDA graph may record it.
+
+    Args:
+        bias: [out]
+        arrived: see `counters`.
+    """
+    if len(x) > MOST_ROWS or x.dtype == torch.float32:  # no tensor cores multiply float32
+        return F.linear(x, widened(weights, x.dtype), bias)
+    tile = tile_for(weights, len(x), gpu(x.device).num_processors)
+    return multiply(x.contiguous(), weights, bias, tile, arrived)
+
+
+def counters(weights: Fragments) -> Tensor:
+    """int32 zeros, at least one for each tile: what `linear` counts with. Zeros again afterwards."""
+    most = len(weights.pairs) * triton.cdiv(MOST_ROWS, 32)
+    return torch.zeros(most, dtype=torch.int32, device=weights.pairs.device)
+
+
+def rows_of(weights: Fragments, ids: Tensor) -> Tensor:
+    """Rows [n] of W, float32 [n, in]: what an embedding table is asked for. int8 and fp8."""
+    units, blocks, _ = weights.pairs.shape
+    shape = (units, blocks, 4, 8, 4, 2, 2, 2)
+    unit, of_unit = ids // UNIT, ids % UNIT
+    found = weights.pairs.view(shape)[unit, :, of_unit // 16, of_unit % 8, :, :, of_unit // 8 % 2]
+    columns = found.transpose(2, 3).reshape(len(ids), blocks, 1, COLUMNS)  # of the pair of columns, and columns + 8
+    parts = torch.stack([columns >> part * 8 & 255 for part in range(2)], dim=2).to(torch.uint8)
+    numbers = parts.flatten(1)[:, : weights.size].view(torch.int8 if weights.kind == "int8" else FP8)
+    return dequantize(numbers, weights.scales[ids])
 
 
 def multiply(x: Tensor, weights: Fragments, bias: Tensor | None, tile: Tile, arrived: Tensor) -> Tensor:
@@ -427,19 +406,14 @@ def multiply(x: Tensor, weights: Fragments, bias: Tensor | None, tile: Tile, arr
         weights.size,
         HAS_BIAS=bias is not None,
         KIND=weights.kind,
-        FUSED=weights.fused,
         EVEN=weights.size == weights.pairs.shape[1] * PARTS[weights.kind] * COLUMNS,
         SPLIT=tile.splits > 1,
         OUTPUTS=tile.outputs,
         ROWS=tile.rows,
         STEP=tile.step,
-        POLICY=tile.policy,
         PTX=x.device.type != "cpu" and x.dtype == torch.bfloat16,
-        PREFETCH=tile.prefetch,
-        PDL=tile.pdl,
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
-        **({"launch_pdl": True} if tile.pdl else {}),
     )
     return output
 
@@ -456,7 +430,6 @@ def widened(weights: Fragments, dtype: torch.dtype, step: int = 2) -> Tensor:
         blocks,
         weights.size,
         KIND=weights.kind,
-        FUSED=weights.fused,
         STEP=step,
         PTX=matrix.device.type != "cpu" and dtype == torch.bfloat16,
         num_warps=4,
@@ -473,20 +446,20 @@ def widen_all(
     num_blocks,
     size,
     KIND: tl.constexpr,
-    FUSED: tl.constexpr,
     STEP: tl.constexpr,
     PTX: tl.constexpr,
 ):
     """Grid: (units, blocks / STEP)."""
     INPUTS: tl.constexpr = 64 if KIND == "int4" else 32
-    unit, dtype = tl.program_id(0).to(tl.int64), matrix.dtype.element_ty
+    dtype: tl.constexpr = matrix.dtype.element_ty
+    unit = tl.program_id(0).to(tl.int64)
     local = tl.arange(0, 64)
     outputs = unit * 64 + local
     of_unit = pairs + unit * num_blocks * 1024 + tl.arange(0, 1024)[None, :]
     of_scale = scales + unit * num_blocks * 64 + local
     for offset in tl.static_range(STEP):
         block = tl.program_id(1) * STEP + offset
-        weights = _load_block(of_unit + block * 1024, of_scale + block * 64, KIND, dtype, PTX, FUSED, 1, "evict_first")
+        weights = _load_block(of_unit + block * 1024, of_scale + block * 64, KIND, dtype, PTX, 1)
         if KIND != "int4":
             weights = (weights.to(tl.float32) * tl.load(scales + outputs)[:, None]).to(dtype)
         at = block * INPUTS + tl.arange(0, INPUTS)

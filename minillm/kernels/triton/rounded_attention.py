@@ -7,13 +7,25 @@ where there was one. Scales are loaded two heads at once: the pipeline brings no
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from minillm.kernels.triton import attention_kernels
 from minillm.kernels.triton.fragments import FP8_TO_BF16, INT8_TO_BF16, _e4m3
+
+
+@dataclass(frozen=True, slots=True)
+class PairTile:
+    """One program's work: keys per step, a power of two, and how many programs share a sequence's."""
+
+    keys: int
+    splits: int = 1
+    num_warps: int = 2
+    num_stages: int = 5
 
 
 @triton.jit
@@ -144,27 +156,27 @@ def attend_decodes(
     context_lens: Tensor,
     scale: float,
     output: Tensor,
-    splits: int,
-    keys: int,
-    num_warps: int,
-    num_stages: int,
-    rows: int = 16,
+    tile: PairTile,
+    sequences: range,
+    window: int = 0,
 ) -> None:
-    """One new token for each sequence: query and output [B, n_heads, d]. Leaves parts that `combine_splits` adds.
+    """Attend with the one new token of each of these sequences; writes their rows of `output`.
 
     Args:
+        query, output: [T, n_heads, d], d a power of two.
         numbers: [num_blocks, block_size, 2, n_kv_heads, d] int8: bytes of either format.
         scales: [num_blocks, block_size, 2, n_kv_heads] bfloat16, an even number of heads.
+        kv_format: "int8" or "fp8".
+        block_tables, query_starts, context_lens: see AttentionMetadata.
+        window: 0 = none.
     """
-    from minillm.kernels.triton import attention_kernels
-
-    num_tokens, num_heads, head_dim = query.shape
+    _, num_heads, head_dim = query.shape
     group = num_heads // numbers.shape[3]
     parts = softmax = output
-    if splits > 1:
-        parts = query.new_empty((num_tokens, num_heads, splits, head_dim), dtype=torch.float32)
-        softmax = query.new_empty((num_tokens, num_heads, splits, 2), dtype=torch.float32)
-    attend_pairs[(numbers.shape[3], splits, num_tokens)](
+    if tile.splits > 1:
+        parts = query.new_empty((len(sequences), num_heads, tile.splits, head_dim), dtype=torch.float32)
+        softmax = query.new_empty((len(sequences), num_heads, tile.splits, 2), dtype=torch.float32)
+    attend_pairs[(numbers.shape[3], tile.splits, len(sequences))](
         query,
         numbers.view(torch.int16),
         scales.view(torch.int32),
@@ -174,7 +186,7 @@ def attend_decodes(
         output,
         parts,
         softmax,
-        0,
+        sequences.start,
         scale * math.log2(math.e),
         *query.stride()[:2],
         *numbers.stride()[:3],
@@ -183,25 +195,25 @@ def attend_decodes(
         HEAD_DIM=head_dim,
         GROUP=group,
         BLOCK_SIZE=numbers.shape[1],
-        WINDOW=0,
+        WINDOW=window,
         FORMAT=kv_format,
-        SPLITS=splits,
-        ROWS=max(rows, triton.next_power_of_2(group)),
-        KEYS=keys,
+        SPLITS=tile.splits,
+        ROWS=max(16, triton.next_power_of_2(group)),
+        KEYS=tile.keys,
         PTX=query.device.type != "cpu" and query.dtype == torch.bfloat16,
-        num_warps=num_warps,
-        num_stages=num_stages,
+        num_warps=tile.num_warps,
+        num_stages=tile.num_stages,
     )
-    if splits > 1:
-        attention_kernels.combine_splits[(num_tokens, num_heads)](
+    if tile.splits > 1:
+        attention_kernels.combine_splits[(len(sequences), num_heads)](
             parts,
             softmax,
             output,
             query_starts,
-            0,
+            sequences.start,
             output.stride(0),
             HEAD_DIM=head_dim,
             PADDED_DIM=head_dim,
-            SPLITS=splits,
+            SPLITS=tile.splits,
             num_warps=4,
         )
