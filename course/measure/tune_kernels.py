@@ -184,7 +184,7 @@ class Tuner:
             if (line["section"], line["shape"], line["way"]) == (work.section, work.shape, way)
         ]
         if known:
-            return known[-1].get("us", math.inf) / 1e6
+            return math.inf if "note" in known[-1] else known[-1]["us"] / 1e6
         if time.monotonic() > self.end:
             return math.inf
         self.log.begin(work, way)
