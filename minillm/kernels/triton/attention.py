@@ -20,6 +20,7 @@ from torch import Tensor
 from minillm.host.device import before_ampere
 from minillm.kernels.attention.base import AttentionBackend, AttentionMetadata
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, KVCache, as_kernels_read
+from minillm.kernels.triton.gpu import gpu
 
 MAX_ACCUMULATOR = 128 * 128
 """Float32 numbers of the result that one program keeps in registers: 64 of a thread's 255, in 8 warps."""
@@ -127,25 +128,6 @@ def reads_pairs(query: Tensor, num_kv_heads: int) -> bool:
 def power_of_two(number: int) -> int:
     """The smallest power of two that is not below `number`."""
     return 1 << (number - 1).bit_length()
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """What the sizes depend on."""
-
-    num_processors: int
-    shared_memory: int
-    """Bytes that one program may take."""
-
-
-@functools.cache
-def gpu(device: torch.device) -> Gpu:
-    """The interpreter has no processors, but pretends to have a few: splitting should be seen there too."""
-    if device.type != "cuda":
-        return Gpu(8, 227 * 1024)
-    properties = torch.cuda.get_device_properties(device)
-    shared_memory = getattr(properties, "shared_memory_per_block_optin", 64 * 1024)  # torch for AMD does not say
-    return Gpu(properties.multi_processor_count, shared_memory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ import triton.language as tl
 from torch import Tensor
 
 from minillm.kernels.quantization import FP8, dequantize
-from minillm.kernels.triton.attention import gpu
+from minillm.kernels.triton.gpu import gpu
 
 UNIT = 64
 """Outputs: the rows that four warps multiply at once."""

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from minillm.kernels.quantization import FP8, dequantize, dequantize_int4, quantize, quantize_int4, quantize_rows
-from minillm.kernels.triton.attention import Gpu
+from minillm.kernels.triton.gpu import Gpu
 
 linear = pytest.importorskip("minillm.kernels.triton.linear", reason="triton is for Linux", exc_type=ImportError)
 fragments = pytest.importorskip("minillm.kernels.triton.fragments", reason="triton is for Linux", exc_type=ImportError)
