@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from minillm.core.errors import InvalidSamplingParamsError, RequestError
 from minillm.frontend import grammar_limits
@@ -29,9 +29,6 @@ from minillm.frontend.errors import GrammarTrialEndedError, InvalidGrammarError
 from minillm.frontend.grammar_matcher import CompiledGrammar, explain
 from minillm.frontend.grammar_trials import ClientLeftError, TokenizerSpec, Trials
 from minillm.frontend.grammar_worker import COMPILING_STACK, compile_grammar
-
-if TYPE_CHECKING:
-    from llguidance import LLTokenizer
 
 
 CACHED_GRAMMARS = 64

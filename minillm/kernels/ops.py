@@ -63,6 +63,24 @@ class AttentionBlock(Protocol):
         """q [T, n_heads, d] of x [T, hidden], whose k and v are written to the cache, computed step by step."""
 
 
+@dataclass(frozen=True, slots=True)
+class StackedExperts:
+    """A layer's experts and their router, see minillm/model/moe.py."""
+
+    router: Tensor
+    """[E, hidden]"""
+    gate_up: Tensor
+    """[E, 2 * inner, hidden]"""
+    down: Tensor
+    """[E, hidden, inner]"""
+    k: int
+    """Experts of a token"""
+    normalize: bool
+    """Their shares add up to 1."""
+    counters: Tensor
+    """[8] int32 zeros: what a kernel counts with, and leaves as it was"""
+
+
 class Ops:
     """The operations, one PyTorch call after the other."""
 
@@ -79,6 +97,11 @@ class Ops:
         """silu(gate) * up, for [T, 2 * inner] = (gate, up)."""
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate).mul_(up)
+
+    def mix_experts(self, x: Tensor, experts: "StackedExperts") -> Tensor | None:
+        """A layer of experts of x [T, hidden]: [T, hidden]. None = not fused for so many tokens, or such sizes: then
+        it goes step by step."""
+        return None
 
     def queries(self, block: AttentionBlock, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
         """q [T, n_heads, d] of x [T, hidden], whose k and v are written to the cache. Here as the decoder has it, step

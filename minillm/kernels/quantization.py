@@ -64,22 +64,26 @@ quantize_rows = sliced(quantize)
 
 
 @sliced
-def quantize_int4(weight: Tensor, group: int) -> tuple[Tensor, Tensor]:
+def quantize_int4(weight: Tensor, group: int, base: int = 0) -> tuple[Tensor, Tensor]:
     """[out, in] to uint8 [out, in] in 0 .. 15, and bfloat16 (scale, low) [out, in / group, 2].
 
     Scale and offset are rounded first, and weights to the grid that they really span.
+
+    Args:
+        base: what a kernel's numbers begin with: w = low + scale x (base + q), so the low is that much lower.
     """
     groups = weight.float().unflatten(1, (-1, group))
     low, high = groups.aminmax(dim=2)
     low = low.bfloat16()
     scale = ((high - low.float()) / INT4_LEVELS).clamp_(min=SMALLEST_SCALE).bfloat16()
-    numbers = (groups - low.float()[..., None]) / scale.float()[..., None]
+    low = (low.float() - base * scale.float()).bfloat16()
+    numbers = (groups - low.float()[..., None]) / scale.float()[..., None] - base
     return numbers.round_().clamp_(0, INT4_LEVELS).to(torch.uint8).flatten(1), torch.stack((scale, low), dim=2)
 
 
-def dequantize_int4(numbers: Tensor, scales: Tensor) -> Tensor:
-    """Back to float32 [out, in]; arguments as `quantize_int4` returns them."""
-    groups = numbers.float().unflatten(1, (scales.shape[1], -1))
+def dequantize_int4(numbers: Tensor, scales: Tensor, base: int = 0) -> Tensor:
+    """Back to float32 [out, in]; arguments as `quantize_int4` returns them, and got them."""
+    groups = numbers.float().unflatten(1, (scales.shape[1], -1)) + base
     return (groups * scales[..., :1].float() + scales[..., 1:].float()).flatten(1)
 
 

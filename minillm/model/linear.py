@@ -160,10 +160,10 @@ class CPULinear(AnyLinear):
 
 
 def relative_error(
-    product: Callable[[Tensor], Tensor], weight: Tensor, bias: Tensor | None, dtype: torch.dtype
+    product: Callable[[Tensor], Tensor], weight: Tensor, bias: Tensor | None, dtype: torch.dtype, rows: int = 4
 ) -> float:
-    """Largest error of product(x), as a share of the largest number in x W^T + b, for a few rows x of this dtype."""
-    x = torch.randn(4, weight.shape[1], generator=torch.Generator().manual_seed(0)).to(weight.device, dtype)
+    """Largest error of product(x), as a share of the largest number in x W^T + b, for some rows x of this dtype."""
+    x = torch.randn(rows, weight.shape[1], generator=torch.Generator().manual_seed(0)).to(weight.device, dtype)
     expected = F.linear(x.float(), weight.float(), None if bias is None else bias.float())
     error = (product(x).float() - expected).abs().max()
     return (error / (expected.abs().max() + 1e-6)).item()

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from minillm.kernels.ops import Ops
+from minillm.kernels.ops import Ops, StackedExperts
 from minillm.model.config import ModelConfig
 
 
@@ -46,14 +46,19 @@ class MoE(nn.Module):
     def __init__(self, router: ExpertRouter, experts: Iterable[nn.Module]) -> None:
         super().__init__()
         self.router, self.experts = router, nn.ModuleList(experts)
-        self.stacked: tuple[Tensor, Tensor] | None = None
-        """All gates and ups [E, 2 * inner, hidden], and all downs [E, hidden, inner], where one product takes them."""
+        self.stacked: StackedExperts | None = None
+        """All experts' weights side by side, where one product takes them."""
 
     def stack(self) -> None:
         """Lay the experts' weights side by side; they become views of that."""
-        self.stacked = side_by_side("gate_up_proj", self.experts), side_by_side("down_proj", self.experts)
+        gate_up, down = (side_by_side(name, self.experts) for name in ("gate_up_proj", "down_proj"))
+        counters = torch.zeros(8, dtype=torch.int32, device=down.device)
+        router = self.router
+        self.stacked = StackedExperts(router.weight, gate_up, down, router.k, router.normalize, counters)
 
     def forward(self, x: Tensor, ops: Ops) -> Tensor:
+        if self.stacked is not None and (mixed := ops.mix_experts(x, self.stacked)) is not None:
+            return mixed
         experts, shares = self.router(x)
         # T * k pairs of a token and an expert, sorted by expert, and where each expert's pairs end.
         chosen, order = experts.flatten().sort(stable=True)
@@ -80,7 +85,7 @@ class MoE(nn.Module):
         """The same in one grouped product for all gates and ups, and one for all downs (MegaBlocks, Gale et al. 2023).
         `ends` is read on the device: the host launches on, and a CUDA graph holds for any step."""
         assert self.stacked is not None
-        gate_up, down = (weights.mT for weights in self.stacked)
+        gate_up, down = self.stacked.gate_up.mT, self.stacked.down.mT
         inner = ops.silu_mul(F.grouped_mm(rows, gate_up, offs=ends.int()))
         return F.grouped_mm(inner, down, offs=ends.int())
 

@@ -5,6 +5,7 @@ documented. `checked` compares each with the plain product before it is used.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -21,51 +22,56 @@ ROUGH = {"int8": 0.03, "fp8": 0.12, "int4": 0.25}
 """Largest relative error of a product with rounded weights: about three times what the rounding makes. A wrong layout
 is off by about 1."""
 
+ROWS_CHECKED = (4, 32, 192)
+"""A kernel of its own each: few rows of a decode step, more of them, a prompt's."""
+
 Maker = Callable[[Linear], AnyLinear]
-Product = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
-"""x W^T + b, given x, W as numbers and their scales, and b: see int8_linear and int4_linear."""
 
 
-def pack_int4(numbers: Tensor, group: int) -> Tensor:
-    """[out, in] uint8 in 0 .. 15 to bytes [out, in / 2]: input j of a group, and 16 times input j + group / 2."""
-    low, high = numbers.unflatten(1, (-1, 2, group // 2)).unbind(2)
-    return (low | high << 4).flatten(1)
+class WidenedLinear(AnyLinear):
+    """int8 without Triton, and slower than 16 bits: it widens the whole matrix on each call."""
 
-
-def widened_product(x: Tensor, numbers: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
-    """Without Triton, and slower than 16 bits: it widens the whole matrix on each call."""
-    y = F.linear(x, numbers.to(x.dtype)) * scales.to(x.dtype)
-    return y if bias is None else y + bias
-
-
-class CudaInt8Linear(AnyLinear):
-    """int8 holds -127 .. 127, and so does bfloat16, exactly: the scale of an output can come after the product."""
-
-    def __init__(self, linear: Linear, product: Product) -> None:
+    def __init__(self, linear: Linear) -> None:
         super().__init__()
         numbers, scales = quantize_rows(linear.weight, torch.int8)
         self.numbers, self.scales = nn.Parameter(numbers, False), nn.Parameter(scales, False)
-        self.bias, self.product = linear.bias, product
+        self.bias = linear.bias
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.product(x, self.numbers, self.scales, self.bias)
+    def multiply(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.numbers.to(x.dtype)) * self.scales.to(x.dtype)
 
     def rows(self, ids: Tensor) -> Tensor:
         return dequantize(self.numbers[ids], self.scales[ids])
 
 
-class CudaInt4Linear(AnyLinear):
-    """Two weights in a byte; each group of inputs of an output has a scale and an offset."""
+class FragmentLinear(AnyLinear):
+    """int8, a scale for each output, or int4, a scale and a low for each group of inputs, in the order in which the
+    tensor cores want them.
 
-    def __init__(self, linear: Linear, product: Product, group: int) -> None:
+    Args:
+        group: int4: inputs that share a scale; 0 = int8.
+    """
+
+    def __init__(self, linear: Linear, group: int = 0) -> None:
         super().__init__()
-        numbers, scales = quantize_int4(linear.weight, group)
-        self.packed = nn.Parameter(pack_int4(numbers, group), False)
-        self.scales = nn.Parameter(scales, False)
-        self.bias, self.product = linear.bias, product
+        from minillm.kernels.triton import fragments
+
+        self.kernels = fragments
+        if group:
+            numbers, scales = quantize_int4(linear.weight, group, fragments.INT4_BASE)
+        else:
+            numbers, scales = quantize_rows(linear.weight, torch.int8)
+        laid = fragments.to_fragments(numbers, scales, "int4" if group else "int8")
+        self.pairs, self.scales = nn.Parameter(laid.pairs, False), nn.Parameter(laid.scales, False)
+        self.weights = replace(laid, pairs=self.pairs, scales=self.scales)
+        self.counters = fragments.counters(laid)
+        self.bias = linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.product(x, self.packed, self.scales, self.bias)
+        return self.kernels.linear(x, self.weights, self.bias, self.counters)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        return self.kernels.rows_of(self.weights, ids)
 
 
 class CudaFP8Linear(AnyLinear):
@@ -106,13 +112,13 @@ def makers(config: EngineConfig, device: torch.device) -> tuple[Maker, Maker]:
     if TritonAttention.missing(device):
         if kind != "int8":
             raise ConfigError(f'quantization="{kind}" needs Triton and compute capability 8.0 or more: choose "int8"')
-        int8 = checked(partial(CudaInt8Linear, product=widened_product), ROUGH["int8"])
+        int8 = checked(WidenedLinear, ROUGH["int8"])
         return int8, int8
-    from minillm.kernels.triton.linear import int4_linear, int8_linear, quantize_fp8
+    from minillm.kernels.triton.linear import quantize_fp8
 
     fp8 = checked(partial(CudaFP8Linear, round_rows=quantize_fp8), ROUGH["fp8"])
-    int8 = checked(partial(CudaInt8Linear, product=int8_linear), ROUGH["int8"])
-    int4 = checked(partial(CudaInt4Linear, product=int4_linear, group=config.int4_group_size), ROUGH["int4"])
+    int8 = checked(FragmentLinear, ROUGH["int8"])
+    int4 = checked(partial(FragmentLinear, group=config.int4_group_size), ROUGH["int4"])
     return {"int8": (int8, int8), "int4": (int4, int8), "fp8": (fp8, fp8)}[kind]
 
 
@@ -139,8 +145,9 @@ def checked(make: Maker, rough: float) -> Maker:
 
 def check(made: AnyLinear, linear: Linear, rough: float) -> None:
     """Raise ConfigError unless the layer's kernel is there and multiplies correctly."""
+    given = (made, linear.weight, linear.bias, linear.weight.dtype)
     try:
-        error = relative_error(made, linear.weight, linear.bias, linear.weight.dtype)
+        error = max(relative_error(*given, rows) for rows in ROWS_CHECKED)
     except (RuntimeError, AttributeError) as reason:
         raise ConfigError(f"the kernel for {type(made).__name__} fails on this GPU: {reason}") from reason
     if not error <= rough:

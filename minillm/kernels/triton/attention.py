@@ -20,6 +20,7 @@ from torch import Tensor
 from minillm.host.device import before_ampere
 from minillm.kernels.attention.base import AttentionBackend, AttentionMetadata
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, KVCache, as_kernels_read
+from minillm.kernels.triton.gpu import gpu
 
 MAX_ACCUMULATOR = 128 * 128
 """Float32 numbers of the result that one program keeps in registers: 64 of a thread's 255, in 8 warps."""
@@ -33,9 +34,7 @@ PROGRAMS_PER_PROCESSOR = 2
 MIN_KEYS_PER_SPLIT = 256
 """Fewer are read in less time than combining the parts takes."""
 MAX_SPLITS = 64
-"""Parts that one program of the combine kernel holds in registers, d numbers each."""
-FEW_SPLITS = 8
-"""Up to so many it holds that many: two kernels to compile, not one for each number of parts."""
+"""As many parts does the combine kernel hold in registers, d numbers each (attention_kernels.py, which wants triton)."""
 
 
 class TritonAttention(AttentionBackend):
@@ -122,28 +121,16 @@ def splits_for(num_programs: int, max_context: int, num_processors: int) -> int:
     return 1 << (limit.bit_length() - 1)
 
 
+def reads_pairs(query: Tensor, num_kv_heads: int) -> bool:
+    """Whether decodes over a quantized cache are for rounded_attention.py: 16-bit queries, d a power of two, and an
+    even number of heads, whose scales come two at a time."""
+    head_dim = query.shape[2]
+    return query.element_size() == 2 and num_kv_heads % 2 == 0 and head_dim == max(32, power_of_two(head_dim))
+
+
 def power_of_two(number: int) -> int:
     """The smallest power of two that is not below `number`."""
     return 1 << (number - 1).bit_length()
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """What the sizes depend on."""
-
-    num_processors: int
-    shared_memory: int
-    """Bytes that one program may take."""
-
-
-@functools.cache
-def gpu(device: torch.device) -> Gpu:
-    """The interpreter has no processors, but pretends to have a few: splitting should be seen there too."""
-    if device.type != "cuda":
-        return Gpu(8, 227 * 1024)
-    properties = torch.cuda.get_device_properties(device)
-    shared_memory = getattr(properties, "shared_memory_per_block_optin", 64 * 1024)  # torch for AMD does not say
-    return Gpu(properties.multi_processor_count, shared_memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +166,21 @@ class Launch:
             num_tiles += num_rows // (tile_rows // group)
         max_context = metadata.block_tables.shape[1] * metadata.block_size
         splits = splits_for(num_tiles * num_kv_heads, max_context, device.num_processors)
+        layout = (metadata.block_tables, metadata.query_starts_tensor, metadata.context_lens_tensor)
+        if one_token and kv_format and reads_pairs(query, num_kv_heads):
+            from minillm.kernels.triton.rounded_attention import PairTile, attend_decodes
+
+            sequences = range(self.first_sequence, self.first_sequence + self.num_sequences)
+            pairs = PairTile(max(16, KEY_TILE // head_dim), splits)
+            cache = (numbers, scales, kv_format)
+            attend_decodes(query, *cache, *layout, scale, output, pairs, sequences, metadata.window or 0)
+            return
         if splits > 1:
             parts = query.new_empty((num_rows, num_heads, splits, head_dim), dtype=torch.float32)
             softmax = query.new_empty((num_rows, num_heads, splits, 2), dtype=torch.float32)
         else:
             parts = softmax = output  # not used
 
-        layout = (metadata.block_tables, metadata.query_starts_tensor, metadata.context_lens_tensor)
         results = (output, parts, softmax)
         triton_kernels.attend_tiles[(num_kv_heads, splits, num_tiles)](
             query,
@@ -225,6 +220,6 @@ class Launch:
                 output.stride(0),
                 HEAD_DIM=head_dim,
                 PADDED_DIM=padded_dim,
-                MOST_SPLITS=FEW_SPLITS if splits <= FEW_SPLITS else MAX_SPLITS,
+                MOST_SPLITS=triton_kernels.most_splits(splits),
                 num_warps=4,
             )

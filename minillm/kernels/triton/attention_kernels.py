@@ -18,6 +18,15 @@ import triton.language as tl
 from minillm.kernels.triton.rounding import E4M3_UNIT, from_e4m3
 
 
+FEW_SPLITS, MAX_SPLITS = 8, 64
+"""Parts that a program of the combine kernel has registers for: two kernels to compile, not one for each number."""
+
+
+def most_splits(num_splits: int) -> int:
+    """Of the two, the one that is enough."""
+    return FEW_SPLITS if num_splits <= FEW_SPLITS else MAX_SPLITS
+
+
 # Numbers that change from step to step: without this, Triton would compile again for 1 and for multiples of 16.
 @triton.jit(do_not_specialize=["first_sequence", "num_sequences", "num_splits", "table_stride"])
 def attend_tiles(

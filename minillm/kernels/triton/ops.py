@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from minillm.kernels.attention.cache import KVCache, as_kernels_read
-from minillm.kernels.ops import AttentionBlock, ForwardContext, Ops, QKNorms
+from minillm.kernels.ops import AttentionBlock, ForwardContext, Ops, QKNorms, StackedExperts
 from minillm.kernels.triton.rounding import quantize
 
 ELEMENTS_PER_PROGRAM = 1024
@@ -39,6 +39,11 @@ class TritonOps(Ops):
         grid = (num_tokens, triton.cdiv(inner, ELEMENTS_PER_PROGRAM))
         _silu_mul[grid](gate_up, output, inner, ELEMENTS_PER_PROGRAM)
         return output
+
+    def mix_experts(self, x: Tensor, experts: StackedExperts) -> Tensor | None:
+        from minillm.kernels.triton.experts import mixture, suits
+
+        return mixture(x, experts) if suits(x, experts) else None
 
     def queries(self, block: AttentionBlock, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
         qkv = block.qkv_proj(x).view(x.shape[0], -1, block.head_dim)

@@ -17,8 +17,15 @@ from minillm.frontend.engine import Engine
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, SCALE_DTYPE
 from minillm.kernels.attention.eager import EagerAttention
 from minillm.kernels.ops import ForwardContext
-from minillm.kernels.quantization import FP8, dequantize_int4, dtype_name, quantize
-from minillm.model.quantized_cuda import pack_int4
+from minillm.kernels.quantization import (
+    FP8,
+    dequantize,
+    dequantize_int4,
+    dtype_name,
+    quantize,
+    quantize_int4,
+    quantize_rows,
+)
 from minillm.policies.config import EngineConfig
 from minillm.runner.batch_layout import HostBatch
 from minillm.runner.kv_pool import make_cache
@@ -134,21 +141,24 @@ def replayed(work: Callable[[], Any], x: torch.Tensor) -> Any:
 @pytest.mark.parametrize("rows", [1, 3, 17, 64, 300])
 @pytest.mark.parametrize(("size", "out"), [(4096, 6144), (14336, 4096), (577, 130)], ids=str)
 def test_kernels_of_linear_layers(size: int, out: int, rows: int, dtype: torch.dtype) -> None:
-    """Shapes of 8B, which share sums at few rows, and odd ones."""
-    from minillm.kernels.triton.linear import int4_linear, int8_linear, quantize_fp8
+    """Shapes of 8B, which share sums at few rows, and odd ones. Twenty times: programs must not meet each other's."""
+    from minillm.kernels.triton import fragments
+    from minillm.kernels.triton.linear import quantize_fp8
 
     with torch.device("cuda"):
-        x, bias = torch.randn(rows, size).to(dtype), torch.randn(out).to(dtype)
-        numbers, scales = torch.randint(-127, 128, (out, size), dtype=torch.int8), torch.rand(out) / 100
-    y = replayed(lambda: int8_linear(x, numbers, scales, bias), x)
-    exact = F.linear(x.double(), numbers.double() * scales.double()[:, None], bias.double())
-    assert (y - exact).abs().max() <= torch.finfo(dtype).eps * exact.abs().max()
+        x, bias, weight = torch.randn(rows, size).to(dtype), torch.randn(out).to(dtype), torch.randn(out, size) / 50
+    numbers, scales = quantize_rows(weight, torch.int8)
+    laid = {"int8": (fragments.to_fragments(numbers, scales, "int8"), dequantize(numbers, scales))}
     if size % 64 == 0:
-        nibbles, steps = torch.randint(0, 16, (out, size), dtype=torch.uint8), torch.rand(out, size // 64, 2).bfloat16()
-        packed, steps = pack_int4(nibbles, 64).cuda(), steps.cuda() / 100
-        y = replayed(lambda: int4_linear(x, packed, steps, bias), x)
-        exact = F.linear(x.double(), dequantize_int4(nibbles.cuda(), steps).to(dtype).double(), bias.double())
-        assert (y - exact).abs().max() <= torch.finfo(dtype).eps * exact.abs().max()
+        nibbles, steps = quantize_int4(weight, 64, fragments.INT4_BASE)
+        rounded = dequantize_int4(nibbles, steps, fragments.INT4_BASE).to(dtype)
+        laid["int4"] = fragments.to_fragments(nibbles, steps, "int4"), rounded
+    for weights, exactly in laid.values():
+        counters = fragments.counters(weights)
+        for _ in range(20):
+            y = replayed(lambda: fragments.linear(x, weights, bias, counters), x)  # noqa: B023
+            exact = F.linear(x.double(), exactly.double(), bias.double())
+            assert (y - exact).abs().max() <= 2 * torch.finfo(dtype).eps * exact.abs().max()
     for found, expected in zip(replayed(lambda: quantize_fp8(x), x), quantize(x.cpu(), FP8)):
         assert torch.equal(found.cpu().view(torch.int8), expected.view(torch.int8))
 

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,11 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from minillm.kernels.triton import attention_kernels as triton_kernels
+from minillm.kernels.triton import experts, fragments, nucleus, rounded_attention
 from minillm.kernels.triton import linear as triton_linear
-from minillm.kernels.triton import nucleus
 from minillm.kernels.triton import ops as triton_ops
-from minillm.kernels.triton.attention import tile_for
+from minillm.kernels.triton.attention import KEY_TILE, tile_for
+from minillm.kernels.triton.rounded_attention import PairTile
 
 SHARED_MEMORY = {90: 227 * 1024, 80: 163 * 1024}
 """That one program may take on Hopper and on Ampere, bytes."""
@@ -57,7 +57,7 @@ def attention_kernels(
                 GROUP=group,
                 BLOCK_SIZE=16,
                 WINDOW=window,
-                SPLITS=splits,
+                IS_SPLIT=splits > 1,
                 ONE_TOKEN=rows == group,
                 TILE_ROWS=tile.rows,
                 TILE_KEYS=tile.keys,
@@ -65,7 +65,7 @@ def attention_kernels(
         )
         options = dict(num_warps=tile.num_warps, num_stages=tile.num_stages)
         yield f"attention {dtype} d={head_dim} {phase}", triton_kernels.attend_tiles, arguments, options
-    arguments = pointers | constants | dict(SPLITS=64)
+    arguments = pointers | constants | dict(MOST_SPLITS=64)
     yield f"combine {dtype} d={head_dim}", triton_kernels.combine_splits, arguments, dict(num_warps=4)
 
 
@@ -86,20 +86,54 @@ def small_kernels(dtype: str) -> Iterator[tuple[str, Any, dict[str, Any], dict[s
 
 
 def linear_kernels(dtype: str) -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]]:
-    pointers = dict(x=f"*{dtype}", bias=f"*{dtype}", HAS_BIAS=True)
-    int8, int4 = dict(numbers="*i8", scales="*fp32", GROUP=0), dict(numbers="*u8", scales="*i32", GROUP=32)
-    kinds = {"int8": int8, "int4": int4}
-    for (kind, given), (num_rows, splits) in product(kinds.items(), [(1, 8), (32, 1), (64, 1), (8192, 1)]):
-        tile = triton_linear.tile_for(num_rows, 4 if dtype == "fp32" else 2)
-        options = dict(num_warps=tile.pop("num_warps"), num_stages=tile.pop("num_stages"))
-        arguments = pointers | given | tile | dict(sums="*fp32" if splits > 1 else f"*{dtype}", SPLITS=splits)
-        yield f"{kind} linear {dtype} rows={num_rows}", triton_linear._multiply, arguments, options
-    arguments = pointers | dict(scales="*fp32", parts="*fp32", result=f"*{dtype}", HAS_SCALES=True, SPLITS=64)
-    arguments |= dict(ELEMENTS=triton_ops.ELEMENTS_PER_PROGRAM)
-    yield f"int8 linear {dtype} parts", triton_linear._add_parts, arguments, {}
-    arguments = pointers | dict(numbers="*i8", scales="*fp32", SIZE=14336, PADDED=16384)
+    shared = dict(pairs="*i16", x=f"*{dtype}", bias=f"*{dtype}", HAS_BIAS=True, EVEN=True, PTX=dtype == "bf16")
+    shared |= dict(parts="*fp32", arrived="*i32", output=f"*{dtype}", matrix=f"*{dtype}", SPLIT=True)
+    for kind, tiles in fragments.TILES.items():
+        given = shared | dict(KIND=kind, scales="*i64" if kind == "int4" else "*fp32")
+        yield f"{kind} widened {dtype}", fragments.widen_all, given | dict(STEP=2), {}
+        for num_rows, tile in tiles.items() if dtype == "bf16" else ():
+            arguments = given | dict(OUTPUTS=tile.outputs, ROWS=tile.rows, STEP=tile.step)
+            options = dict(num_warps=tile.num_warps, num_stages=tile.num_stages)
+            few = " decode" if num_rows == 8 else ""
+            yield f"{kind} linear {dtype} rows={num_rows}{few}", fragments.multiply_few, arguments, options
+    arguments = dict(x=f"*{dtype}", numbers="*i8", scales="*fp32", SIZE=14336, PADDED=16384)
     options = dict(num_warps=triton_ops.warps_for(16384))
     yield f"fp8 rows {dtype}", triton_linear._quantize_row, arguments, options
+
+
+def pair_kernels(head_dim: int) -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]]:
+    """Decodes over a cache in 8 bits."""
+    pointers = dict.fromkeys(["query", "output"], "*bf16") | dict(kv_pairs="*i16", scale="fp32")
+    pointers |= dict.fromkeys(["kv_scales", "block_tables", "query_starts", "context_lens"], "*i32")
+    pointers |= dict.fromkeys(["partial_output", "partial_softmax"], "*fp32")
+    tile = PairTile(KEY_TILE // head_dim)
+    sizes = dict(HEAD_DIM=head_dim, GROUP=4, BLOCK_SIZE=16, WINDOW=0, IS_SPLIT=True, ROWS=16, KEYS=tile.keys, PTX=True)
+    for kv_format in ("int8", "fp8"):
+        options = dict(num_warps=tile.num_warps, num_stages=tile.num_stages)
+        arguments = pointers | sizes | dict(FORMAT=kv_format)
+        yield (
+            f"attention bf16 d={head_dim} decode pairs {kv_format}",
+            rounded_attention.attend_pairs,
+            arguments,
+            options,
+        )
+
+
+def expert_kernels() -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]]:
+    """Of Qwen3 30B-A3B."""
+    pointers = dict.fromkeys(["x", "weight", "inner", "shares"], "*bf16") | dict(experts="*i32", arrived="*i32")
+    sizes = dict(SIZE=2048, INNER=768, K=8, E=128, PADDED=128, NORMALIZE=True, SPLITS=experts.ROUTED_SPLITS)
+    routed = dict(OUTPUTS=experts.ROUTED_OUTPUTS, ROWS=experts.ROUTED_ROWS, INPUTS=128)
+    yield "route bf16", experts.route, pointers | sizes | routed | dict(parts="*fp32"), dict(num_warps=4, num_stages=4)
+    for tokens in (1, 64):
+        tile = experts.tile_for(tokens)
+        arguments = pointers | sizes | dict(result="*bf16", OUTPUTS=tile.outputs, ROWS=tile.rows, INPUTS=tile.inputs)
+        arguments |= dict(PAIRS=max(16, 8 * tokens), BY_EXPERT=tokens == 64)
+        options = dict(num_warps=tile.num_warps, num_stages=tile.num_stages)
+        yield f"gate_and_up bf16 tokens={tokens}", experts.gate_and_up, arguments, options
+        yield f"down bf16 tokens={tokens}", experts.down, arguments, options
+    arguments = dict(parts="*bf16", shares="*bf16", result="*bf16", SIZE=2048, K=8, ELEMENTS=512)
+    yield "add_shares", experts.add_shares, arguments, {}
 
 
 def compile_kernel(
@@ -149,6 +183,7 @@ if __name__ == "__main__":
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
     for capability, shared_memory in SHARED_MEMORY.items():
         kernels = [draw_wide, *small_kernels("bf16"), *linear_kernels("bf16"), *linear_kernels("fp32")]
+        kernels += [*expert_kernels(), *pair_kernels(64), *pair_kernels(128)]
         for dtype, head_dim in [("bf16", 64), ("bf16", 128), ("fp32", 128)]:
             kernels += attention_kernels(dtype, head_dim, shared_memory)
         for one in kernels:

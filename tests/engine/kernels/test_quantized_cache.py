@@ -74,6 +74,29 @@ def test_triton(
         assert ragged.error(triton_paged.TritonAttention) < 1e-5
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
+@pytest.mark.parametrize(("heads", "head_dim"), [((4, 4), 64), ((8, 2), 128), ((6, 3), 32)], ids=str)
+@pytest.mark.parametrize(("splits", "window"), [(1, None), (4, 40)], ids=str)
+def test_triton_in_16_bits(
+    heads: tuple[int, int],
+    head_dim: int,
+    splits: int,
+    window: int | None,
+    dtype: torch.dtype,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Decodes are read in pairs, where the number of heads is even."""
+    pytest.importorskip("triton", reason="triton is for Linux")
+    from minillm.kernels.triton import attention as triton_paged
+
+    monkeypatch.setattr(triton_paged, "splits_for", lambda *args: splits)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        spans = [(1, 33), (1, 2), (1, 100), (4, 21)]
+        given = dict(kv_dtype=dtype, query_dtype=torch.float16, window=window)
+        ragged = Ragged(spans, heads, head_dim, block_size=16, **given)
+        assert ragged.error(triton_paged.TritonAttention) < 2e-3
+
+
 def test_who_reads_it_and_who_says_why_not() -> None:
     for dtype in DTYPES:
         choices = survey(CPU, Demands(kv_dtype=dtype))

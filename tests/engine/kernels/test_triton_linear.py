@@ -1,4 +1,4 @@
-"""Triton's kernels for 8-bit weights against plain operations: on a GPU if there is one, else in its interpreter."""
+"""Triton's kernels for weights in few bits against plain operations: on a GPU if there is one, or interpreted."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-from minillm.kernels.quantization import FP8, dequantize_int4, quantize, quantize_int4
-from minillm.kernels.triton.attention import Gpu
-from minillm.model.quantized_cuda import pack_int4
+from minillm.kernels.quantization import FP8, dequantize, dequantize_int4, quantize, quantize_int4, quantize_rows
+from minillm.kernels.triton.gpu import Gpu
 
 linear = pytest.importorskip("minillm.kernels.triton.linear", reason="triton is for Linux", exc_type=ImportError)
+fragments = pytest.importorskip("minillm.kernels.triton.fragments", reason="triton is for Linux", exc_type=ImportError)
 
 
 @pytest.fixture(autouse=True)
@@ -22,17 +23,27 @@ def device() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize(("rows", "dtype"), [*((n, torch.float16) for n in (1, 3, 17, 64, 130)), (17, torch.float32)])
+def product(x: Tensor, weights: Any, bias: Tensor | None = None) -> Tensor:
+    counters = fragments.counters(weights)
+    y = fragments.linear(x, weights, bias, counters)
+    assert y.dtype == x.dtype and not counters.any()
+    return y
+
+
+@pytest.mark.parametrize(("rows", "dtype"), [*((n, torch.float16) for n in (1, 17, 40, 130)), (17, torch.float32)])
 @pytest.mark.parametrize(("size", "out", "bias"), [(64, 33, True), (577, 130, False), (1040, 40, True)], ids=str)
 def test_int8_product(size: int, out: int, bias: bool, rows: int, dtype: torch.dtype) -> None:
-    """1040 inputs are shared by several programs if there are few rows."""
+    """1040 inputs are shared by several programs if there are few rows; the widened matrix multiplies 130."""
     x = torch.randn(rows, size + 1).to(dtype)[:, 1:]
-    numbers, scales = torch.randint(-127, 128, (out, size), dtype=torch.int8), torch.rand(out) / 100
+    numbers, scales = quantize_rows(torch.randn(out, size), torch.int8)
     b = torch.randn(out).to(dtype) if bias else None
-    exact = F.linear(x.double(), numbers.double() * scales.double()[:, None], b.double() if bias else None)
-    found = linear.int8_linear(x, numbers, scales, b)
-    assert found.dtype == dtype
-    assert (found - exact).abs().max() <= max(torch.finfo(dtype).eps, 1e-6) * exact.abs().max()
+    weight = dequantize(numbers, scales)
+    exact = F.linear(x.double(), weight.double(), b.double() if bias else None)
+    laid = fragments.to_fragments(numbers, scales, "int8")
+    found = product(x, laid, b)
+    assert (found - exact).abs().max() <= max(2 * torch.finfo(dtype).eps, 1e-6) * exact.abs().max()
+    ids = torch.randperm(out)[:20]
+    assert torch.equal(fragments.rows_of(laid, ids), weight[ids])
 
 
 @pytest.mark.parametrize(("rows", "dtype"), [*((n, torch.float16) for n in (1, 17, 130)), (17, torch.float32)])
@@ -42,15 +53,16 @@ def test_int8_product(size: int, out: int, bias: bool, rows: int, dtype: torch.d
 def test_int4_product(size: int, out: int, bias: bool, group: int, rows: int, dtype: torch.dtype) -> None:
     x, weight = torch.randn(rows, size).to(dtype), torch.randn(out, size)
     b = torch.randn(out).to(dtype) if bias else None
-    numbers, scales = quantize_int4(weight, group)
-    exact = F.linear(x.double(), dequantize_int4(numbers, scales).double(), b.double() if bias else None)
-    found = linear.int4_linear(x, pack_int4(numbers, group), scales, b)
-    assert found.dtype == dtype
-    assert (found - exact).abs().max() <= max(torch.finfo(dtype).eps, 1e-6) * exact.abs().max()
+    numbers, scales = quantize_int4(weight, group, fragments.INT4_BASE)
+    rounded = dequantize_int4(numbers, scales, fragments.INT4_BASE)
+    assert (rounded - weight).abs().max() < 0.65 * scales[..., 0].max(), "the low is rounded, too"
+    exact = F.linear(x.double(), rounded.double(), b.double() if bias else None)
+    found = product(x, fragments.to_fragments(numbers, scales, "int4"), b)
+    assert (found - exact).abs().max() <= max(2 * torch.finfo(dtype).eps, 1e-6) * exact.abs().max()
 
 
 def test_launches_follow_from_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tensors without contents, as in a layer of 8B on an H100: grids of outputs, rows and parts of a sum."""
+    """Tensors without contents, as in a layer of 8B on an H100: grids of outputs, parts of a sum, and rows."""
     grids: list[Any] = []
 
     class Recorder:
@@ -58,18 +70,15 @@ def test_launches_follow_from_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
             grids.append(grid)
             return lambda *args, **options: None
 
-    for name in ("_multiply", "_add_parts", "_quantize_row"):
-        monkeypatch.setattr(linear, name, Recorder())
-    monkeypatch.setattr(linear, "gpu", lambda device: Gpu(132, 227 * 1024))
+    monkeypatch.setattr(fragments, "multiply_few", Recorder())
+    monkeypatch.setattr(fragments, "gpu", lambda device: Gpu(132, 227 * 1024))
     with torch.device("meta"):
         numbers, scales = torch.empty(4096, 4096, dtype=torch.int8), torch.empty(4096)
-        for rows in (1, 64, 8192):
+        weights = fragments.to_fragments(numbers, scales, "int8")
+        for rows in (1, 32, 128, 0):  # none: the head, in a step that ends no prompt
             x = torch.empty(rows, 4096, dtype=torch.bfloat16)
-            linear.int8_linear(x, numbers, scales, None)
-        linear.quantize_fp8(x)
-        few, some, many = [(64, 1, 8), (1, 4)], [(64, 1, 4), (64, 4)], [(32, 64, 1)]
-        assert grids == [*few, *some, *many, (8192,)]
-        linear.int8_linear(x[:0], numbers, scales, None)  # the head, in a step that ends no prompt
+            fragments.linear(x, weights, None, fragments.counters(weights))
+    assert grids == [(64, 4, 1), (64, 4, 1), (64, 1, 4), (64, 16, 0)]
 
 
 @pytest.mark.parametrize("size", [1, 64, 577])

@@ -12,6 +12,7 @@ from kernels.ragged import SPANS, Ragged, Span
 
 from minillm.kernels.triton import attention as triton_paged
 from minillm.kernels.triton.attention import Launch, Tile, TritonAttention, splits_for, tile_for
+from minillm.kernels.triton.gpu import Gpu
 
 pytest.importorskip("triton", reason="triton is for Linux")
 
@@ -134,7 +135,7 @@ def test_lengths_of_a_replay_come_from_the_tensors(captured: list[Span], replaye
 def test_what_is_launched_depends_on_shapes_only(monkeypatch: pytest.MonkeyPatch) -> None:
     from minillm.kernels.triton import attention_kernels as triton_kernels
 
-    monkeypatch.setattr(triton_paged, "gpu", lambda device: triton_paged.Gpu(8, 227 * 1024))
+    monkeypatch.setattr(triton_paged, "gpu", lambda device: Gpu(8, 227 * 1024))
 
     def launches(spans: list[Span]) -> list[Any]:
         """Grids, and every argument that is not a tensor's contents."""

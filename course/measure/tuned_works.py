@@ -1,0 +1,503 @@
+"""What `tune_kernels` measures: products with few bits, decodes over a KV cache in 8 bits, a mixture of experts.
+
+Each is a `Work`: its tensors, what it must compute, what is in use now, and what else could do it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from minillm.kernels.attention.base import AttentionMetadata
+from minillm.kernels.attention.cache import QUANTIZED_DTYPES, SCALE_DTYPE, QuantizedKV
+from minillm.kernels.quantization import FP8, dequantize, dequantize_int4, quantize, quantize_int4, quantize_rows
+from minillm.kernels.triton import experts, fragments
+from minillm.kernels.triton.fragments import Tile
+from minillm.kernels.triton.rounded_attention import PairTile, attend_decodes
+
+APART = 200_000_000
+"""Bytes between two uses of the same weights: four times an H100's L2."""
+MOST_COPIES = 48
+PROCESSORS = 132
+
+Run = Callable[[int], Tensor]
+"""Does the work once, on the copy of this number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large everything is: as in the models, or small enough for Triton's interpreter."""
+
+    layers: dict[str, tuple[int, int]]
+    """Inputs and outputs of a dense model's matrices"""
+    rows: tuple[int, ...]
+    prompt: int
+    batches: tuple[int, ...]
+    context: int
+    tokens: tuple[int, ...]
+    num_experts: int
+    hidden: int
+    inner: int
+    k: int
+    dtype: torch.dtype
+
+
+MODELS = Sizes(
+    layers={"o": (4096, 4096), "qkv": (4096, 6144), "gate_up": (4096, 28672), "down": (14336, 4096)},
+    rows=(1, 32),
+    prompt=2048,
+    batches=(32, 128),
+    context=2048,
+    tokens=(1, 8, 64),
+    num_experts=128,
+    hidden=2048,
+    inner=768,
+    k=8,
+    dtype=torch.bfloat16,
+)
+SMALL = Sizes(
+    layers={"o": (256, 128)},
+    rows=(1, 20),
+    prompt=70,
+    batches=(2,),
+    context=70,
+    tokens=(1, 5),
+    num_experts=8,
+    hidden=512,
+    inner=256,
+    k=2,
+    dtype=torch.float16,  # the interpreter multiplies bfloat16 wrongly
+)
+
+
+class Work(ABC):
+    """One thing to do, on one shape."""
+
+    section: str
+    shape: str
+    bytes: int
+    """That must be read, at least"""
+    copies: int = 1
+    tolerance = 0.03
+    """Largest error, relative to the largest number of the reference; bfloat16 rounds to 0.004"""
+
+    spared = 0.0
+    """Share of rows that may be further off"""
+
+    @abstractmethod
+    def prepare(self, device: str) -> None:
+        """Make tensors. On "meta" they have no contents: then kernels are only compiled."""
+
+    @abstractmethod
+    def reference(self) -> Tensor:
+        """What copy 0 gives, in float32."""
+
+    @abstractmethod
+    def in_use(self) -> dict[str, Run]:
+        """What is in use, and what 16 bits take."""
+
+    @abstractmethod
+    def first(self) -> Sequence[Any]:
+        """Candidates."""
+
+    def next(self, best: Sequence[Any]) -> Sequence[Any]:
+        """More of them, given the best two of the first; the better one first."""
+        return ()
+
+    @abstractmethod
+    def run(self, candidate: Any) -> Run:
+        """Do it this way."""
+
+    def release(self) -> None:
+        """Forget the tensors."""
+        for name in [name for name, value in vars(self).items() if name.startswith("on_")]:
+            delattr(self, name)
+
+
+def copies_of(size: int) -> int:
+    return max(2, min(MOST_COPIES, -(-APART // size)))
+
+
+def like(tensor: Tensor, copies: int) -> list[Tensor]:
+    """The tensor, and others with random contents in its place."""
+    if tensor.device.type == "meta" or tensor.is_floating_point() or tensor.dtype == torch.int32:
+        return [tensor, *(tensor.clone() for _ in range(copies - 1))]
+    low, high = torch.iinfo(tensor.dtype).min, torch.iinfo(tensor.dtype).max + 1
+    others = (
+        torch.randint(low, high, tensor.shape, dtype=tensor.dtype, device=tensor.device) for _ in range(copies - 1)
+    )
+    return [tensor, *others]
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A tile, and how many programs each multiprocessor should get."""
+
+    tile: Tile
+    programs: int = 4
+
+    def __str__(self) -> str:
+        t = self.tile
+        sizes = f"{t.outputs}x{t.rows} step {t.step} warps {t.num_warps} stages {t.num_stages}"
+        return f"{sizes} programs {self.programs}"
+
+    def for_shape(self, out: int, blocks: int, rows: int) -> Tile:
+        """The tile, with its splits: a power of two, each of at least two steps."""
+        tiles = -(-out // self.tile.outputs) * -(-rows // self.tile.rows)
+        most = max(1, min(16, self.programs * PROCESSORS // tiles, blocks // (2 * self.tile.step)))
+        return replace(self.tile, splits=1 << (most.bit_length() - 1))
+
+
+FEW = {
+    "int4": [
+        Tile(64, 8, 2, 4, 4),  # N = 8: mma.sync
+        Tile(64, 16, 2, 4, 4),  # N = 16: wgmma
+        Tile(64, 16, 1, 4, 6),
+        Tile(64, 8, 1, 2, 6),
+        Tile(128, 8, 1, 4, 5),
+        Tile(128, 16, 2, 4, 4),
+        Tile(64, 8, 4, 4, 3),
+    ],
+    "int8": [
+        Tile(64, 8, 4, 4, 4),
+        Tile(64, 16, 4, 4, 4),
+        Tile(64, 16, 2, 4, 6),
+        Tile(64, 8, 2, 2, 6),
+        Tile(128, 8, 2, 4, 5),
+        Tile(128, 16, 2, 4, 4),
+    ],
+}
+SOME = {
+    "int4": [
+        Tile(64, 32, 2, 4, 4),
+        Tile(128, 32, 1, 4, 5),
+        Tile(128, 32, 2, 4, 4),
+        Tile(128, 32, 2, 8, 4),
+        Tile(256, 32, 1, 8, 4),
+        Tile(256, 32, 2, 8, 3),
+    ],
+    "int8": [
+        Tile(64, 32, 4, 4, 4),
+        Tile(128, 32, 2, 4, 5),
+        Tile(128, 32, 4, 4, 3),
+        Tile(128, 32, 4, 8, 4),
+        Tile(256, 32, 2, 8, 4),
+    ],
+}
+MANY = [Tile(128, 128, 2, 8, 3), Tile(128, 64, 2, 4, 3), Tile(256, 64, 2, 8, 3), Tile(128, 256, 2, 8, 2)]
+
+
+class LinearWork(Work):
+    """x W^T with W in few bits."""
+
+    def __init__(self, sizes: Sizes, kind: str, layer: str, rows: int) -> None:
+        self.sizes, self.kind, self.layer, self.rows = sizes, kind, layer, rows
+        self.size, self.out = sizes.layers[layer]
+        self.group = 32 if kind == "int4" else 0
+        self.section, self.shape = kind, f"{layer} {self.size}x{self.out}, {rows} rows"
+        self.bytes = int(self.size * self.out * (0.5 + 4 / self.group if self.group else 1))
+        self.copies = copies_of(self.bytes)
+
+    def prepare(self, device: str) -> None:
+        with torch.device(device):
+            self.on_x = torch.randn(self.rows, self.size).to(self.sizes.dtype)
+            weight = torch.randn(self.out, self.size) / 50
+            if self.kind == "int4":
+                self.on_numbers, self.on_scales = quantize_int4(weight, self.group, fragments.INT4_BASE)
+            else:
+                self.on_numbers, self.on_scales = quantize_rows(weight, torch.int8 if self.kind == "int8" else FP8)
+            first = fragments.to_fragments(self.on_numbers, self.on_scales, self.kind)
+            self.on_weights = [replace(first, pairs=pairs) for pairs in like(first.pairs, self.copies)]
+            if self.kind == "int4":
+                scales = [first.scales.clone() for _ in range(self.copies)]
+                self.on_weights = [replace(w, scales=s) for w, s in zip(self.on_weights, scales)]
+            self.on_counters = torch.zeros(8192, dtype=torch.int32)
+
+    def reference(self) -> Tensor:
+        if self.kind == "int4":
+            weight = dequantize_int4(self.on_numbers, self.on_scales, fragments.INT4_BASE)
+        else:
+            weight = dequantize(self.on_numbers, self.on_scales)
+        return F.linear(self.on_x.float(), weight)
+
+    def in_use(self) -> dict[str, Run]:
+        x = self.on_x
+        if self.kind != "fp8":
+            return {"now": lambda i: fragments.linear(x, self.on_weights[i], None, self.on_counters)}
+        if x.device.type != "cuda":
+            return {}
+        from minillm.kernels.triton.linear import quantize_fp8
+
+        whole = [self.on_numbers.clone() for _ in range(self.copies)]
+
+        def scaled(i: int) -> Tensor:
+            rounded, scales = quantize_fp8(x)
+            weight_scales = self.on_scales[None, :]
+            return torch._scaled_mm(rounded, whole[i].t(), scales[:, None], weight_scales, out_dtype=torch.bfloat16)
+
+        return {"now": scaled}
+
+    def whole(self) -> Run:
+        """In 16 bits."""
+        size = self.size * self.out * 2
+        weights = [torch.randn(self.out, self.size, device=self.on_x.device, dtype=self.sizes.dtype)]
+        weights += [weights[0].clone() for _ in range(copies_of(size) - 1)]
+        return lambda i: F.linear(self.on_x, weights[i % len(weights)])
+
+    def first(self) -> Sequence[Shared]:
+        tiles = FEW if self.rows <= 8 else SOME
+        return [Shared(tile) for tile in tiles["int4" if self.kind == "int4" else "int8"]]
+
+    def next(self, best: Sequence[Shared]) -> Sequence[Shared]:
+        return [replace(one, programs=programs) for one in best for programs in (2, 8)]
+
+    def run(self, candidate: Shared) -> Run:
+        tile = candidate.for_shape(self.out, self.on_weights[0].pairs.shape[1], self.rows)
+        return lambda i: fragments.multiply(self.on_x, self.on_weights[i], None, tile, self.on_counters)
+
+
+class PromptWork(LinearWork):
+    """The same for a prompt's rows: all weights widened first, or tile by tile."""
+
+    def __init__(self, sizes: Sizes, kind: str, layer: str, rows: int) -> None:
+        super().__init__(sizes, kind, layer, rows)
+        self.section, self.copies = "prompts", 2
+        self.shape = f"{kind} {self.shape}"
+
+    def first(self) -> Sequence[Any]:
+        return ["widened, 1 block at once", "widened, 4 blocks at once", *(Shared(tile, 1) for tile in MANY)]
+
+    def next(self, best: Sequence[Any]) -> Sequence[Any]:
+        return ()
+
+    def run(self, candidate: Any) -> Run:
+        if isinstance(candidate, Shared):
+            return super().run(candidate)
+        step, dtype = int(candidate.split()[1]), self.sizes.dtype
+        return lambda i: F.linear(self.on_x, fragments.widened(self.on_weights[i], dtype, step))
+
+
+KV_TILES = [
+    PairTile(64, 1, 4, 5),
+    PairTile(64, 1, 4, 7),
+    PairTile(64, 1, 2, 5),
+    PairTile(128, 1, 4, 5),
+    PairTile(128, 1, 4, 7),
+    PairTile(128, 1, 8, 5),
+    PairTile(32, 1, 2, 7),
+]
+HEADS, KV_HEADS, HEAD_DIM, BLOCK = 32, 8, 128, 16
+
+
+class KVWork(Work):
+    """Decodes of Llama 3 8B's heads over a cache in 8 bits."""
+
+    section = "kv"
+
+    def __init__(self, sizes: Sizes, kind: str, batch: int) -> None:
+        self.sizes, self.kind, self.batch = sizes, kind, batch
+        self.shape = f"{kind} {batch} x {sizes.context}"
+        self.bytes = batch * sizes.context * KV_HEADS * 2 * (HEAD_DIM + 2)
+        self.copies = 2
+
+    def prepare(self, device: str) -> None:
+        blocks = -(-self.sizes.context // BLOCK)
+        with torch.device(device):
+            self.on_query = torch.randn(self.batch, HEADS, HEAD_DIM).to(self.sizes.dtype)
+            shape = (self.batch * blocks, BLOCK, 2, KV_HEADS, HEAD_DIM)
+            kv = torch.randn(shape).to(self.sizes.dtype)
+            self.on_whole = [kv, kv.clone()]
+            numbers, scales = zip(*(quantize(part, QUANTIZED_DTYPES[self.kind], SCALE_DTYPE) for part in kv.split(512)))
+            bytes = torch.cat([part.view(torch.int8) for part in numbers])
+            self.on_numbers = [bytes, bytes.clone()]
+            self.on_scales = [torch.cat(scales), torch.cat(scales)]
+            order = torch.arange(len(kv)) if device == "meta" else torch.randperm(len(kv))
+            self.on_tables = order.view(self.batch, blocks).int()
+            self.on_starts = torch.arange(self.batch + 1, dtype=torch.int32)
+            self.on_lengths = torch.full((self.batch,), self.sizes.context, dtype=torch.int32)
+
+    def reference(self) -> Tensor:
+        rows = []
+        for table, query in zip(self.on_tables.long(), self.on_query.float()):
+            numbers = self.on_numbers[0][table].view(QUANTIZED_DTYPES[self.kind])
+            kv = dequantize(numbers, self.on_scales[0][table]).flatten(0, 1)[: self.sizes.context]
+            keys, values = kv.repeat_interleave(HEADS // KV_HEADS, dim=2).unbind(1)
+            weights = (torch.einsum("hd,lhd->hl", query, keys) * HEAD_DIM**-0.5).softmax(-1)
+            rows.append(torch.einsum("hl,lhd->hd", weights, values))
+        return torch.stack(rows)
+
+    def in_use(self) -> dict[str, Run]:
+        from minillm.kernels.triton.attention import TritonAttention
+
+        lengths, starts = [self.sizes.context] * self.batch, list(range(self.batch + 1))
+        tensors = (self.on_starts, self.on_lengths, self.on_tables, self.on_starts[1:].long())
+        backend = TritonAttention(AttentionMetadata(starts, lengths, *tensors, self.batch, BLOCK))
+        dtype, scale = QUANTIZED_DTYPES[self.kind], HEAD_DIM**-0.5
+        caches = [QuantizedKV(n.view(dtype), s) for n, s in zip(self.on_numbers, self.on_scales)]
+        return {
+            "now": lambda i: backend.attend(self.on_query, caches[i], scale),
+            "16 bits": lambda i: backend.attend(self.on_query, self.on_whole[i], scale),
+        }
+
+    def first(self) -> Sequence[PairTile]:
+        return KV_TILES
+
+    def next(self, best: Sequence[PairTile]) -> Sequence[PairTile]:
+        return [replace(one, splits=splits) for one in best for splits in (2, 4)]
+
+    def run(self, candidate: PairTile) -> Run:
+        def attend(i: int) -> Tensor:
+            output = torch.empty_like(self.on_query)
+            attend_decodes(
+                self.on_query,
+                self.on_numbers[i],
+                self.on_scales[i],
+                self.kind,
+                self.on_tables,
+                self.on_starts,
+                self.on_lengths,
+                HEAD_DIM**-0.5,
+                output,
+                candidate,
+                range(self.batch),
+            )
+            return output
+
+        return attend
+
+
+@dataclass(frozen=True, slots=True)
+class TwoTiles:
+    first: experts.ExpertTile
+    second: experts.ExpertTile
+
+    def __str__(self) -> str:
+        tiles = (self.first, self.second)
+        return ", ".join(f"{t.outputs}x{t.rows}x{t.inputs} warps {t.num_warps} stages {t.num_stages}" for t in tiles)
+
+
+class MoEWork(Work):
+    """A layer of experts, router and all."""
+
+    section = "moe"
+
+    spared = 0.1
+    """Of two experts that are equally good, either may be chosen."""
+
+    def __init__(self, sizes: Sizes, tokens: int) -> None:
+        self.sizes, self.tokens = sizes, tokens
+        self.shape, self.copies = f"{tokens} tokens", 4
+        self.bytes = 0
+
+    def prepare(self, device: str) -> None:
+        s = self.sizes
+        with torch.device(device):
+            self.on_x = torch.randn(self.tokens, s.hidden).to(s.dtype)
+            make = [
+                (s.num_experts, s.hidden),
+                (s.num_experts, 2 * s.inner, s.hidden),
+                (s.num_experts, s.hidden, s.inner),
+            ]
+            self.on_layers = [
+                tuple((torch.randn(shape, dtype=s.dtype) / shape[-1] ** 0.5) for shape in make)
+                for _ in range(self.copies)
+            ]
+            self.on_arrived = torch.zeros(64, dtype=torch.int32)
+        if device != "meta":
+            active = [len(self.choose(i)[0].unique()) for i in range(self.copies)]
+            each = 3 * s.hidden * s.inner * self.on_x.element_size()
+            self.bytes = sum(active) * each // self.copies + self.on_layers[0][0].nbytes
+
+    def choose(self, i: int) -> tuple[Tensor, Tensor]:
+        """As ExpertRouter does."""
+        odds = F.linear(self.on_x, self.on_layers[i][0]).softmax(dim=-1, dtype=torch.float32)
+        shares, chosen = odds.topk(self.sizes.k)
+        return chosen, (shares / shares.sum(dim=-1, keepdim=True)).to(self.on_x.dtype)
+
+    def reference(self) -> Tensor:
+        chosen, shares = self.choose(0)
+        _, gate_up, down = self.on_layers[0]
+        result = torch.zeros(self.on_x.shape, dtype=torch.float32, device=self.on_x.device)
+        for expert in chosen.unique().tolist():
+            token, place = (chosen == expert).nonzero(as_tuple=True)
+            gate, up = F.linear(self.on_x[token].float(), gate_up[expert].float()).chunk(2, dim=-1)
+            y = F.linear(F.silu(gate) * up, down[expert].float())
+            result.index_add_(0, token, y * shares[token, place].float()[:, None])
+        return result
+
+    def in_use(self) -> dict[str, Run]:
+        from minillm.kernels.triton.ops import TritonOps
+
+        if self.on_x.device.type != "cuda":
+            return {}
+        ops, k, num_experts = TritonOps(), self.sizes.k, self.sizes.num_experts
+
+        def grouped(i: int) -> Tensor:
+            """As MoE.forward does with `all_at_once`."""
+            chosen, shares = self.choose(i)
+            _, gate_up, down = self.on_layers[i]
+            ids, order = chosen.flatten().sort(stable=True)
+            ends = torch.searchsorted(ids, torch.arange(num_experts, device=ids.device), right=True).int()
+            inner = ops.silu_mul(F.grouped_mm(self.on_x[order // k], gate_up.mT, offs=ends))
+            y = F.grouped_mm(inner, down.mT, offs=ends)
+            y = torch.empty_like(y).index_copy_(0, order, y)
+            return (y.view(*shares.shape, -1) * shares[:, :, None]).sum(dim=1)
+
+        return {"now": grouped, "16 bits, routing alone": lambda i: self.choose(i)[1]}
+
+    def first(self) -> Sequence[Any]:
+        Tile = experts.ExpertTile
+        rows = 8 if self.tokens <= 8 else 16
+        pairs = [
+            (Tile(64, rows, 128, 4, 4), Tile(64, rows, 128, 4, 4)),
+            (Tile(32, rows, 128, 4, 5), Tile(32, rows, 128, 4, 5)),
+            (Tile(32, rows, 256, 4, 3), Tile(32, rows, 256, 4, 3)),
+            (Tile(64, 16, 64, 4, 6), Tile(64, 16, 64, 4, 6)),
+            (Tile(64, 16, 128, 4, 4), Tile(64, 16, 128, 4, 4)),
+            (Tile(128, 16, 64, 4, 4), Tile(128, 16, 64, 4, 4)),
+            (Tile(128, 16, 128, 8, 3), Tile(128, 16, 128, 8, 3)),
+        ]
+        return ["routing alone", *(TwoTiles(*pair) for pair in pairs)]
+
+    def next(self, best: Sequence[Any]) -> Sequence[Any]:
+        if len(best) < 2 or not all(isinstance(one, TwoTiles) for one in best):
+            return ()
+        return [TwoTiles(best[0].first, best[1].second), TwoTiles(best[1].first, best[0].second)]
+
+    def run(self, candidate: Any) -> Run:
+        k = self.sizes.k
+
+        def routed(i: int) -> tuple[Tensor, Tensor]:
+            return experts.choose(self.on_x, self.on_layers[i][0], k, True, self.on_arrived)
+
+        if not isinstance(candidate, TwoTiles):
+            return lambda i: routed(i)[1]
+
+        def mixed(i: int) -> Tensor:
+            _, gate_up, down = self.on_layers[i]
+            return experts.mix(self.on_x, *routed(i), gate_up, down, candidate.first, candidate.second)
+
+        return mixed
+
+
+def works(sizes: Sizes) -> list[Work]:
+    """In the order of worth."""
+    few, some = sizes.rows
+    order: list[Work] = [LinearWork(sizes, "int4", layer, few) for layer in sizes.layers]
+    order += [LinearWork(sizes, "int4", layer, some) for layer in sizes.layers]
+    order += [
+        LinearWork(sizes, kind, layer, rows)
+        for kind in ("int8", "fp8")
+        for rows in sizes.rows
+        for layer in sizes.layers
+    ]
+    order += [KVWork(sizes, kind, batch) for batch in sizes.batches for kind in ("int8", "fp8")]
+    order += [MoEWork(sizes, tokens) for tokens in sizes.tokens]
+    order += [
+        PromptWork(sizes, kind, layer, sizes.prompt) for kind in ("int4", "int8") for layer in list(sizes.layers)[-2:]
+    ]
+    return order

@@ -1,0 +1,25 @@
+"""What the sizes of grids and tiles depend on."""
+
+import functools
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """What the sizes depend on."""
+
+    num_processors: int
+    shared_memory: int
+    """Bytes that one program may take."""
+
+
+@functools.cache
+def gpu(device: torch.device) -> Gpu:
+    """The interpreter has no processors, but pretends to have a few: splitting should be seen there too."""
+    if device.type != "cuda":
+        return Gpu(8, 227 * 1024)
+    properties = torch.cuda.get_device_properties(device)
+    shared_memory = getattr(properties, "shared_memory_per_block_optin", 64 * 1024)  # torch for AMD does not say
+    return Gpu(properties.multi_processor_count, shared_memory)

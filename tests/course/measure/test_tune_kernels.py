@@ -1,0 +1,66 @@
+"""Tuning kernels: results survive a candidate that ends the process, and only what is right can win."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="triton is for Linux")
+from course.measure import tune_kernels
+from course.measure.tune_kernels import Log, Tuner, summary
+from course.measure.tuned_works import SMALL, KVWork, LinearWork, Work
+
+
+class Doubling(Work):
+    """y = 2 x, in several ways."""
+
+    section, shape, bytes = "int4", "two numbers", 8
+
+    def prepare(self, device: str) -> None:
+        self.on_x = torch.tensor([[1.0, 2.0]])
+
+    def reference(self) -> torch.Tensor:
+        return 2 * self.on_x
+
+    def in_use(self) -> dict:
+        return {"now": lambda i: self.on_x + self.on_x}
+
+    def first(self) -> list[str]:
+        return ["right", "wrong", "raises"]
+
+    def next(self, best: list[str]) -> list[str]:
+        return [f"{best[0]} again"]
+
+    def run(self, candidate: str):
+        if candidate == "raises":
+            raise RuntimeError("out of resources")
+        return lambda i: self.on_x * (3 if candidate == "wrong" else 2)
+
+
+def test_what_is_measured_and_what_wins(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.begin(Doubling(), "right")
+    log.note_crash("ended the process")
+    log.note_crash("ended the process")
+    assert [line["note"] for line in log.lines()] == ["ended the process"]
+    log.results.unlink()
+    for _ in range(2):  # what is there isn't measured again
+        Tuner(log, [Doubling()], "cpu", {}, end=float("inf")).tune()
+    lines = {line["way"]: line for line in log.lines()}
+    assert len(log.lines()) == len(lines) == 5
+    assert lines["right"]["error"] == lines["right again"]["error"] == 0 and "us" in lines["now"]
+    assert lines["wrong"]["note"] == "wrong" and "out of resources" in lines["raises"]["note"]
+    table = summary(log.lines())
+    assert "right again" in table and "us   0.0%  wrong" not in table and "2 failed" in table
+
+
+def test_no_time_is_said(tmp_path: Path) -> None:
+    Tuner(Log(tmp_path), [Doubling()], "cpu", {}, end=0).tune()
+    assert [line["note"] for line in Log(tmp_path).lines()] == ["no time left"]
+
+
+def test_candidates_of_a_model_have_names_of_their_own() -> None:
+    for work in (LinearWork(SMALL, "int4", "o", 1), LinearWork(SMALL, "int8", "o", 20), KVWork(SMALL, "fp8", 2)):
+        names = [str(candidate) for candidate in work.first()]
+        assert len(set(names)) == len(names) > 3
+    assert set(tune_kernels.BUDGETS) >= {work.section for work in tune_kernels.works(SMALL)}

@@ -1,0 +1,46 @@
+"""A mixture of experts in four launches against plain operations: on a GPU if there is one, else interpreted."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from minillm.kernels.ops import StackedExperts
+
+experts = pytest.importorskip("minillm.kernels.triton.experts", reason="triton is for Linux", exc_type=ImportError)
+E, HIDDEN, INNER, K = 8, 512, 128, 2
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("tokens", [1, 3, 19])
+def test_mixture(tokens: int, normalize: bool) -> None:
+    """One pair of a token and an expert each, several of one expert, and more rows than a tile has."""
+    torch.manual_seed(tokens)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        x, router = torch.randn(tokens, HIDDEN).half(), torch.randn(E, HIDDEN).half() / 8
+        router[3] = x.sum(0) / 16  # a favourite
+        gate_up, down = torch.randn(E, 2 * INNER, HIDDEN).half() / 23, torch.randn(E, HIDDEN, INNER).half() / 11
+        layer = StackedExperts(router, gate_up, down, K, normalize, torch.zeros(8, dtype=torch.int32))
+    shares, chosen = F.linear(x, router).softmax(-1, dtype=torch.float32).topk(K)
+    if normalize:
+        shares = shares / shares.sum(-1, keepdim=True)
+    exact = torch.zeros(tokens, HIDDEN, dtype=torch.float64, device=x.device)
+    for token in range(tokens):
+        for share, expert in zip(shares[token].tolist(), chosen[token].tolist()):
+            gate, up = (gate_up[expert].double() @ x[token].double()).chunk(2)
+            exact[token] += share * (down[expert].double() @ (F.silu(gate) * up))
+    assert experts.suits(x, layer)
+    for _ in range(2):  # counters are as they were
+        found = experts.mixture(x, layer)
+        assert found.dtype == x.dtype and (found - exact).abs().max() <= 3e-3 * exact.abs().max()
+
+
+def test_what_is_left_to_grouped_products() -> None:
+    def layer(hidden: int = HIDDEN, inner: int = INNER, k: int = K) -> StackedExperts:
+        weights = (torch.empty(E, hidden), torch.empty(E, 2 * inner, hidden), torch.empty(E, hidden, inner))
+        return StackedExperts(*weights, k, True, torch.zeros(8, dtype=torch.int32))
+
+    x = torch.empty(4, HIDDEN, dtype=torch.bfloat16)
+    assert experts.suits(x, layer())
+    assert not experts.suits(torch.empty(65, HIDDEN, dtype=torch.bfloat16), layer())
+    assert not experts.suits(x[:0], layer()) and not experts.suits(x.float(), layer())
+    assert not experts.suits(x, layer(inner=100)) and not experts.suits(x, layer(k=3))
