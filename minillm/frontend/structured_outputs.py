@@ -30,7 +30,6 @@ from minillm.frontend.grammar_matcher import CompiledGrammar, explain
 from minillm.frontend.grammar_trials import ClientLeftError, TokenizerSpec, Trials
 from minillm.frontend.grammar_worker import COMPILING_STACK, compile_grammar
 
-
 CACHED_GRAMMARS = 64
 """Compiled grammars that an engine keeps, those used last."""
 CACHED_BYTES = 1 << 29

@@ -34,7 +34,7 @@ PROGRAMS_PER_PROCESSOR = 2
 MIN_KEYS_PER_SPLIT = 256
 """Fewer are read in less time than combining the parts takes."""
 MAX_SPLITS = 64
-"""As many parts does the combine kernel hold in registers, d numbers each (attention_kernels.py, which wants triton)."""
+"""As many does a program of the combine kernel hold in registers, d numbers each (attention_kernels.py)."""
 
 
 class TritonAttention(AttentionBackend):

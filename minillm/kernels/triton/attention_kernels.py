@@ -17,7 +17,6 @@ import triton.language as tl
 
 from minillm.kernels.triton.rounding import E4M3_UNIT, from_e4m3
 
-
 FEW_SPLITS, MAX_SPLITS = 8, 64
 """Parts that a program of the combine kernel has registers for: two kernels to compile, not one for each number."""
 
