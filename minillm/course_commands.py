@@ -51,6 +51,12 @@ COURSE_COMMANDS = (
         "Interview drills: list, show, grade, mock, history. `minillm drill --help` says more.",
     ),
     CourseCommand(
+        "napkin",
+        "course.napkin.cli",
+        "app",
+        "A sum of one minute, a new one each day: your number with its unit, then the working.",
+    ),
+    CourseCommand(
         "proxy",
         "course.lab.proxy",
         "app",

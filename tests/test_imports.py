@@ -51,6 +51,7 @@ WITHOUT_TORCH = (
     "minillm.cli",
     "course.incidents.cli",
     "course.drills.cli",
+    "course.napkin.cli",
 )
 """Importing these loads no torch: `minillm incident`, `drill`, `simulate` and `--help` answer in under a second."""
 

@@ -22,7 +22,12 @@ PLACE = "127.0.0.1:8000"
 """Where a server stands on the pages."""
 MEANT = {"ID": "block-pool", "NN": "07", "FILE": "pool.py", "N": "1"}
 """What stands for whatever the reader chooses."""
-COURSE_COMMANDS = {"incident": "course.incidents.cli", "drill": "course.drills.cli", "proxy": "course.lab.proxy"}
+COURSE_COMMANDS = {
+    "incident": "course.incidents.cli",
+    "drill": "course.drills.cli",
+    "napkin": "course.napkin.cli",
+    "proxy": "course.lab.proxy",
+}
 INLINE = re.compile(r"`(minillm [a-z][^`\n]*|python -m course[^`\n]*|make [a-z][^`\n]*)`")
 OTHER_PROGRAMS = {"curl", "docker", "nvidia-smi", "tmux", "ssh", "sudo", "grep", "pip", ".ci/as-ubuntu"}
 """What isn't ours, and need not be on this machine."""
@@ -34,7 +39,7 @@ END_TO_END = {
 }
 """Beginnings of commands that are run, each with arguments that make it short."""
 RUN_AT_LENGTH = re.compile(
-    r"^(minillm (incident|simulate|drill|generate|calibrate --from)|python -m course\.grading)"
+    r"^(minillm (incident|napkin|simulate|drill|generate|calibrate --from)|python -m course\.grading)"
     r"(?!.*(SMALLER|--tensor-parallel-size 2))"
 )
 """Commands that `make slow` runs as they stand: no servers, no benchmarks, nothing for machines with two GPUs."""

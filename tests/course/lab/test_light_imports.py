@@ -1,4 +1,4 @@
-"""`minillm incident` and `minillm drill` start without the libraries that take seconds to import."""
+"""`minillm incident`, `minillm drill` and `minillm napkin` start without the libraries that take seconds to import."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 HEAVY = ("torch", "transformers", "pandas", "matplotlib", "ipywidgets", "IPython", "httpx")
 
 
-@pytest.mark.parametrize("command", ["course.incidents.cli", "course.drills.cli"])
+@pytest.mark.parametrize("command", ["course.incidents.cli", "course.drills.cli", "course.napkin.cli"])
 def test_a_command_imports_nothing_heavy(command: str) -> None:
     script = f"import json, sys, {command}; print(json.dumps([name for name in {HEAVY} if name in sys.modules]))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
