@@ -33,7 +33,9 @@ class NapkinDesk(LivePanel):
         self.view = widgets.HTML("<p><em>The question appears when the clock starts.</em></p>", layout=WIDE)
         self.start = self._button("Start a minute", "start", self.begin)
         self.number = widgets.Text(placeholder="a number", layout=widgets.Layout(width="130px"))
-        self.unit = widgets.Dropdown(options=self.napkin.units, layout=widgets.Layout(width="140px"))
+        units = [(unit, unit) for unit in self.napkin.units]
+        unset = [("its unit", "")] if len(units) > 1 else []
+        self.unit = widgets.Dropdown(options=[*unset, *units], layout=widgets.Layout(width="140px"))
         self.submit = self._button("Answer", "stop", self.answer)
         self.fields = widgets.HBox([self.start], layout=widgets.Layout(flex_flow="row wrap"))
         self.result = widgets.HTML("", layout=WIDE)

@@ -36,8 +36,8 @@ _ALSO = {
 }
 _MULTIPLES = {"k": 1e3, "thousand": 1e3, "million": 1e6, "billion": 1e9}
 _TYPED = re.compile(
-    r"[~≈]?\s*(?P<dollar>\$)?\s*(?P<digits>[\d,]*\.?\d+(?:e[+-]?\d+)?)"
-    rf"\s*(?:(?P<multiple>{'|'.join(_MULTIPLES)})\b)?\s*(?P<unit>.*)",
+    r"[~≈]?\s*(?P<dollar>\$)?\s*(?P<digits>(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*\.?\d+)(?:e[+-]?\d+)?)"
+    rf"\s*(?:(?P<multiple>{'|'.join(_MULTIPLES)})\b)?\s*(?P<unit>[^\d,.]*)",
     re.IGNORECASE,
 )
 

@@ -176,6 +176,7 @@ def test_an_answer_is_read_with_its_unit(value: float, unit: str, typed: str, re
         (SECONDS, "25 GB"),
         (BYTES, "25 GB/s"),
         ("", "25 ms"),
+        ("", "1,5"),
         (RATIO, "0.6"),
         (SECONDS, "-3 s"),
         (SECONDS, "0 s"),
@@ -213,13 +214,16 @@ def test_in_a_terminal(run: Run) -> None:
 
 
 def test_at_a_desk() -> None:
-    desk = NapkinDesk(7, now=iter((100.0, 130.0, 141.0)).__next__)
+    desk = NapkinDesk(7, now=iter((100.0, 130.0, 135.0, 141.0)).__next__)
     assert desk.napkin.question not in desk.view.value
     desk.start.click()
     assert desk.napkin.answer.value > 0 and desk.number in desk.fields.children
     desk.number.value = "many"
     desk.submit.click()
     assert "please" in desk.result.value and not desk.submit.disabled
+    desk.number.value = "43"
+    desk.submit.click()
+    assert "has none" in desk.result.value, "a unit isn't chosen for you"
     desk.number.value = desk.napkin.told
     desk.submit.click()
     assert "Right. You took 41 s of 60." in desk.result.value and desk.submit.disabled
