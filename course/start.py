@@ -12,6 +12,7 @@ from course.lab.phase_map.picture import provenance_note, remeasure, runs_table,
 from course.lessons.start.contents import INTERVIEW, SERVER, TEACHER
 from course.lessons.start.resume import keep_or_reset, show_path, where_next
 from course.lessons.start.review import Review, export
+from course.napkin.desk import NapkinDesk
 
 where_next()
 
@@ -83,6 +84,15 @@ Review()
 
 # %%
 export()
+
+# %% [markdown]
+# ## A sum a day
+#
+# One minute, a number with its unit, no calculator. Within 20% is right, from half to double is the right order. The clock
+# costs nothing, and the working follows. `NapkinDesk(7)` is any other sum; in a terminal: `minillm napkin`.
+
+# %%
+NapkinDesk()
 
 # %% [markdown]
 # ## What's stored about you

@@ -63,6 +63,12 @@ COURSE_COMMANDS = (
         "Open design rounds of 35 to 45 minutes: list, show, sit. `minillm round --help` says more.",
     ),
     CourseCommand(
+        "napkin",
+        "course.napkin.cli",
+        "app",
+        "A sum of one minute, a new one each day: your number with its unit, then the working.",
+    ),
+    CourseCommand(
         "proxy",
         "course.lab.proxy",
         "app",

@@ -53,6 +53,7 @@ WITHOUT_TORCH = (
     "course.incidents.cli",
     "course.drills.cli",
     "course.rounds.cli",
+    "course.napkin.cli",
 )
 """Importing these loads no torch: `minillm incident`, `drill`, `simulate` and `--help` answer in under a second."""
 

@@ -16,8 +16,7 @@ questions*.py   what can be asked                         evidence.py    what an
 outcome.py      what a change did to held-out traffic     marking.py     marks
 incident.py     all of it, in order                       cli.py         the same in a terminal
 dumps/          the same on paper                         desk.py        the same with buttons
-daily.py        one a day                                 napkin.py      and a sum
-players.py      the simulator's own
+daily.py        one a day                                 players.py     the simulator's own
 """
 
 from course.incidents.generate import IncidentError

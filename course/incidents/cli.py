@@ -6,7 +6,6 @@ JSON object comes back. By hand, everything is chosen from menus, by number.
 """
 
 import json
-import math
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +22,6 @@ from course.incidents.classics import CLASSICS
 from course.incidents.generate import IncidentError, find_intervention
 from course.incidents.incident import GRADED, REGIMES, TOLD, Incident, find_question
 from course.incidents.interventions import AT_ONCE
-from course.incidents.napkin import Napkin, napkin_of
 from course.incidents.numbers import PLACES
 from minillm.core.errors import MinillmError
 from minillm.frontend.terminal import Lines, fitted
@@ -73,7 +71,6 @@ def incident(
     day: Annotated[str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="The one of another day.")] = None,
     yesterday: Annotated[bool, typer.Option("--yesterday", help="What it was, and the three best runs.")] = False,
     archive: Annotated[bool, typer.Option("--archive", help="The last two weeks, your results, your streak.")] = False,
-    napkin: Annotated[bool, typer.Option("--napkin", help="A sum of one minute, a new one each day.")] = False,
     mitigate: Annotated[
         list[str] | None, typer.Option(metavar="ID", help="Help users before anything is asked; may be repeated.")
     ] = None,
@@ -91,9 +88,6 @@ def incident(
 ) -> None:
     """You are paged: ask for evidence, commit to a diagnosis, deploy a fix, and be graded on what it really did."""
     now = date.today()
-    if napkin:
-        ask_napkin(napkin_of(date_of(day) if day else now))
-        return
     if archive:
         print(daily.archive(daily.RESULTS.read(), now))
         return
@@ -132,17 +126,6 @@ def date_of(text: str) -> date:
     if found > date.today():
         raise IncidentError(f"{found} is yet to come: the daily incident has its own day")
     return found
-
-
-def ask_napkin(sum_of_day: Napkin) -> None:
-    """Ask, read a number, tell the working."""
-    print(fitted(sum_of_day.question, sys.stdout))
-    typed = Lines("napkin").read(f"in {sum_of_day.unit} > ")
-    try:
-        answer = float((typed or "").replace(",", "").strip() or "nan")
-    except ValueError:
-        raise IncidentError(f"a number, please, in {sum_of_day.unit}; not {typed!r}") from None
-    print(fitted(sum_of_day.told(None if math.isnan(answer) else answer), sys.stdout))
 
 
 def tell_solution(day: date) -> None:

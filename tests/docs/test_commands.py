@@ -27,6 +27,7 @@ COURSE_COMMANDS = {
     "incident": "course.incidents.cli",
     "drill": "course.drills.cli",
     "round": "course.rounds.cli",
+    "napkin": "course.napkin.cli",
     "proxy": "course.lab.proxy",
 }
 INLINE = re.compile(r"`(minillm [a-z][^`\n]*|python -m course[^`\n]*|make [a-z][^`\n]*)`")
@@ -40,7 +41,7 @@ END_TO_END = {
 }
 """Beginnings of commands that are run, each with arguments that make it short."""
 RUN_AT_LENGTH = re.compile(
-    r"^(minillm (incident|simulate|drill|generate|calibrate --from)|python -m course\.grading)"
+    r"^(minillm (incident|napkin|simulate|drill|generate|calibrate --from)|python -m course\.grading)"
     r"(?!.*(SMALLER|--tensor-parallel-size 2))"
 )
 """Commands that `make slow` runs as they stand: no servers, no benchmarks, nothing for machines with two GPUs."""

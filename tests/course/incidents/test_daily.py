@@ -1,16 +1,13 @@
-"""The daily incident: streak, archive, par and yesterday's solution; and the sum on a napkin."""
+"""The daily incident: streak, archive, par and yesterday's solution."""
 
-import math
-import re
 from collections.abc import Callable
 from datetime import date, timedelta
 
 import pytest
 
 from course.incidents import Incident
-from course.incidents.causes import CAUSES, Draw
+from course.incidents.causes import CAUSES
 from course.incidents.daily import DailyResults, DayResult, archive, streak
-from course.incidents.napkin import NEAR, SUMS, napkin_of
 from course.incidents.players import best_runs, played_by
 
 TODAY = date(2026, 11, 27)
@@ -40,26 +37,6 @@ def test_the_archive_has_two_weeks_and_what_was_made_of_them() -> None:
     lines = archive(played(3), TODAY).splitlines()
     assert lines[0] == "2026-11-27  not played" and lines[3] == "2026-11-24  80/100, 5 questions"
     assert "streak: 0" in lines
-
-
-@pytest.mark.parametrize("make", SUMS)
-def test_a_napkin_has_one_right_answer_and_its_working(make: Callable) -> None:
-    for seed in range(8):
-        one = make(Draw(seed))
-        assert one.value > 0 and math.isfinite(one.value) and one.working
-        assert one.is_right(one.value * (1 + NEAR / 2)) and not one.is_right(one.value * (1 + 2 * NEAR))
-        assert one.told(one.value).startswith("Right.") and one.told(0).startswith("Not quite.")
-
-
-def test_a_day_has_its_napkin() -> None:
-    assert napkin_of(TODAY) == napkin_of(TODAY) != napkin_of(TODAY - timedelta(days=1))
-
-
-def test_little_s_law_on_a_napkin() -> None:
-    """The question's own four numbers give the answer."""
-    one = next(make for make in SUMS if make.__name__ == "in_flight")(Draw(1))
-    rate, ttft, tokens, gap = (float(found) for found in re.findall(r"\d+(?:\.\d+)?", one.question))
-    assert one.value == pytest.approx(rate * (ttft + tokens * gap / 1e3))
 
 
 @pytest.mark.usefixtures("stopped_clock")

@@ -63,13 +63,7 @@ def test_mistakes_are_told(run: Run) -> None:
         assert (status, out) == (2, "") and message in err, words
 
 
-def test_a_napkin_is_asked_and_worked_out_and_the_archive_listed(run: Run) -> None:
-    status, out, _ = run("incident", "--napkin", "--date", "2026-01-05", stdin="1,000,000,000\n")
-    assert status == 0 and "Not quite. It's " in out
-    status, out, _ = run("incident", "--napkin", "--date", "2026-01-05", stdin="\n")
-    assert status == 0 and "\nIt's " in out.replace("> It's", "\nIt's")
-    status, _, err = run("incident", "--napkin", stdin="many\n")
-    assert status == 2 and "a number, please" in err
+def test_the_archive_is_listed(run: Run) -> None:
     status, out, _ = run("incident", "--archive")
     assert status == 0 and "streak: 0" in out and "not played" in out
 

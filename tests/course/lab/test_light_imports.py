@@ -1,4 +1,4 @@
-"""`minillm incident`, `minillm drill` and `minillm round` start without the libraries that take seconds to import."""
+"""The commands for practice start without the libraries that take seconds to import."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 HEAVY = ("torch", "transformers", "pandas", "matplotlib", "ipywidgets", "IPython", "httpx")
 
 
-@pytest.mark.parametrize("command", ["course.incidents.cli", "course.drills.cli", "course.rounds.cli"])
+@pytest.mark.parametrize("command", [f"course.{name}.cli" for name in ("incidents", "drills", "rounds", "napkin")])
 def test_a_command_imports_nothing_heavy(command: str) -> None:
     script = f"import json, sys, {command}; print(json.dumps([name for name in {HEAVY} if name in sys.modules]))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

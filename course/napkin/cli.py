@@ -1,0 +1,57 @@
+"""`minillm napkin`: the sum of the day, or any other, in a terminal."""
+
+import sys
+import time
+from datetime import date
+from typing import Annotated
+
+import typer
+
+from course.napkin.library import napkin_of, napkin_of_day
+from course.napkin.napkin import MINUTE_S, Napkin
+from course.napkin.quantity import NapkinError
+from minillm.frontend.terminal import Lines, fitted
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+@app.command()
+def napkin(
+    seed: Annotated[int | None, typer.Option(help="Any other sum; the same seed, the same sum.")] = None,
+    day: Annotated[str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="The sum of another day.")] = None,
+) -> None:
+    """A sum of one minute, a new one each day: your answer with its unit, then the working. An empty line gives up."""
+    if seed is not None and day is not None:
+        raise NapkinError("--seed and --date name two different sums: leave one out")
+    ask(napkin_of_day(_date_of(day)) if seed is None else napkin_of(seed))
+
+
+def ask(current: Napkin) -> None:
+    """Ask until there's an answer that can be judged, or none; then tell the working."""
+    print(fitted(f"{current.question}\n({MINUTE_S:.0f} seconds are meant; more cost nothing.)", sys.stdout))
+    lines, began = Lines("napkin", current.units), time.monotonic()
+    while typed := (lines.read(f"{_wanted(current)} > ") or "").strip():
+        try:
+            told = current.debrief(typed, time.monotonic() - began)
+        except NapkinError as error:
+            print(fitted(str(error), sys.stdout))
+            continue
+        print(fitted("\n".join(told), sys.stdout))
+        return
+    print(fitted("\n".join(["", *current.debrief()]), sys.stdout))
+
+
+def _wanted(current: Napkin) -> str:
+    """What an answer may be in."""
+    return f"how many {current.counted}?" if current.counted else f"in {' or '.join(current.units)}"
+
+
+def _date_of(text: str | None) -> date:
+    """Of an option; None = today. Raises NapkinError: it's no date, or one to come."""
+    try:
+        found = date.today() if text is None else date.fromisoformat(text)
+    except ValueError:
+        raise NapkinError(f"--date wants a day such as 2026-11-25, not {text!r}") from None
+    if found > date.today():
+        raise NapkinError(f"{found} is yet to come: its sum has its own day")
+    return found

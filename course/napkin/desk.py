@@ -1,0 +1,81 @@
+"""A napkin sum in a notebook: a question under a minute's clock, a number and its unit, then the working."""
+
+import time
+from collections.abc import Callable
+from datetime import date
+from html import escape
+from uuid import uuid4
+
+import ipywidgets as widgets
+from IPython.display import display
+
+from course.drills.clock import clock_html
+from course.lab.display import LivePanel
+from course.napkin.library import napkin_of, napkin_of_day
+from course.napkin.napkin import MINUTE_S
+from course.napkin.quantity import NapkinError
+
+WIDE = widgets.Layout(width="calc(100% - 4px)", max_width="720px")  # beside its margins
+
+
+class NapkinDesk(LivePanel):
+    """One sum. The clock is for you alone: going over it costs nothing, and nothing is kept.
+
+    Args:
+        seed: which sum; None = today's.
+        now: seconds, from a clock that only goes forward.
+    """
+
+    def __init__(self, seed: int | None = None, now: Callable[[], float] = time.monotonic) -> None:
+        self.napkin = napkin_of_day(date.today()) if seed is None else napkin_of(seed)
+        self._now, self._began = now, 0.0
+        self._name = f"napkin-{uuid4().hex[:8]}"
+        self.view = widgets.HTML("<p><em>The question appears when the clock starts.</em></p>", layout=WIDE)
+        self.start = self._button("Start a minute", "start", self.begin)
+        self.number = widgets.Text(placeholder="a number", layout=widgets.Layout(width="130px"))
+        units = [(unit, unit) for unit in self.napkin.units]
+        unset = [("its unit", "")] if len(units) > 1 else []
+        self.unit = widgets.Dropdown(options=[*unset, *units], layout=widgets.Layout(width="140px"))
+        self.submit = self._button("Answer", "stop", self.answer)
+        self.fields = widgets.HBox([self.start], layout=widgets.Layout(flex_flow="row wrap"))
+        self.result = widgets.HTML("", layout=WIDE)
+        self.widget = widgets.VBox([self.view, self.fields, self.result])
+
+    def begin(self) -> None:
+        """Show the question, and start the clock."""
+        self._began = self._now()
+        self.view.value = f'<p style="font-size:15px">{escape(self.napkin.question)}</p>'
+        self.fields.children = (self.number, self.unit, self.submit)
+        self.number.focus()
+
+    def answer(self) -> None:
+        """Judge what is filled in, and show the working. Without a number that's the working alone."""
+        number = self.number.value.strip()
+        typed = f"{number} {self.unit.value}" if number and not self._has_unit(number) else number
+        try:
+            verdict, *working = self.napkin.debrief(typed or None, self._now() - self._began)
+        except NapkinError as error:
+            self.result.value = f"<p>{escape(str(error))}</p>"
+            return
+        self.number.disabled = self.unit.disabled = self.submit.disabled = True
+        rows = "<br>".join(escape(line) for line in working)
+        self.result.value = f'<p aria-live="polite"><b>{escape(verdict)}</b><br>{rows}</p>'
+
+    @staticmethod
+    def _has_unit(number: str) -> bool:
+        """Whether it was typed with its unit, which then counts, whatever the menu says."""
+        return not number[-1].isdigit() or number.startswith("$")
+
+    def _button(self, label: str, part: str, press: Callable[[], None]) -> widgets.Button:
+        button = widgets.Button(description=label, button_style="primary", layout=widgets.Layout(width="auto"))
+        button.add_class(f"{self._name}-{part}")
+        button.on_click(lambda _: press())
+        return button
+
+    def _ipython_display_(self) -> None:
+        """The clock is HTML with a script of its own; the rest is a widget."""
+        display({"text/html": clock_html(self._name, MINUTE_S), "text/plain": "a clock"}, raw=True)
+        display(self._repr_mimebundle_(), raw=True)
+
+    def static_html(self) -> str:
+        return "<p>A sum of one minute, a new one each day: run this cell for today's.</p>"
