@@ -78,7 +78,7 @@ def warm_up(runner: TorchRunner, max_model_len: int) -> None:
     for context_len, num_tokens in runner.attention.warm_up_steps:
         length = min(context_len, longest)
         block_ids = range(blocks_for(length, runner.block_size))
-        parts = []
+        parts: list[ScheduledRequest] = []
         for new in (1, min(num_tokens, length)):  # beside a decode: alone, that may be replayed as a graph
             request = Request(f"warm-up-{len(parts)}", [0] * length, SamplingParams(temperature=0), Timeline(0.0))
             parts.append(ScheduledRequest(request, length - new, new, block_ids, samples=True))
