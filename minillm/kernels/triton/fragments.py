@@ -224,8 +224,11 @@ def _load_block(
         if word.dtype == tl.int64:
             second = (word >> 32).to(tl.int32)
         first = tl.broadcast_to(first[:, None], pairs.shape)
-        return _widen(pairs, first, tl.broadcast_to(second[:, None], pairs.shape), KIND, dtype, PTX)
-    return _widen(pairs, pairs, pairs, KIND, dtype, PTX)
+        second = tl.broadcast_to(second[:, None], pairs.shape)
+        weights = _widen(pairs, first, second, KIND, dtype, PTX)
+    else:  # what follows a return is compiled all the same
+        weights = _widen(pairs, pairs, pairs, KIND, dtype, PTX)
+    return weights
 
 
 @triton.jit(do_not_specialize=["num_rows"])
