@@ -122,7 +122,7 @@ def date_of(text: str) -> date:
     try:
         found = date.fromisoformat(text)
     except ValueError:
-        raise IncidentError(f"--date wants a day such as 2026-11-25, not {text!r}") from None
+        raise IncidentError(f"--date wants a day such as 2026-01-05, not {text!r}") from None
     if found > date.today():
         raise IncidentError(f"{found} is yet to come: the daily incident has its own day")
     return found

@@ -85,7 +85,7 @@ def archive(results: DailyResults, today: date) -> str:
         found = results.days.get(str(day))
         told = "not played" if found is None else f"{found.score:.0f}/100, {found.questions} questions"
         lines.append(f"{day}  {told}")
-    return "\n".join([*lines, f"streak: {streak(results, today)}", "play one: minillm incident --date 2026-11-25"])
+    return "\n".join([*lines, f"streak: {streak(results, today)}", "play one: minillm incident --date 2026-01-05"])
 
 
 def solution_of(day: date) -> tuple[Incident, list[PlayedRun]]:

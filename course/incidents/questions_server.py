@@ -215,7 +215,7 @@ def gpu(scene: IncidentScene) -> QuestionResult:
 
 
 def per_replica(scene: IncidentScene) -> QuestionResult:
-    rows: dict[str, Row] = {}
+    rows = {}
     steps = _seconds_by_replica(scene.now)
     for place, report in enumerate(scene.now.run.reports):
         mine = [r for r in answered(scene.now) if r.replica == report.replica]
@@ -249,37 +249,35 @@ LATELY = 0.1
 
 def cards(scene: IncidentScene) -> QuestionResult:
     """What nvidia-smi and a bandwidth test say of each replica's cards, and whether they get anything done."""
-    play, rows = scene.now, {}
-    since = (1 - LATELY) * play.service.duration_s
+    play = scene.now
+    until = play.service.duration_s
+    rows: dict[str, Row] = {}
+    clocks, steps, links = [], [], []
     for place, report in enumerate(play.run.reports):
         here = play.service.with_fault() if place == 0 else play.service
-        on = here.deployment()
-        rows[report.replica] = {
-            "clock, share": here.clock,
-            "steps lately": sum(s.replica == place and since <= s.end <= play.service.duration_s for s in play.steps),
-            "between cards, GB/s": on.profile.hardware.link / 1e9 if here.tp > 1 else None,
-        }
-    clocks = ", ".join(f"{row['clock, share']:.0%}" for row in rows.values())
-    steps = ", ".join(str(row["steps lately"]) for row in rows.values())
-    links = [row["between cards, GB/s"] for row in rows.values() if row["between cards, GB/s"] is not None]
-    told = ", ".join(f"{number(each)} GB/s" for each in links) or "one card each"
-    return QuestionResult(rows, "replica", says={"clocks": clocks, "steps": steps, "links": told})
+        lately = sum(step.replica == place and (1 - LATELY) * until <= step.end <= until for step in play.steps)
+        link = here.deployment().profile.hardware.link / 1e9 if here.tp > 1 else None
+        rows[report.replica] = {"clock, share": here.clock, "steps lately": lately, "between cards, GB/s": link}
+        clocks.append(f"{here.clock:.0%}")
+        steps.append(str(lately))
+        links.append("one card" if link is None else f"{number(link)} GB/s")
+    says = {"clocks": ", ".join(clocks), "steps": ", ".join(steps), "links": ", ".join(links)}
+    return QuestionResult(rows, "replica", says=says)
 
 
 def versions(scene: IncidentScene) -> QuestionResult:
     """What each replica says it has loaded."""
-    play, rows = scene.now, {}
+    play, loaded = scene.now, []
+    rows: dict[str, Row] = {}
     for place, report in enumerate(play.run.reports):
         here = play.service.with_fault() if place == 0 else play.service
         on = here.deployment()
         gigabytes = on.placement.weight_bytes(on.model) / 1e9
-        rows[report.replica] = {
-            "weights": on.placement.weight_dtype,
-            "GB": gigabytes,
-            "hash": hashlib.sha256(f"{here.model} {on.placement.weight_dtype}".encode()).hexdigest()[:8],
-        }
-    loaded = ", ".join(f"{name}: {row['hash']}, {number(row['GB'])} GB" for name, row in rows.items())
-    return QuestionResult(rows, "replica", says={"loaded": loaded})
+        dtype = on.placement.weight_dtype
+        named = hashlib.sha256(f"{here.model} {dtype}".encode()).hexdigest()[:8]
+        rows[report.replica] = {"weights": dtype, "GB": gigabytes, "hash": named}
+        loaded.append(f"{report.replica}: {named}, {number(gigabytes)} GB")
+    return QuestionResult(rows, "replica", says={"loaded": ", ".join(loaded)})
 
 
 def replica_age(scene: IncidentScene) -> QuestionResult:

@@ -300,7 +300,8 @@ def _hang(engine: "Engine", at_s: float, for_s: float) -> None:
     """Let one step of its device take so much longer: the first that is launched after `at_s`."""
     runner = engine.core.runner
     assert isinstance(runner, SimulatedRunner), "the engines of a deployment have no other"
-    price, hung = runner.price, []
+    price = runner.price
+    hung: list[float] = []
 
     def slower(batch: ScheduledBatch) -> StepTime:
         found = price(batch)

@@ -385,9 +385,9 @@ def test_a_broken_panel_has_no_data_or_last_weeks_and_the_page_warns(slots: Inci
 def test_a_table_in_a_terminal_has_units_thousands_and_no_nan() -> None:
     rows = {
         "TTFT p95": {"now": 0.25, "limit": math.inf, "count": 12_345},
-        "not answered in full": {"now": 0.00073, "limit": math.nan, "count": None},
+        "not answered in full": {"now": 0.00073, "limit": math.nan, "count": 7},
     }
     head, first, second = as_text(frame(rows, "seconds, or share")).splitlines()
     assert head.split() == ["seconds,", "or", "share", "now", "limit", "count"]
     assert first.split()[2:] == ["250", "ms", "never", "12,345"]
-    assert second.split()[4:] == ["0.1%", "–", "–"]
+    assert second.split()[4:] == ["0.1%", "–", "7"]
