@@ -42,8 +42,8 @@ def ask(current: Napkin) -> None:
 
 
 def _wanted(current: Napkin) -> str:
-    """What an answer may be in."""
-    return f"how many {current.counted}?" if current.counted else f"in {' or '.join(current.units)}"
+    """What the prompt asks for."""
+    return f"how many {current.counted}?" if current.counted else f"a number with its unit ({', '.join(current.units)})"
 
 
 def _date_of(text: str | None) -> date:
@@ -51,7 +51,7 @@ def _date_of(text: str | None) -> date:
     try:
         found = date.today() if text is None else date.fromisoformat(text)
     except ValueError:
-        raise NapkinError(f"--date wants a day such as 2026-11-25, not {text!r}") from None
+        raise NapkinError(f"--date wants a day such as 2026-01-05, not {text!r}") from None
     if found > date.today():
         raise NapkinError(f"{found} is yet to come: its sum has its own day")
     return found
