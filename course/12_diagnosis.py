@@ -77,7 +77,7 @@ second.ask("phases")
 # | a KV pool that is too small | slots are free, memory is full | another setting |
 #
 # The **KV cache** holds each request's keys and values; its **pool** is cut into blocks. A request without blocks can't
-# run, however many slots there are.
+# run.
 #
 # ### Predict
 #
@@ -199,9 +199,9 @@ effort.score(outcome)
 months_beside
 
 # %% [markdown]
-# Fewer bits make weights cheaper to read, and that's what decode waits for. Prefill waits for arithmetic. It's 2% of a
-# request's own time, but three times the prompt tokens fill everyone's steps, and the seconds were lost queueing for
-# those. The story is often told with a moral: "there were too many slots, lower them". Does that fix it?
+# Fewer bits make weights cheaper to read, and that's what decode waits for. Prefill waits for arithmetic: it's 2% of a
+# request's own time, but three times the prompt tokens fill everyone's steps. The story is often told with a moral: "there
+# were too many slots, lower them". Does that fix it?
 
 # %%
 a18(*simulated.post_mortem())
@@ -220,8 +220,8 @@ contract.page
 contract.ask("per_bucket")
 
 # %% [markdown]
-# Look at the rows with short prompts: they wait, too. Prefill is chunked here, so no step holds a whole contract, but a
-# contract fills the token budget of many steps in a row, and everything behind it queues.
+# Short prompts wait, too. Prefill is chunked here, so no step holds a whole contract, but one fills the token budget of
+# many steps in a row, and everything behind it queues.
 
 # %%
 limits = ("prompt_limit", "timeouts", "smaller_chunks")
@@ -346,12 +346,11 @@ check("q5", ...)  # the first incident: doubling its fleet doesn't help; how man
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Whether your cause is in the list.** Incidents here have one cause, sometimes two, out of a catalogue. Real ones
-#   can have three, one of them new.
-# - **Real minutes.** Time is compressed: an hour of the incident is played as about a minute of traffic.
+# - **Whether your cause is in the list.** Real incidents can have three causes, one of them new.
+# - **Real minutes.** An hour of the incident is played as about a minute of traffic.
 # - **Every way in which a dashboard can lie.** At difficulty 2 and 3 panels can be missing or show last week's data, and
 #   the change log can leave the culprit out. But all panels share one clock, and a reading is never slightly wrong.
-# - **Rollouts.** A deployment here has no half-finished state. In real ones old and new run side by side.
+# - **Rollouts.** In real ones old and new run side by side.
 # - **What it costs in seconds on your machines.** Step times are simulated, with the constants shown above. Trust the
 #   ranking of changes more than their sizes.
 #

@@ -9,7 +9,7 @@
 # numbers can all be true, and rank what you'd do, naming the phase each step acts on.
 #
 # - **Surface** (ten minutes): one drill against the clock, and a bet on what knowing your limits is worth.
-# - **Guided** (thirty, and 45 for the mock interview): a long drill, what separates the levels, your history.
+# - **Guided** (thirty; the mock interview takes 45 more, a design round 40): a long drill, what separates the levels, your history.
 # - **Deep dive** (five): how the statements are scored, and what nobody reads.
 
 # %%
@@ -124,7 +124,7 @@ MockInterview(seed=1)
 # junior, a senior and a staff candidate do with the same prompt. There are eight: `minillm round list`.
 
 # %%
-RoundDesk("weights")  # 40 minutes
+RoundDesk("weights")  # forty minutes of its own
 
 # %% [markdown]
 # ### All drills

@@ -43,6 +43,7 @@ KEPT = (
     Kept("incident.history", "what you typed in minillm incident"),
     Kept("drill.history", "what you typed in minillm drill"),
     Kept("napkin.history", "what you typed in minillm napkin"),
+    Kept("round.history", "what you typed in minillm round"),
     Kept("roof.json", "bandwidth and FLOP/s that lessons 06 and 09 measured on this machine lately"),
     Kept("noise.json", "figures of your dashboard runs, from which the noise of this machine is estimated"),
     Kept("ledger/ledger.json", "what lesson 14's experiments measured on this machine"),

@@ -66,7 +66,9 @@ def test_looking_at_the_twins_costs_the_learner_nothing(first: Incident, second:
 
 def test_of_three_changes_the_pool_is_the_cure_and_the_first_is_graded(second: Incident) -> None:
     played = second.fresh()
-    played.answer("queue", ranked=["kv_budget"])
+    for question in ("kv_use", "batch"):
+        played.ask(question)
+    played.answer("queue", evidence=["kv_use", "batch"], ranked=["kv_budget"], cause="kv_pool")
     outcome, beside = words.tried(played, ("kv_budget", "more_slots", "double_fleet"))
     assert outcome.answer == CHANGES["kv_budget"].text
     assert outcome.answer in run.change_texts("kv_budget", "more_slots", "double_fleet")
