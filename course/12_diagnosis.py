@@ -249,8 +249,8 @@ contract_beside
 # The share within the SLO can even rise, because requests that were cut off no longer slow down the others. Count the
 # ones that got nothing, too: a dashboard that leaves out failures shows this as a success.
 #
-# Some causes fire no alert at all: of 28 of this course's, the alert rules in [docs/monitoring.md](../docs/monitoring.md)
-# miss seven, such as a buffering proxy and distant clients.
+# Some causes fire no alert at all: of 28, the alert rules in [docs/monitoring.md](../docs/monitoring.md) miss seven, such as
+# a buffering proxy.
 #
 # Diagnosis has a cost, too: questions take minutes. If something was deployed in the last hour, take it back first, see
 # whether users are helped, and find out why afterwards.

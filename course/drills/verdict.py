@@ -78,7 +78,9 @@ def standing(found: Sequence[CheckedItem], statements: Sequence[Judged]) -> Stan
     if not statements:
         return Standing(answer, None)
     mind = sum(each.points / each.most for each in found if each.key == "mind")
-    return Standing(answer, STATEMENTS_WEIGH * score(statements) + (1 - STATEMENTS_WEIGH) * mind)
+    known = score(statements)
+    # what would change one's mind is chosen from menus, too: it counts as far as the statements bear it out
+    return Standing(answer, STATEMENTS_WEIGH * known + (1 - STATEMENTS_WEIGH) * min(mind, max(known, 0.0)))
 
 
 def verdict(
@@ -188,7 +190,7 @@ def _hurting(said: Sequence[str], found: Sequence[CheckedItem], statements: Sequ
             )
     for judged in sorted((each for each in statements if each.is_wrong), key=lambda each: each.points):
         if sentence := _speaks_of(label(judged.claim.about), said):
-            why = f"Read it again: “{judged.claim.says}” is {_truth(judged)}. {judged.claim.because}"
+            why = f"On this matter you were wrong: “{judged.claim.says}” is {_truth(judged)}. {judged.claim.because}"
             yield Pointed(sentence, why)
     for each in found:
         if each.about and (sentence := _speaks_of(label(each.about), said)):

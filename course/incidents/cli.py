@@ -31,7 +31,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 
 HELP = """\
 mitigate                  help users first: what can be done at once, before anything is known
-ask                       evidence; the incident goes on meanwhile
+ask                       evidence, as of the page: it doesn't show what your changes did
 suspect WORDS             what you think it is, in your own words; no points
 answer                    commit to a diagnosis, once
 canary, deploy            a change, for a tenth of the users or for all; then: grade
@@ -79,7 +79,8 @@ def incident(
         str | None,
         typer.Option(
             metavar="JSON",
-            help='{"cause": ..., "dominant_phase": ..., "evidence": [], "ruled_out": {QUESTION: CAUSE}, "ranked": []}',
+            help='{"cause": ..., "dominant_phase": ..., "secondary": ..., "regime": "steady" or "spike", '
+            '"evidence": [], "ruled_out": {QUESTION: CAUSE}, "ranked": []}',
         ),
     ] = None,
     canary: Annotated[list[str] | None, typer.Option(metavar="ID", help="To a canary first; may be repeated.")] = None,

@@ -16,7 +16,8 @@ from course.incidents.service import play
 MATERIAL, ALIKE = math.log(2), math.log(1.3)
 """A number has changed from a factor of two on; below 1.3 it has not."""
 FLOOR_SMALL, FLOOR = 0.02, 1.0
-"""Added to both before they are compared: to seconds and shares under one, and to all others."""
+"""Added to both before they are compared: to seconds and shares under one, and to all others. Offered load has
+the small one, or twice a load of less than one request a second would be no change."""
 Cells = dict[tuple[str, str, str], float]
 
 
@@ -34,7 +35,8 @@ def changed(scene: IncidentScene, questions: Iterable[Question] = QUESTIONS) -> 
             for column, value in cells.items():
                 old = was.get(row, {}).get(column)
                 if isinstance(value, (int, float)) and isinstance(old, (int, float)):
-                    floor = FLOOR_SMALL if max(old, value) < 1 else FLOOR
+                    is_load = (question.id, row) == ("arrivals", "offered")
+                    floor = FLOOR_SMALL if is_load or max(old, value) < 1 else FLOOR
                     found[question.id, str(row), column] = math.log((value + floor) / (old + floor))
     return found
 

@@ -315,7 +315,8 @@ class Incident:
                 self._healed = None
             elif self._healed is None:
                 self._healed = self.minutes
-        where = "to a canary" if canary else "to all" if effect.is_quick else f"for good, in {duration(effect.minutes)}"
+        follow_up = f"for good ({duration(effect.minutes)} of work)"
+        where = "to a canary" if canary else "to all" if effect.is_quick else follow_up
         self._note(f"deployed {where}: {effect.names}", effect.told)
 
     def _take_back(self, effect: Effect, canary: bool) -> None:

@@ -35,8 +35,8 @@ TOLERATED = 1.25
 """A bill that is so much above that of the most expensive cure is no worse; beyond, the SLO was bought."""
 PER_STRAY = 0.2
 """Share of the evidence's points taken off for each answer cited that convicts nothing."""
-SPLITS = frozenset({"ttft_itl", "phases"})
-"""The first split of the number: part of every case, and no evidence for a cause by itself."""
+SPLITS = frozenset({"ttft_itl", "phases", "changes"})
+"""The first split of the number, and the change log: part of every case, and no evidence for a cause by itself."""
 UNNAMED = 0.5
 """What evidence, and ruling out, are worth where the cause itself isn't named."""
 WITHOUT_ALTERNATIVE = 0.75
@@ -193,9 +193,7 @@ def _cause(hidden: Hidden, answer: Diagnosis, case: float) -> Criterion:
     told = f"It's {hidden.cause.title}."
     if answer.cause is None:
         told = f"No cause was named. {told}"
-    told += (
-        f" Your case is worth {case:.0%}: all but the mitigation, the evidence and what it rules out counts so much."
-    )
+    told += f" Your case is worth {case:.0%}, and everything but mitigation, evidence and ruling out is scaled by that."
     return Criterion("cause", round(CAUSE * case, 2) if right else 0, CAUSE, told)
 
 
@@ -253,7 +251,8 @@ def _mitigated(hidden: Hidden, answer: Diagnosis, rollout: Rollout, case: float)
         earned = MITIGATED * case * _share_of_time(answer.minute, BRISK)
         return Criterion("minutes to mitigation", round(earned, 2), MITIGATED, told)
     if not rollout.mitigations:
-        return Criterion("minutes to mitigation", 0, MITIGATED, f"Nobody was helped in the first half hours. {words}")
+        told = f"No quick change was deployed, so users weren't helped. {words}"
+        return Criterion("minutes to mitigation", 0, MITIGATED, told)
 
     def share(each: Mitigation) -> float:
         return min(max(each.effect.relief, 0.0) / rollout.best, 1.0) * _share_of_time(each.minute, PROMPT)
@@ -273,14 +272,15 @@ def _mitigated(hidden: Hidden, answer: Diagnosis, rollout: Rollout, case: float)
 
 
 def _phase(hidden: Hidden, answer: Diagnosis) -> Criterion:
-    cause = hidden.cause
+    fair = dominant_phases(hidden)
     lost = {place: seconds for place, seconds in lost_by_phase(hidden).items() if seconds > 0}
     told = ", ".join(f"{place.replace('_', ' ')} {1e3 * seconds:.0f} ms" for place, seconds in lost.items())
-    text = f"The time is lost in: {cause.phase.replace('_', ' ')}. The average request takes longer than last week by: "
+    places = " or ".join(place.replace("_", " ") for place in PLACES if place in fair)
+    text = f"The time is lost in: {places}. The average request takes longer than last week by: "
     text += f"{told or 'nothing'}."
     if answer.dominant_phase is None:
         return Criterion("dominant phase", 0, PHASE, f"Name one of {', '.join(PLACES)}. {text}")
-    right = answer.dominant_phase in dominant_phases(hidden)
+    right = answer.dominant_phase in fair
     return Criterion("dominant phase", PHASE if right else 0, PHASE, text)
 
 
@@ -288,7 +288,7 @@ def _secondary(hidden: Hidden, answer: Diagnosis) -> Criterion:
     allowed = second_phases(hidden)
     if answer.dominant_phase in dominant_phases(hidden):  # the two may change places
         allowed = {*allowed, hidden.cause.phase} - {answer.dominant_phase}
-    told = " or ".join(sorted(str(name) for name in allowed))
+    told = " or ".join(sorted(str(name).replace("_", " ") for name in allowed))
     right = any(answer.secondary == name for name in allowed)
     return Criterion("secondary problem", SECONDARY if right else 0, SECONDARY, f"The second problem: {told}.")
 
@@ -377,6 +377,8 @@ def _deployed(hidden: Hidden, rollout: Rollout) -> Sequence[Criterion]:
     told += "".join(f" {words[0].upper()}{words[1:]}: counts {n:.0%}." for words, n in counts.items() if n < 1)
     kept = RESTORED * reached * math.prod(min(share, 1.0) for share in counts.values())
     harm = f"Worse than before: {', '.join(effect.regressions)}." if effect.regressions else "Nothing got worse."
+    if not effect.restored:
+        harm += " That counts only once the SLO is met."
     bill = f"${effect.bill_before:.2f} an hour before, ${effect.bill_after:.2f} after."
     return [
         Criterion("SLO restored", round(kept, 2), RESTORED, told),

@@ -28,7 +28,7 @@ def napkin(
 
 def ask(current: Napkin) -> None:
     """Ask until there's an answer that can be judged, or none; then tell the working."""
-    print(fitted(f"{current.question}\n({MINUTE_S:.0f} seconds are meant; more cost nothing.)", sys.stdout))
+    print(fitted(f"{current.question}\n(Aim for {MINUTE_S:.0f} seconds; going over costs nothing.)", sys.stdout))
     lines, began = Lines("napkin", current.units), time.monotonic()
     while typed := (lines.read(f"{_wanted(current)} > ") or "").strip():
         try:

@@ -164,8 +164,8 @@ def experts_read(pick: Pick) -> Napkin:
         f"of a layer's experts does a decode step of {batch} requests read?",
         woken,
         (
-            f"a token passes over an expert with probability 1 - {chosen} / {experts} = {idle}",
-            f"all of them do: {idle}^{batch} = {100 * model.skip**batch:.3g}%",
+            f"a token leaves a given expert out with probability 1 - {chosen} / {experts} = {idle}",
+            f"all of them leave it out: {idle}^{batch} = {100 * model.skip**batch:.3g}%",
             f"the others are read: {experts} x (1 - {100 * model.skip**batch:.3g}%) = {woken}",
         ),
         counted="experts",

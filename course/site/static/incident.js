@@ -57,11 +57,11 @@
       found.push({ name: "minutes to mitigation", points: rule.MITIGATED * strength * inTime(answer.minute, rule.BRISK), most: rule.MITIGATED, says: "Nothing at hand would have helped: the sooner the cause is known, the better." });
     } else {
       const first = rollout.mitigations.find((each) => relief(each) === helped);
-      const told = first ? `${percent(first.change.all.before)} to ${percent(first.change.all.after)} of requests within the SLO by minute ${first.minute} (${rule.PROMPT} are enough).` : "Nobody was helped in the first half hours.";
+      const told = first ? `${percent(first.change.all.before)} to ${percent(first.change.all.after)} of requests within the SLO by minute ${first.minute} (${rule.PROMPT} are enough).` : "No quick change was deployed, so users weren't helped.";
       found.push({ name: "minutes to mitigation", points: rule.MITIGATED * helped * rule.UNDONE ** rollout.attemptsUndone, most: rule.MITIGATED, says: `${told} ${incident.says.mitigation}` });
     }
 
-    if (!isOld) found.push({ name: "cause", points: isNamed ? rule.CAUSE * strength : 0, most: rule.CAUSE, says: `${incident.says.cause} Your case is worth ${percent(strength)}: all but the mitigation, the evidence and what it rules out counts so much.` });
+    if (!isOld) found.push({ name: "cause", points: isNamed ? rule.CAUSE * strength : 0, most: rule.CAUSE, says: `${incident.says.cause} Your case is worth ${percent(strength)}, and everything but mitigation, evidence and ruling out is scaled by that.` });
     const isRight = incident.dominant.includes(answer.dominant);
     found.push({ name: "dominant phase", points: isRight ? rule.PHASE * strength : 0, most: rule.PHASE, says: incident.says["dominant phase"] });
     const second = new Set(incident.second);
@@ -97,7 +97,7 @@
         + counts.filter(([, share]) => share < 1).map(([told, share]) => ` ${told}: counts ${percent(share)}.`).join("");
       found.push(
         { name: "SLO restored", points: kept * strength, most: rule.RESTORED, says: `${percent(effect.before)} of requests before, ${percent(effect.after)} after, target ${percent(incident.target)}.${why}` },
-        { name: "no harm", points: effect.restored && !effect.regressions.length ? rule.HARM * strength : 0, most: rule.HARM, says: effect.regressions.length ? `Worse than before: ${effect.regressions.join(", ")}.` : "Nothing got worse." },
+        { name: "no harm", points: effect.restored && !effect.regressions.length ? rule.HARM * strength : 0, most: rule.HARM, says: (effect.regressions.length ? `Worse than before: ${effect.regressions.join(", ")}.` : "Nothing got worse.") + (effect.restored ? "" : " That counts only once the SLO is met.") },
         { name: "cost", points: effect.restored ? rule.COST * fair * strength : 0, most: rule.COST, says: `$${effect.bill_before.toFixed(2)} an hour before, $${effect.bill_after.toFixed(2)} after.` },
       );
     } else {
