@@ -124,8 +124,8 @@ test: model ## run every check: style, types, notebook drift, tests, lessons
 test-engine: model ## the engine's own tests, for who changes the engine
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/engine tests/test_imports.py -m "not slow" -n $(TEST_WORKERS) --dist loadfile
 
-slow: model ## run what `make test` leaves out: every combination on the whole model, fuzzers, sanitizers (90 minutes)
-	@echo "It is $$(date +%H:%M). The solutions' notebooks, then 1,700 slow tests: an hour and a half on 2 fast cores, of which"
+slow: model ## run what `make test` leaves out: every combination on the whole model, fuzzers, sanitizers (75 minutes)
+	@echo "It is $$(date +%H:%M). The solutions' notebooks, then 1,700 slow tests: an hour and a quarter on 2 fast cores, of which"
 	@echo "one tries grammars for an hour (MINILLM_FUZZ_S=600 for less). Each test says how it went, the slowest come at the end."
 	@failed=; \
 	$(PLAY) $(SOLUTIONS) || failed="$$failed solutions"; \

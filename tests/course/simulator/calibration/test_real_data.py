@@ -25,7 +25,7 @@ SERVER = {
     "scheduler_reserve_full_isl": True,
     "null_block": True,
 }
-CLOSE = 4.0
+CLOSE = 4.5
 """Percent, on every mean, p50, p90 and p99 of TTFT, TPOT and E2E."""
 
 
