@@ -104,7 +104,8 @@
     const share = (/** @type {Checked[]} */ of) => of.reduce((sum, each) => sum + each.points, 0) / of.reduce((sum, each) => sum + each.most, 0);
     const score = drill.statements.reduce((sum, claim, i) => sum + worth(claim, judgements[i] ?? null), 0) / drill.statements.length;
     const { borne, statements_weigh, bars } = drill.standing;
-    const understanding = statements_weigh * score + (1 - statements_weigh) * share(found.filter((each) => each.key === "mind"));
+    const mind = share(found.filter((each) => each.key === "mind"));
+    const understanding = statements_weigh * score + (1 - statements_weigh) * Math.min(mind, Math.max(score, 0));
     const answer = share(found.filter((each) => each.key !== "mind"));
     const value = (Math.min(answer, understanding + borne) + understanding) / 2;
     return bars.filter(([, least]) => value >= least).map(([name]) => name).at(-1) ?? "";
