@@ -261,3 +261,8 @@ def test_a_readers_notebooks_are_copies_that_follow_until_they_are_touched(tmp_p
     assert "Example run" in cell["outputs"][0]["data"]["text/html"], "a saved number is not taken for one's own"
     assert cell["execution_count"] is None and cell["outputs"][1]["execution_count"] is None
     assert (mine / "course" / "lab").resolve() == tmp_path / "course" / "lab"
+
+
+def test_the_file_list_hides_every_package_of_the_course() -> None:
+    hidden = json.loads((ROOT / "binder/jupyter_server_config.json").read_text())["ContentsManager"]["hide_globs"]
+    assert {init.parent.name for init in (ROOT / "course").glob("*/__init__.py")} <= set(hidden)
