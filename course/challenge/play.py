@@ -25,7 +25,7 @@ class Policies(Protocol):
 
     @property
     def scheduling_order(self) -> str:
-        """Of the engine's own queues, where `queue` gives none."""
+        """Name of the engine's own queue order, where `queue` gives none."""
         ...
 
     def queue(self, state: Callable[[], FleetReplica]) -> QueuePolicy | None:

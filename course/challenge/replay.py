@@ -11,7 +11,7 @@ from minillm.observe.records import RequestRecord
 from minillm.observe.trace import chrome_trace
 
 PROCESSES = 2
-"""Of one replica's trace: requests, engine."""
+"""Processes in one replica's trace: requests, engine."""
 
 
 def replay(played: Played) -> dict[str, Any]:

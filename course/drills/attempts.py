@@ -26,7 +26,7 @@ class DrillAttempt(StoredModel):
     """On the clock; None = without one."""
     answer: str
     level: str = ""
-    """Of the verdict: mid, senior or staff; empty = below."""
+    """Level of the verdict: mid, senior or staff; empty = below."""
     points: float
     """Where it stands, 0 to 1: commitments as far as the statements bear them out. Shown as no total."""
     headline: str = ""

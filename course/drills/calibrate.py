@@ -18,7 +18,7 @@ HOPELESS = 1.0
 DRAWN = 2
 """Samples that are graded."""
 LEAST_WORDS = 8
-"""Of a quote."""
+"""Words that a quote has at least."""
 
 Grades = Mapping[str, str]
 """Levels by criterion."""

@@ -17,7 +17,7 @@ from course.drills.statements import Judged, score
 BORNE = 0.25
 """By so much the commitments may stand above what the statements bear out; menus can be guessed."""
 STATEMENTS_WEIGH = 2 / 3
-"""Of understanding; the rest is what would change the candidate's mind."""
+"""Share of understanding that statements make; the rest is what would change the candidate's mind."""
 LEAST = {"mid": 0.2, "senior": 0.5, "staff": 0.8}
 """The standing from which a level is reached."""
 SHOWN = 2

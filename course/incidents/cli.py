@@ -58,7 +58,7 @@ COMMANDS = (
 LISTS = ("evidence", "ranked", "open_questions")
 ANSWER_FIELDS = ("cause", "dominant_phase", "secondary", "regime", "hypothesis", "ruled_out", *LISTS)
 Choices = Sequence[tuple[str, str, str]]
-"""Of a menu: a group, an id, and what is shown."""
+"""An entry of a menu: a group, an id, and what is shown."""
 
 
 @app.command()
@@ -115,7 +115,7 @@ def incident(
 
 
 def date_of(text: str) -> date:
-    """Of an option.
+    """The day that an option names.
 
     Raises:
         IncidentError: it's no date, or one to come.

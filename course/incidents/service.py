@@ -73,7 +73,7 @@ class ReplicaFault:
     links: Links = "own"
     """Between its cards."""
     quantization: str | None = None
-    """Of the weights that it has loaded, where they are the wrong ones."""
+    """Format of the weights that it has loaded, where they are the wrong ones."""
     hangs_at_s: float = 0.0
     """When it hangs: a collective waits for a rank that never comes."""
 

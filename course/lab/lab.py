@@ -47,8 +47,8 @@ LAB_DEFAULTS: dict[str, Any] = {
 """Smaller than one would deploy: few slots and few blocks, so that a laptop shows what a loaded server does."""
 
 POOL_SHARE = 0.2
-"""Of a GPU's free memory, for the KV pool that a lab's engines share: each hands out as many blocks as it was given. A
-pool that grows from run to run would have CUDA graphs recorded anew for each."""
+"""Share of a GPU's free memory for the KV pool that a lab's engines share: each hands out as many blocks as it was
+given. A pool that grows from run to run would have CUDA graphs recorded anew for each."""
 
 TAKEN = "waiting until another panel's run is over"
 WARM_UP = LabWorkload("warm-up", "", tuple(PromptArrival(0.0, "Count to ten. " * 20, 4) for _ in range(4)))

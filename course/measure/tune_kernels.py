@@ -35,7 +35,7 @@ from triton.backends.compiler import GPUTarget
 from course.measure.tuned_works import MODELS, SMALL, LinearWork, PromptWork, Run, Work, works
 
 BANDWIDTH = 3.35e12
-"""Of an H100's memory (SXM), bytes/s, on paper."""
+"""Bandwidth of an H100's memory (SXM), bytes/s, on paper."""
 CAPABILITY = 90
 """Compiled for ahead; on another GPU kernels are compiled one by one."""
 BUDGETS = {"int4": 60.0, "int8": 35.0, "fp8": 25.0, "kv": 40.0, "moe": 40.0, "prompts": 25.0}
@@ -353,7 +353,7 @@ def measure(folder: Path, seconds: float, rehearse: bool) -> None:
 
 
 def summary(lines: list[dict[str, Any]]) -> str:
-    """Of each shape: what's in use, 16 bits, and the three fastest that are right."""
+    """For each shape: what's in use, 16 bits, and the three fastest that are right."""
     shapes: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for line in lines:
         shapes.setdefault((line["section"], line["shape"]), []).append(line)

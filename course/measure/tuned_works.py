@@ -386,7 +386,7 @@ class MoEWork(Work):
     section = "moe"
 
     spared = 0.1
-    """Of two experts that are equally good, either may be chosen."""
+    """Share of tokens that may differ: of two experts that are equally good, either may be chosen."""
 
     def __init__(self, sizes: Sizes, tokens: int) -> None:
         self.sizes, self.tokens = sizes, tokens

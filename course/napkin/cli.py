@@ -47,7 +47,7 @@ def _wanted(current: Napkin) -> str:
 
 
 def _date_of(text: str | None) -> date:
-    """Of an option; None = today. Raises NapkinError: it's no date, or one to come."""
+    """The day that an option names; None = today. Raises NapkinError: it's no date, or one to come."""
     try:
         found = date.today() if text is None else date.fromisoformat(text)
     except ValueError:

@@ -83,7 +83,7 @@ class Quantity(Amount):
         return f"12 {next(iter(self.units))}" if self.units else "12"
 
     def _size_of(self, unit: str, typed: str) -> float:
-        """Of the unit that an answer was typed in."""
+        """Size of the unit that an answer was typed in."""
         named = _ALSO.get(unit.lower(), unit.lower())
         sizes = {name.lower(): size for name, size in self.units.items()} | (_BINARY if self.unit == BYTES else {})
         elsewhere = {name.lower() for units in UNITS.values() for name in units} | _BINARY.keys()

@@ -81,7 +81,7 @@ class RoundSitting:
         self.edges = read_edges(typed, [each.key for each in self.drawn.round.components])
 
     def is_right(self, stage: Stage, key: str) -> bool | None:
-        """Of a number or choice; None = nothing was committed."""
+        """Whether a number or choice is right; None = nothing was committed."""
         committed = self.commits.get(f"{stage.key}.{key}", "")
         if not committed:
             return None

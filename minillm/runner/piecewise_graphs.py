@@ -62,7 +62,7 @@ class PiecewiseForward:
         self.x, self.hidden = zeros(2, most, config.hidden_size)
         """The residual stream; and what goes into the output head."""
         self.slots = zeros(most, dtype=torch.int64)
-        """Of each token again, as PyTorch scatters by int64 only."""
+        """[most] the slots once more, as PyTorch scatters by int64 only."""
         self.make_graph = make_graph
         self.graphs: dict[int, Sequence[Graph]] = {}
         self.sizes: list[int] = []

@@ -15,7 +15,7 @@ class Policy:
         return request.prompt_tokens - (request.prefix_tokens if request.prefix in self.cached[number] else 0)
 
     def share(self, number, now, tokens):
-        """Of a replica's steps, how many will have a prompt in them."""
+        """The share of a replica's steps that will have a prompt in them."""
         self.sent[number] = [(at, n) for at, n in self.sent[number] if at > now - WINDOW_S]
         recent = sum(n for _, n in self.sent[number])
         return min((recent + tokens) / (WINDOW_S * PREFILL[number]), 1.0)

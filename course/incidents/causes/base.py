@@ -150,7 +150,7 @@ def in_flight(played: ServicePlay) -> float:
 # ---------------------------------------------------------------- the SLO
 
 TARGETS = (0.95, 0.95, 0.99)
-"""Of which an incident draws its SLO: shares of requests that must meet it."""
+"""Shares of requests that must meet an SLO: an incident draws one of them."""
 SLACK = 1.35
 """Limits are at least so many times what the healthy service does, a little beyond the SLO's percentile."""
 BREACH = (1.5, 4.8)

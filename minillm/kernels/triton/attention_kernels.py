@@ -22,7 +22,7 @@ FEW_SPLITS, MAX_SPLITS = 8, 64
 
 
 def most_splits(num_splits: int) -> int:
-    """Of the two, the one that is enough."""
+    """The smaller of the two that is enough."""
     return FEW_SPLITS if num_splits <= FEW_SPLITS else MAX_SPLITS
 
 

@@ -28,7 +28,7 @@ class ExpertTile:
     """What one program multiplies at once."""
 
     outputs: int
-    """Of the down projection; of gate and up, half as many each."""
+    """Outputs of a tile of the down projection; gate and up have half as many each."""
     rows: int
     inputs: int
     num_warps: int
@@ -313,7 +313,7 @@ def mix(
 
 
 MOST_TOKENS = 64
-"""Of more, an expert has so many rows that a grouped product does well."""
+"""Tokens of a step; with more, an expert has so many rows that a grouped product does well."""
 
 
 def suits(x: Tensor, experts: StackedExperts) -> bool:

@@ -44,7 +44,7 @@ def fill_in(desk: DrillDesk, **values: str) -> None:
 
 
 def title_of(desk: DrillDesk) -> str:
-    """Of the stage that is open."""
+    """Title of the stage that is open."""
     return str(desk.asked.children[-1].children[0].value)
 
 

@@ -120,7 +120,7 @@ def pair_kernels(head_dim: int) -> Iterator[tuple[str, Any, dict[str, Any], dict
 
 
 def expert_kernels() -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]]:
-    """Of Qwen3 30B-A3B."""
+    """Kernels for the experts of Qwen3 30B-A3B."""
     pointers = dict.fromkeys(["x", "weight", "inner", "shares"], "*bf16") | dict(experts="*i32", arrived="*i32")
     sizes = dict(SIZE=2048, INNER=768, K=8, E=128, PADDED=128, NORMALIZE=True, SPLITS=experts.ROUTED_SPLITS)
     routed = dict(OUTPUTS=experts.ROUTED_OUTPUTS, ROWS=experts.ROUTED_ROWS, INPUTS=128)
