@@ -71,10 +71,11 @@ def sections() -> list[Section]:
     # Random logits spread out so little that a nucleus is most of the vocabulary: a wide one. At temperature 0.1 it is
     # a few tokens.
     narrow, wide = (f"--sample temperature={t} --sample top_p=0.9" for t in (0.1, 1.0))
+    batches = "--batch 1 --batch 8 --batch 32 --batch 128"
     cached = "--batch 32 --batch 128 --context 2048"  # contexts whose KV is most of what a step reads
     return [
         Section("parity", PARITY, 120),
-        Section("decode_8b", f"decode {large} --batch 1 --batch 8 --batch 32 --batch 128", 40),
+        Section("decode_8b", f"decode {large} {batches}", 40),
         Section("prefill_8b", f"prefill {long} --tokens 512 --tokens 2048 --tokens 4096 --tokens 16384", 35),
         Section("throughput_0.6b", f"throughput {small} --repeats 2", 40),
         Section("decode_0.6b", f"decode {small} --batch 1 --batch 8 --batch 64 --batch 256 --idle", 40),
@@ -82,11 +83,12 @@ def sections() -> list[Section]:
         Section("decode_8b_kv_fp8", f"decode {large} {cached} --set kv_cache_dtype=fp8", 50),
         Section("decode_8b_2k", f"decode {large} {cached}", 30),
         Section("moe_30b", f"decode --model qwen3-30b-a3b {RANDOM} --batch 1 --batch 8 --batch 64", 60),
-        Section("decode_8b_int4", f"decode {large} --batch 1 --batch 32 --set quantization=int4", 30),
+        Section("decode_8b_int4", f"decode {large} {batches} --set quantization=int4", 40),
         Section("decode_1b", f"decode {middle} --batch 1 --batch 8 --batch 64", 30),
         Section("attention_8b", f"attention {large}", 40),
-        Section("decode_8b_int8", f"decode {large} --batch 1 --batch 32 --set quantization=int8", 30),
-        Section("decode_8b_fp8", f"decode {large} --batch 1 --batch 32 --set quantization=fp8", 30),
+        Section("decode_8b_int8", f"decode {large} {batches} --set quantization=int8", 40),
+        Section("decode_8b_fp8", f"decode {large} {batches} --set quantization=fp8", 40),
+        Section("prefill_8b_int4", f"prefill {long} --tokens 2048 --tokens 4096 --set quantization=int4", 35),
         Section("decode_8b_top_p", f"decode {large} --batch 1 --batch 128 {narrow}", 30),
         Section("decode_8b_wide_top_p", f"decode {large} --batch 1 --batch 128 {wide}", 30),
         # Few requests, of which one or another is always at its prompt: many mixed steps.
