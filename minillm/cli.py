@@ -163,8 +163,8 @@ def generate(
     """Continue the prompts; then say how long each phase took. Exit status 1 if an output failed."""
     check_writable(trace)
     config, params = settings.validated()
-    from minillm.frontend.chat import phase_line
     from minillm.frontend.llm import LLM
+    from minillm.frontend.phases_shown import phase_line, show
     from minillm.observe.speculation import SpeculationSummary
     from minillm.observe.trace import write_chrome_trace
 
@@ -183,7 +183,7 @@ def generate(
         for prompt, output in zip(prompts, outputs):
             for completion in output.completions:
                 print(completion.text if chat_template else prompt + completion.text, flush=True)
-                print(phase_line(completion.timeline), file=sys.stderr)
+                show(phase_line(completion.timeline), sys.stderr)
                 if completion.error is not None:
                     print(f"this output is not complete: {completion.error}", file=sys.stderr)
         if config.speculative is not None:

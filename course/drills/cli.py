@@ -34,6 +34,7 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 Seed = Annotated[int, typer.Option(help="Which numbers; 0 is the classic.")]
 Id = Annotated[str, typer.Argument(metavar="DRILL", help="Its number in `minillm drill list`, or its id.")]
+Perhaps = Annotated[str | None, typer.Argument(metavar="DRILL", help="Its number or id; without one, the list.")]
 Keep = Annotated[bool, typer.Option(help="Keep the answer on this machine, for history and trend.")]
 BEGINNING = 100
 """Characters of a prompt that the list shows."""
@@ -67,8 +68,12 @@ def _begins(drill: Drill) -> str:
 
 
 @app.command()
-def show(drill_id: Id, seed: Seed = 0, as_json: Json = False) -> None:
-    """The prompt, what to commit to, and what you may ask. Topic and model answers are shown after grading only."""
+def show(drill_id: Perhaps = None, seed: Seed = 0, as_json: Json = False) -> None:
+    """The prompt, what to commit to, and what you may ask; without a DRILL, the list. Topic and model answers are shown
+    after grading only."""
+    if drill_id is None:
+        list_drills(as_json)
+        return
     drill = find_drill(drill_id)
     drawn = drill.drawn(seed)
     asks, causes = drawn.rubric.commit.number.asks, menu("causes")

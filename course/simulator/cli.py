@@ -5,7 +5,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +13,8 @@ import typer
 
 from course.simulator.options import (
     BENCH_HELP,
+    FIRST_TASTE,
+    FIRST_TASTE_WRITTEN,
     LOG_HELP,
     SERVER,
     Json,
@@ -20,6 +22,7 @@ from course.simulator.options import (
     ServerOptions,
     SimulateOptions,
     check_options,
+    given,
     profile_for,
     refuse,
 )
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from course.simulator.deployment import Deployment
 
 Progress = Callable[[str, float], None]
+OUTPUT = ("per_request", "explain", "as_json")
+"""Options that say how to tell it, not what to simulate."""
 
 
 @with_options(SimulateOptions)
@@ -40,7 +45,12 @@ def simulate(options: SimulateOptions, context: typer.Context) -> None:
     """
     from course.simulator.cluster.events import rare_collections
 
-    check_options(options, context)
+    if not given(context, [each.name for each in fields(options) if each.name not in OUTPUT]):
+        options = replace(options, **FIRST_TASTE)
+        if not options.as_json:
+            print(f"A first taste, minillm simulate {FIRST_TASTE_WRITTEN}; --help lists what else there is.\n")
+    else:
+        check_options(options, context)
     with progress_bar() as progress, rare_collections():
         (search if options.search else simulate_one)(options, progress)
 
@@ -82,7 +92,7 @@ def simulate_one(options: SimulateOptions, progress: Progress) -> None:
     body = result.pop("text", None) or latency_text(result)
     seconds = round(time.perf_counter() - start, 3)
     report = {**describe(options.model, deployment), **result, "wall_s": seconds}
-    print(json.dumps(report) if options.as_json else as_text(report, body))
+    print(json.dumps(report) if options.as_json else as_text(report, body, options.explain))
 
 
 def play_log(options: SimulateOptions, deployment: "Deployment", progress: Progress) -> dict[str, Any]:

@@ -269,6 +269,9 @@ class SimulateOptions(PlanOptions, LimitOptions, FleetOptions, TrafficOptions, R
     """All of `minillm simulate`. (A dataclass has the fields of its last base first.)"""
 
     per_request: Annotated[bool, typer.Option("--per-request", help="A row for each request.")] = False
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Where the constants come from, and how far this is beyond their fit.")
+    ] = False
     as_json: Json = False
 
     @property
@@ -276,6 +279,9 @@ class SimulateOptions(PlanOptions, LimitOptions, FleetOptions, TrafficOptions, R
         return self.requests is not None or self.trace is not None
 
 
+FIRST_TASTE: dict[str, Any] = {"hardware": "h100-sxm", "tp": 4, "traffic": TrafficName.chat, "qps": 2}
+"""What `minillm simulate` plays when it's given nothing."""
+FIRST_TASTE_WRITTEN = "--hardware h100-sxm --tp 4 --traffic chat --qps 2"
 LOG_IS_PLAYED_AS_IT_IS = ("slo_ttft", "slo_tpot", "slo_e2e", "fleet", "replicas")
 Rule = tuple[Callable[[SimulateOptions], bool], tuple[str, ...], str]
 RULES: tuple[Rule, ...] = (
@@ -300,7 +306,7 @@ def check_options(options: SimulateOptions, context: typer.Context) -> None:
     if is_log + is_trace + at_a_rate != 1:
         raise PricingError(
             "give one of these: a log of requests with --requests, or a rate of made-up ones with --qps, or a "
-            "recorded trace with --trace. A first taste: --hardware h100-sxm --tp 4 --traffic chat --qps 2"
+            f"recorded trace with --trace. A first taste: {FIRST_TASTE_WRITTEN}"
         )
     in_pools = any(field.startswith("disaggregation") for field in options.fleet or ())
     if options.plan and (not has_qps or (given(context, ["replicas"]) and not in_pools)):

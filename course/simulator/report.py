@@ -219,19 +219,24 @@ def describe(model: str, deployment: Deployment) -> dict[str, Any]:
     }
 
 
-def as_text(report: dict[str, Any], body: str) -> str:
-    """What was simulated, what came out, and the constants' own error under it."""
+def as_text(report: dict[str, Any], body: str, explain: bool = False) -> str:
+    """What was simulated, what came out, and how far such forecasts were off; with `explain` the constants' origin."""
     num = report["tp"] * report.get("pp", 1)
     lines = [f"{report['model']} on {num} x {report['hardware']}, {report['kv_blocks']} KV blocks", body]
-    lines += stack_lines(report["provenance"], report["hardware"])
-    lines.append(f"constants: {report['provenance'].get('source', 'unknown')}")
+    stack = stack_lines(report["provenance"], report["hardware"])
+    lines += stack if explain else stack[:1]
     lines += [report["band"]["line"]] if "band" in report else error_lines(report["provenance"])
+    if explain:
+        lines.append(f"constants: {report['provenance'].get('source', 'unknown')}")
     if beyond := report["beyond_fit"]:
-        told = "; ".join(f"{name.replace('_', ' ')} {why}" for name, why in beyond.items())
+        names = {name.replace("_", " "): why for name, why in beyond.items()}
+        told = "; ".join(f"{name} {why}" for name, why in names.items()) if explain else ", ".join(names)
         lines.append(f"beyond what they were fitted to, so expect more: {told}")
     wall, virtual = report["wall_s"], report.get("virtual_s")
     told = "" if virtual is None else f" {virtual:.1f} s, {virtual / max(wall, 1e-3):,.0f} times as fast as real time,"
-    lines.append(f"simulated{told} in {wall:.1f} s")
+    lines.append(
+        f"simulated{told} in {wall:.1f} s" + ("" if explain else "; --explain says where its constants come from")
+    )
     return "\n".join(lines)
 
 

@@ -3,12 +3,14 @@
 import shlex
 from typing import TextIO
 
+from rich.text import Text
+
 from minillm.core.errors import MinillmError, RequestError
 from minillm.core.params import SamplingParams
-from minillm.core.timeline import Timeline
 from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.outputs import RequestOutput
-from minillm.frontend.terminal import Lines, fitted
+from minillm.frontend.phases_shown import phase_bar, phase_line, phase_table, show
+from minillm.frontend.terminal import Lines
 from minillm.policies.config import parse_fields
 
 HELP = """\
@@ -40,13 +42,14 @@ class Chat:
         while (line := lines.read("> ", ignored=KeyboardInterrupt)) is not None:
             if line.startswith("/"):
                 try:
-                    self._show(f"{self._obey(line)}\n")
+                    show(self._obey(line), self._screen)
                 except (MinillmError, ValueError) as error:
-                    self._show(f"{fitted(str(error), self._screen)}\n")
+                    show(str(error), self._screen)
             elif line.strip():
                 self._ask(line.strip())
 
-    def _obey(self, line: str) -> str:
+    def _obey(self, line: str) -> str | Text:
+        """Do what a command says; what to show then."""
         command, *rest = shlex.split(line)
         match command:
             case "/help":
@@ -71,7 +74,10 @@ class Chat:
             self._show(f"{error}\n/reset starts over.\n")
             return
         self.turns.append((line, output))
-        self._show(f"\n{fitted(f'[{phase_line(output.timeline)}]', self._screen)}\n")
+        self._show("\n")
+        if self._screen.isatty():
+            show(phase_bar(output.timeline), self._screen)
+        show(phase_line(output.timeline), self._screen)
         if failure := output.completions[0].error:
             self._show(f"this answer is not complete, and the conversation goes on without it: {failure}\n")
         else:
@@ -92,21 +98,3 @@ class Chat:
 
     def _show(self, text: str) -> None:
         print(text, end="", file=self._screen, flush=True)
-
-
-def phase_table(timeline: Timeline) -> str:
-    """A bar for each phase, in proportion."""
-    phases = timeline.phases()
-    longest = max(phases.values()) or 1.0
-    return "\n".join(
-        f"{name.replace('_', ' '):12} {1000 * s:9.1f} ms  {'█' * round(40 * s / longest)}" for name, s in phases.items()
-    )
-
-
-def phase_line(timeline: Timeline) -> str:
-    """`queue 0 ms | prefill 41 ms | ...`, then the number of tokens and their rate while decoding, and how many steps
-    checked drafts."""
-    phases = " | ".join(f"{name.replace('_', ' ')} {1000 * s:.1f} ms" for name, s in timeline.phases().items())
-    rate = f", {1 / timeline.tpot:.0f} tok/s" if timeline.tpot else ""
-    checked = f", {len(timeline.verifications)} verifications" if timeline.verifications else ""
-    return f"{phases} | {timeline.num_tokens} tokens{rate}{checked}"

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from course.simulator.calibration.requests_log import LoggedRequest
 from course.simulator.deployment import Deployment
 from course.simulator.errors import RecordingError
+from course.simulator.options import FIRST_TASTE_WRITTEN
 from minillm import cli
 
 GOLDEN = Path(__file__).parent / "golden_simulation.json"
@@ -108,3 +109,14 @@ def test_errors_say_what_to_do(run: Callable[..., tuple[int, str, str]]) -> None
     ):
         status, _, err = run(*arguments)
         assert status == 2 and said in err, arguments
+
+
+def test_without_options_a_first_taste(run: Callable[..., tuple[int, str, str]]) -> None:
+    """Bare `simulate` plays what it names; where constants come from is told on request; one option alone is refused."""
+    status, told, _ = run("simulate")
+    assert status == 0 and FIRST_TASTE_WRITTEN in told and "constants:" not in told and "beyond" in told
+    again = run("simulate", *FIRST_TASTE_WRITTEN.split(), "--explain")[1]
+    assert "constants:" in again and [
+        line for line in again.splitlines() if line.startswith(("ttft", "tpot", "e2e"))
+    ] == [line for line in told.splitlines() if line.startswith(("ttft", "tpot", "e2e"))]
+    assert run("simulate", "--qps", "3")[0] == 2
