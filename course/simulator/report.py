@@ -234,9 +234,8 @@ def as_text(report: dict[str, Any], body: str, explain: bool = False) -> str:
         lines.append(f"beyond what they were fitted to, so expect more: {told}")
     wall, virtual = report["wall_s"], report.get("virtual_s")
     told = "" if virtual is None else f" {virtual:.1f} s, {virtual / max(wall, 1e-3):,.0f} times as fast as real time,"
-    lines.append(
-        f"simulated{told} in {wall:.1f} s" + ("" if explain else "; --explain says where its constants come from")
-    )
+    more = "" if explain else "; --explain says where its constants come from"
+    lines.append(f"simulated{told} in {wall:.1f} s{more}")
     return "\n".join(lines)
 
 

@@ -112,7 +112,7 @@ def test_errors_say_what_to_do(run: Callable[..., tuple[int, str, str]]) -> None
 
 
 def test_without_options_a_first_taste(run: Callable[..., tuple[int, str, str]]) -> None:
-    """Bare `simulate` plays what it names; where constants come from is told on request; one option alone is refused."""
+    """Bare `simulate` plays what it names; where constants come from is told when asked; one option is refused."""
     status, told, _ = run("simulate")
     assert status == 0 and FIRST_TASTE_WRITTEN in told and "constants:" not in told and "beyond" in told
     again = run("simulate", *FIRST_TASTE_WRITTEN.split(), "--explain")[1]
