@@ -302,19 +302,12 @@ a1([one, eight, with_cache, without])
 #
 # ## Check yourself
 #
-# The answers are computed from the runs above. Replace the dots and run the cell. There's partial credit. The checks
+# The answers are computed from the runs above. There's partial credit. The checks
 # ship with the course, so you could look the answers up; you'd only be fooling yourself.
 
 # %%
 check = checks(one, eight)
-
-check("q1", ...)  # which phase takes most of the lone request's time? "queue", "prefill", ...
-
-# %%
-check("q2", ...)  # TTFT of request #7 in the run with eight, in seconds; read it off the timeline
-
-# %%
-check("q3", ...)  # the three phases that TTFT is made of, in order: ["...", "...", "..."]
+check.card()
 
 # %% [markdown]
 # That's the anatomy. You can now take any slow request apart into five phases and say which one grew. A dashboard that

@@ -259,21 +259,11 @@ f3(slo.attainments(before))
 #
 # ## Check yourself
 #
-# Replace the dots. Answers are computed from the runs above.
+# Answers are computed from the runs above.
 
 # %%
 check = checks(before, capped)
-
-check("q1", ...)  # the phase that dominates the slowest request of service A
-
-# %%
-check("q2", ...)  # and of service B
-
-# %%
-check("q3", ...)  # TPOT of before["B"].outputs[0], in milliseconds; its .timeline has e2e and ttft
-
-# %%
-check("q4", ...)  # the closed-loop client's cap, from Little's law
+check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

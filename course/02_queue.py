@@ -242,21 +242,11 @@ a2(loads, simulated.quantized_waits())
 #
 # ## Check yourself
 #
-# Replace the dots. Answers are computed from the runs above.
+# Answers are computed from the runs above.
 
 # %%
 check = checks(loads)
-
-check("q1", ...)  # the run at 80%: the mean number of queued requests, from the first columns of Little's table
-
-# %%
-check("q2", ...)  # M/D/1 at 90% load: the mean wait, in service times
-
-# %%
-check("q3", ...)  # 80% load, equal service times, gaps with c_a = 2 (bursts): the mean wait, in service times
-
-# %%
-check("q4", ...)  # 1,000 requests arrive at 125% load: about how many are queued when the last one arrives?
+check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

@@ -221,22 +221,12 @@ simulated_70b.error_band(simulated_70b.deployment())
 #
 # ## Check yourself
 #
-# Replace the dots. Answers are computed from the runs above.
+# Answers are computed from the runs above.
 
 # %%
 limits = {name: simulated.outcomes(each) for name, each in pictures.queue_limit_runs("130%").items()}
 check = checks(ways, orders_at(), limits)
-
-check("q1", ...)  # which way left the most slot time empty (dashed) while requests waited? "static", "continuous", ...
-
-# %%
-check("q2", ...)  # at 110%, under which order do long prompts wait longest? The name in the table
-
-# %%
-check("q3", ...)  # at 130%, which limit serves the most within the SLO? The name in the table
-
-# %%
-check("q4", ...)  # 16 slots, 8 seconds in a slot, 2 seconds of acceptable wait: what queue limit?
+check.card()
 
 # %% [markdown]
 # ## Appendix

@@ -291,25 +291,11 @@ d7(halved_4k(), run.compare_cuts(lab))
 #
 # ## Check yourself
 #
-# Replace the dots. Answers come from the model's shape and from the runs above.
+# Answers come from the model's shape and from the runs above.
 
 # %%
 check = checks(shape, swept)
-
-check("q1", ...)  # this lab's model: at how many tokens is attention as much work as the matrices?
-
-# %%
-# textbook attention, 2048 tokens, one layer, float32: how many MB is the score matrix? (shape.num_heads)
-check("q2", ...)
-
-# %%
-check("q3", ...)  # which gains when chunks become smaller: "the long prompt" or "the others"?
-
-# %%
-check("q4", ...)  # the smallest chunks of the sweep above: how many times were all weights read for the long prompt?
-
-# %%
-check("q5", ...)  # a 70B, 4096 tokens: if attention were free, the prefill's FLOPs would fall by how many percent?
+check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

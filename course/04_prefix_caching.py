@@ -360,23 +360,12 @@ d13(run.by_gap(words.GAPS_S), agree)
 #
 # ## Check yourself
 #
-# Replace the dots. Answers are computed from the runs above.
+# Answers are computed from the runs above.
 
 # %%
 small = {how: orders[f"small cache, {how}"] for how in ("in turns", "grouped")}
 check = checks(last, ladder, small)
-
-check("q1", ...)  # tokens that request #1 of `last` (the time in the last line) found in the cache
-
-# %%
-check("q2", ...)  # the hit rate of that run as an engine counts it, 0 to 1; all four requests
-
-# %%
-# the fixes in the order above: after which one does the cache find anything? "time", "session", "user" or "tools"
-check("q3", ...)
-
-# %%
-check("q4", ...)  # a cache too small for all tenants: which order finds more, "in turns" or "grouped"?
+check.card()
 
 # %% [markdown]
 # ## Appendix

@@ -289,21 +289,11 @@ d21(pairs((0.5, 2.0, 8.0)))
 #
 # ## Check yourself
 #
-# Replace the dots. Answers are computed from the runs above.
+# Answers are computed from the runs above.
 
 # %%
 check = checks(met.causes[-1], runs)
-
-check("q1", ...)  # the largest cause in the first picture: "queue", "own prefill", "others' prompts", ...
-
-# %%
-check("q2", ...)  # that TTFT less the queue and other requests' shares, seconds; met.causes[-1] has the split
-
-# %%
-check("q3", ...)  # the policies by newcomers' median TTFT, fastest first: ["...", "...", "..."]
-
-# %%
-check("q4", ...)  # prefill first: the longest pause of a writer, in median gaps; traffic.pauses(run) lists all gaps
+check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

@@ -169,14 +169,7 @@ print(inspect.getsource(run.transfer_s))
 
 # %%
 check = checks()
-
-check("q1", ...)  # GB of KV that 4096 tokens of Llama-3-70B in bf16 move
-
-# %%
-check("q2", ...)  # seconds that takes at 400 Gb/s
-
-# %%
-check("q3", ...)  # prompts of 32k tokens, answers of 50: "more prefill replicas" or "more decode replicas"?
+check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

@@ -403,31 +403,10 @@ a4(grown, list(three.values()))
 # > host time, which async scheduling hides. I'd plot ITL against batch and run the largest batch that keeps our SLO."
 #
 # ## Check yourself
-#
-# Replace the dots.
 
 # %%
 check = checks(sweep, roof)
-
-# Llama-3-70B in bf16 on four H100s, one request, no context yet: by the data sheet,
-# how many milliseconds does a step take at least?
-check("q1", ...)
-
-# %%
-# at how many tokens of context, in all, does Llama-2-13B's KV take as many bytes as its weights? (both bf16)
-check("q2", ...)
-
-# %%
-check("q3", ...)  # at the largest batch of the sweep, which clock runs longer here: "reading" or "multiplying"?
-
-# %%
-# Llama-3-70B on four H100s, vLLM 0.19, contexts of 1024: the largest batch with an ITL of at most 0.03 s
-check("q4", ...)
-
-# %%
-# Llama-3-70B in bf16 on H100s, contexts of 8192 tokens: from what batch size on do the linear layers wait for
-# arithmetic, and from what batch size on does attention? Two answers, each a number or "never"
-check("q5", (..., ...))
+check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

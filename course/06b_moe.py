@@ -281,15 +281,7 @@ print(inspect.getsource(MoE.forward))
 
 # %%
 check = checks()
-
-# Mixtral, 2 of 8 experts: what share (0 to 1) of a layer's experts do 4 tokens read, all equally likely?
-check("q1", ...)
-
-# %%
-check("q2", ...)  # DeepSeek-V3, tensor parallel on 8 GPUs: kB of KV per token, in bf16, all GPUs together
-
-# %%
-check("q3", ...)  # DeepSeek-V3 on 8 H200: how many times the KV fits with data parallel attention?
+check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

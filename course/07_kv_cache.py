@@ -281,25 +281,11 @@ d12(run.limits(lab, roomy))
 #
 # ## Check yourself
 #
-# Replace the dots. Answers are computed from the runs above, and from the models' shapes.
+# Answers are computed from the runs above, and from the models' shapes.
 
 # %%
 check = checks(large, traces, tight)
-
-# Llama-3-70B in bf16 (80 layers, 8 KV heads, head size 128):
-# how many MB (1e6 bytes) does a chat of 1500 tokens keep, in whole blocks of 16?
-check("q1", ...)
-
-# %%
-check("q2", ...)  # how many such chats fit beside its weights on four H100s? (the bill says)
-
-# %%
-# max_len, in the small pool: what share (0 to 1) of the token positions that were held stayed empty?
-check("q3", ...)
-
-# %%
-# what happened to the preempted requests in the tight pool: "killed", "started over" or "prefilled again"?
-check("q4", ...)
+check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

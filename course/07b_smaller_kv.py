@@ -184,14 +184,7 @@ d14(large, run.with_sinks(grown), window, found)
 
 # %%
 check = checks(large, rounded)
-
-check("q1", ...)  # what share (0 to 1) of a 6000-token request's KV does a window of 2048 free (and 4 sinks)?
-
-# %%
-check("q2", ...)  # does KV in int8 meet the floors of the quality gate here: "yes" or "no"?
-
-# %%
-check("q3", ...)  # Llama-3-70B: seconds to fetch the KV of 4096 tokens at 50 GB/s
+check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

@@ -367,29 +367,11 @@ f2([point, *points])
 #
 # ## Check yourself
 #
-# Replace the dots. Answers come from the formula, from the costs measured above, and from the answers you watched.
+# Answers come from the formula, from the costs measured above, and from the answers you watched.
 
 # %%
 check = checks(checking, told)
-
-# α = 0.8, k = 5: how many tokens does a verification yield, on average?
-check("q1", ...)
-
-# %%
-# the same, a guess costs 0.05 steps, checking is as cheap as a plain step: what's the speedup?
-check("q2", ...)
-
-# %%
-check("q3", ...)  # the very first guess fails. What does the step yield: "nothing", "one token", "the draft again"?
-
-# %%
-# free drafts of 4, this machine, the largest batch that was measured: at what acceptance
-# does it break even (0.35 or 35), or "never"?
-check("q4", ...)
-
-# %%
-# the first answer you watched (copying): how many guesses passed, in all?
-check("q5", ...)
+check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

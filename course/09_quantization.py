@@ -284,33 +284,11 @@ d10(found, scores, simulated.throughput_gain())
 #
 # ## Check yourself
 #
-# Replace the dots. Answers come from your runs, from shapes and from arithmetic.
+# Answers come from your runs, from shapes and from arithmetic.
 
 # %%
 check = checks(found, scores)
-
-# 4 bits in groups of 64, a scale and an offset of 16 bits each: how many bits does a weight take, in all?
-check("q1", ...)
-
-# %%
-# reading 16-bit weights is half of a step. Weights in 8 bits: by what factor is decode faster, at best?
-check("q2", ...)
-
-# %%
-# the smallest batch of the sweep at which int8 is no faster than 16 bits here (or "never")
-check("q3", ...)
-
-# %%
-check("q4", ...)  # int4 in groups of 64, this lab's text, the usual floors: "pass" or "fail"?
-
-# %%
-# zeros anywhere, 16-bit numbers, 4-byte column indices: above what percentage of zeros is that smaller than dense?
-check("q5", ...)
-
-# %%
-# Llama-3-70B (80 layers, 8 KV heads of 128 numbers) in int8, KV in 16 bits: at how many tokens of
-# context, in all, does KV take as many bytes as the weights?
-check("q6", ...)
+check.card()
 
 # %% [markdown]
 # ## Appendix

@@ -247,20 +247,11 @@ server.close()
 #
 # ## Check yourself
 #
-# Replace the dots. Answers come from the streams above.
+# Answers come from the streams above.
 
 # %%
 check = checks(straight, costs)
-
-check("q1", ...)  # how many tokens fill the proxy's 4096 bytes? straight.heard.event_bytes helps
-
-# %%
-# 400 streams of 50 tokens a second, a chunk for each token, costs[0].cpu_per_chunk of CPU each:
-# how many cores?
-check("q2", ...)
-
-# %%
-check("q3", ...)  # which of the server's figures shows a proxy that buffers: "ttft", "itl", "stream", or "none"?
+check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

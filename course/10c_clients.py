@@ -204,13 +204,7 @@ e6(troubles)
 
 # %%
 check = checks()
-
-# 40% of clients leave, having read a quarter; a fifth of a request's compute is its prompt:
-# what share of all compute does noticing save?
-check("q1", ...)
-
-# %%
-check("q2", ...)  # half of all attempts fail, and clients try up to three times: attempts per request, on average?
+check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

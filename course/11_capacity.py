@@ -196,16 +196,11 @@ words.a16(run.Ask(), flood, run.knee_rate())
 #
 # ## Check yourself
 #
-# Replace the dots. Answers come from the runs above, the simulator and the catalogue.
+# Answers come from the runs above, the simulator and the catalogue.
 
 # %%
 check = checks(run.sweep(), run.Ask())
-
-# 100 prompts of 1500 tokens a second, 70B, four H100s: how many times the data sheet's FLOP/s?
-check("q1", ...)
-
-# %%
-check("q2", ...)  # 70B, 1500 + 150 tokens, load 80%: the smallest max-batch with the best goodput (within a hundredth)
+check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

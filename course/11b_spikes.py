@@ -157,8 +157,7 @@ e2(*run.alarm_runs())
 
 # %%
 check = checks(day)
-
-check("q1", ...)  # the spike, no spare: which measure got the most requests a large-model answer within the SLO?
+check.card()
 
 # %% [markdown]
 # ## Appendix

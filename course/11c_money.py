@@ -141,12 +141,7 @@ a20(list(run.TROUBLES.values()), gpu_price())
 # %%
 routed = run.routing_runs(gpu_price())  # from the appendix
 check = checks(list(run.TROUBLES.values()), routed[0], gpu_price())
-
-# too few slots, too much work, slow even when idle: a list of "setting", "replicas" or "neither"
-check("q1", ...)
-
-# %%
-check("q2", ...)  # "too few slots", two replicas, nothing changed: dollars for a million output tokens
+check.card()
 
 # %% [markdown]
 # ## Appendix
@@ -179,9 +174,6 @@ pictures.routing()
 
 # %%
 e8(*routed)
-
-# %%
-check("q3", ...)  # 70% easy, 10% misrouted, every wrong answer caught: dollars for 1000 requests
 
 # %% [markdown]
 # ### A replica per fine-tune?

@@ -324,24 +324,11 @@ simulated_70b.error_band(second.window.service.deployment())
 #
 # ## Check yourself
 #
-# Replace the dots. Answers are computed from the incidents above.
+# Answers are computed from the incidents above.
 
 # %%
 check = checks(first, second, truth)
-
-check("q1", ...)  # the id of the question that tells too few slots from too small a KV pool
-
-# %%
-check("q2", ...)  # the second: how many average requests fit in its KV pool at once, half of each answer generated?
-
-# %%
-check("q3", ...)  # the second incident: share of the requests' time that is spent in the queue, 0 to 1
-
-# %%
-check("q4", ...)  # the second incident: three changes by id, the best first
-
-# %%
-check("q5", ...)  # the first incident: doubling its fleet doesn't help; how many more dollars an hour does it cost?
+check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

@@ -210,22 +210,12 @@ lesson.rule_table()
 #
 # ## Check yourself
 #
-# Replace the dots. The answers come from the flagship's numbers: read its prompt again.
+# The answers come from the flagship's numbers: read its prompt again.
 
 # %%
 print(dump.prompt)
 check = checks(dump)
-
-check("q1", ...)  # if every gap were as long as its p99: how many seconds does an average answer take to generate?
-
-# %%
-check("q2", ...)  # the prompts alone: how many times what two A100s can compute on paper?
-
-# %%
-check("q3", ...)  # with that wait, how many requests are in flight? (Little's law, TTFT and decoding)
-
-# %%
-check("q4", ...)  # of all the time that a slow user waits, how many percent go into decoding?
+check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

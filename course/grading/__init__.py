@@ -11,9 +11,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from course.grading.question import Question
 from course.lab import progress
+
+if TYPE_CHECKING:
+    from course.grading.card import CheckCard
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,13 @@ class Criterion:
     possible: float
     feedback: str
     """What to make of it; aimed at the mistake, when there is one."""
+    reveal: str = ""
+    """What gives the right answer away: a card (card.py) keeps it for the second try."""
+
+    @property
+    def words(self) -> str:
+        """All there is to say of it."""
+        return " ".join(filter(None, (self.feedback, self.reveal)))
 
 
 @dataclass(frozen=True)
@@ -46,19 +57,19 @@ class Result:
 
     def __str__(self) -> str:
         lines = [f"{self.question}: {self.score:g} of {self.max_score:g}"]
-        lines += [f"  {_mark(c)} {c.name} ({c.earned:g}/{c.possible:g}): {c.feedback}" for c in self.criteria]
+        lines += [f"  {_mark(c)} {c.name} ({c.earned:g}/{c.possible:g}): {c.words}" for c in self.criteria]
         return "\n".join([*lines, *self.notes])
 
     def as_dict(self) -> dict[str, Any]:
         """What `python -m course.grading check --json` prints."""
         criteria = [
-            {"name": c.name, "score": c.earned, "max_score": c.possible, "feedback": c.feedback} for c in self.criteria
+            {"name": c.name, "score": c.earned, "max_score": c.possible, "feedback": c.words} for c in self.criteria
         ]
         return {"score": self.score, "max_score": self.max_score, "criteria": criteria}
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         items = "".join(
-            f"<li>{_mark(c)} <b>{escape(c.name)}</b> ({c.earned:g}/{c.possible:g}): {escape(c.feedback)}</li>"
+            f"<li>{_mark(c)} <b>{escape(c.name)}</b> ({c.earned:g}/{c.possible:g}): {escape(c.words)}</li>"
             for c in self.criteria
         )
         notes = "".join(f'<div style="white-space:pre-wrap;opacity:.75">{escape(note)}</div>' for note in self.notes)
@@ -81,15 +92,23 @@ Grader = Callable[[Any], tuple[Criterion, ...]]
 
 
 class Checks:
-    """The checks of one lesson: `check("q1", answer)`.
+    """The checks of one lesson: `checks.card()` shows fields; `checks("q1", answer)` is the same in code.
 
     Args:
         graders: by question name, a function from an answer to its criteria. It may raise TypeError or
             ValueError for an answer of the wrong kind; the learner then sees the message as feedback.
+        questions: what each asks, for the card.
     """
 
-    def __init__(self, graders: Mapping[str, Grader]) -> None:
+    def __init__(self, graders: Mapping[str, Grader], questions: Mapping[str, Question] | None = None) -> None:
         self._graders = dict(graders)
+        self.questions = dict(questions or {})
+
+    def card(self) -> "CheckCard":
+        """Fields to answer in."""
+        from course.grading.card import CheckCard  # widgets, which the judges' processes shouldn't wait for
+
+        return CheckCard(self, self.questions)
 
     def __call__(self, question: str, answer: Any, strict: bool = False) -> Result:
         """Grade an answer. Never raises for a learner; with `strict` raises WrongAnswerError unless all is right."""
@@ -104,7 +123,7 @@ class Checks:
         if question not in self._graders:
             return (Criterion("question", 0, 1, f"there is no {question!r} here: try {', '.join(self._graders)}"),)
         if answer is None or answer is ...:
-            return (Criterion("answer", 0, 1, "not answered yet: replace the dots, and run this cell again"),)
+            return (Criterion("answer", 0, 1, "not answered yet"),)
         try:
             return self._graders[question](answer)
         except ZeroDivisionError:
@@ -130,7 +149,7 @@ def close_to(answer: Any, key: float, what: str, tolerance: float = 0.1) -> Crit
     if not earned and key:
         ratio = value / key
         hint = " A factor of 1000 off: seconds or milliseconds?" if ratio > 300 or 0 < ratio < 1 / 300 else ""
-    return Criterion(what, earned, 1, f"you said {value:g}; it is {key:.3g} here.{hint}")
+    return Criterion(what, earned, 1, f"You said {value:g}.{hint}", f"It is {key:.3g} here.")
 
 
 NEAR_A_SLIP = 0.05
@@ -160,5 +179,5 @@ def near(
     if graded.earned < 1:
         for slip, words in slips.items():
             if abs(value - slip) <= min(tolerance, slip_within) * abs(slip):
-                return Criterion(what, 0.0, 1, f"{words}. {graded.feedback}")
+                return Criterion(what, 0.0, 1, f"{words}. {graded.feedback}", graded.reveal)
     return graded

@@ -8,6 +8,7 @@ from types import FunctionType, ModuleType
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 
 from course.grading import Result
+from course.grading.card import CheckCard
 from course.lab.display import Html
 from course.lab.marks import LABEL
 from course.lab.notes import NotedNotebook
@@ -16,8 +17,8 @@ from course.lab.run import Run
 from course.lab.simulated_device import SimulatedDevice
 from minillm.policies.config import EngineConfig
 
-UNLABELLED = (Prediction, Result)
-"""Results of cells that show nothing simulated: a bet, and the graded answer to a check."""
+UNLABELLED = (Prediction, Result, CheckCard)
+"""Results of cells that show nothing simulated: a bet, a check, and the graded answer to one."""
 THIS_LAB, OTHERS = "this lab", "others"
 OTHERS_MODULES = ("_70b", ".simulated")
 """How the names of modules end that simulate a deployment of their own, whatever the lab's device."""

@@ -18,7 +18,7 @@ from course.lab.outcomes import ExampleRun, as_html, runs_of
 from course.lab.recording import BET, FRAMES, OUTCOME, data_attribute, read_recording
 
 LIVE = re.compile(r"<(\w+): run this cell to use it>")
-CHECK = re.compile(r'^check\("', re.M)
+CHECK = re.compile(r"^check\.card\(\)", re.M)
 PICTURE = re.compile(r'<img\b[^>]*?src="data:image/svg\+xml;base64,([^"]+)"[^>]*>')
 CARD = re.compile(r'<rect width="100%" height="100%" rx="6" fill="#ffffff"/>')
 LINK = re.compile(r'href="(?!https?:|#|mailto:)([^"#]*)(#[^"]*)?"')
@@ -132,7 +132,7 @@ def parts_of(notebook: NotebookNode, recorded: Path) -> Iterator[PagePart]:
         elif is_folded:
             yield PagePart("outcome", shown, code, bet, other=other and _beside(other))
         elif CHECK.search(cell.source):
-            yield PagePart("check", "", code)
+            yield PagePart("check", shown, code)
         else:
             yield PagePart("live" if panel and FRAMES not in shown else "output", shown, code, panel=panel)
 

@@ -136,4 +136,4 @@ def _sum_marked(sums: Sums, name: str, what: str, value: object) -> Criterion:
     slip = next((words for wrong, words in known.items() if near.earned < 1 and abs(said - wrong) <= 0.02 * wrong), "")
     words = f"{slip[0].upper()}{slip[1:]}. " if slip else ""
     earned = 0.0 if slip else near.earned
-    return Criterion(name, SUM_POINTS * earned, SUM_POINTS, f"{words}{what}: {near.feedback}")
+    return Criterion(name, SUM_POINTS * earned, SUM_POINTS, f"{words}{what}: {near.words}")

@@ -1,6 +1,6 @@
 """The check of lesson 00. Keys come from the runs that are passed in."""
 
-from course.grading import Checks, Criterion, choice, near
+from course.grading import Checks, Criterion, Question, choice, near
 from course.lab.run import Run, phases_of
 from course.lab.style import PHASE_LABELS, seconds
 
@@ -35,7 +35,12 @@ def checks(one: Run, eight: Run) -> Checks:
         order = "the order in which they happen" if named == wanted else f"they happen as {', then '.join(wanted)}"
         return (
             Criterion("the three phases", round(max(len(right) - len(extra), 0) / 3, 2), 1, words),
-            Criterion("order", float(named == wanted), 1, order),
+            Criterion("order", float(named == wanted), 1, "", order),
         )
 
-    return Checks({"q1": q1, "q2": q2, "q3": q3})
+    questions = {
+        "q1": Question("Which phase takes most of the lone request's time?", options=tuple(PHASE_LABELS.values())),
+        "q2": Question("TTFT of request #7 in the run with eight? Read it off the timeline.", "s"),
+        "q3": Question("Which three phases is TTFT made of, in order?", many=True),
+    }
+    return Checks({"q1": q1, "q2": q2, "q3": q3}, questions)

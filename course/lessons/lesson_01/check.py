@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from course.grading import Checks, Criterion, choice, near
+from course.grading import Checks, Criterion, Question, choice, near
 from course.lab.pictures.compare import slowest
 from course.lab.run import Run, phases_of
 from course.lab.style import PHASE_LABELS, seconds
@@ -40,6 +40,12 @@ def checks(services: Mapping[str, Run], capped: Run, cap: int = CAP) -> Checks:
     def q4(answer: object) -> tuple[Criterion, ...]:
         mean = in_flight(capped)
         found = f"mean in flight is {mean:.2f}, requests per second times mean E2E: close to the cap, never above"
-        return (Criterion("cap", float(int(answer) == cap), 1, found),)
+        return (Criterion("cap", float(int(answer) == cap), 1, "", found),)
 
-    return Checks({"q1": lambda a: dominant("A", a), "q2": lambda a: dominant("B", a), "q3": q3, "q4": q4})
+    questions = {
+        "q1": Question("Which phase dominates the slowest request of service A?", options=tuple(PHASE_LABELS.values())),
+        "q2": Question("And of service B?", options=tuple(PHASE_LABELS.values())),
+        "q3": Question('TPOT of before["B"].outputs[0]? Its .timeline has e2e and ttft.', "ms"),
+        "q4": Question("The closed-loop client's cap, from Little's law?", "requests in flight"),
+    }
+    return Checks({"q1": lambda a: dominant("A", a), "q2": lambda a: dominant("B", a), "q3": q3, "q4": q4}, questions)

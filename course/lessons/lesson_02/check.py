@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from course.grading import Checks, Criterion, near
+from course.grading import Checks, Criterion, Question, near
 from course.lab.queueing import kingman_wait, md1_wait
 from course.lab.run import Run
 from course.lab.visits import mean, visits_of, waits
@@ -38,4 +38,14 @@ def checks(loads: Mapping[str, Run]) -> Checks:
         slips = {250.0: "that is against capacity: of 1,000 arrivals, the server has finished 1 in 1.25"}
         return (near(answer, 1000 * (1 - 1 / 1.25), "queued requests", slips, 0.03),)
 
-    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4})
+    questions = {
+        "q1": Question(
+            "The run at 80%: the mean number of queued requests, from the first columns of Little's table?", "requests"
+        ),
+        "q2": Question("M/D/1 at 90% load: the mean wait?", "service times"),
+        "q3": Question("80% load, equal service times, gaps with c_a = 2 (bursts): the mean wait?", "service times"),
+        "q4": Question(
+            "1,000 requests arrive at 125% load: about how many are queued when the last one arrives?", "requests"
+        ),
+    }
+    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4}, questions)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from course.grading import Checks, Criterion, choice, near
+from course.grading import Checks, Criterion, Question, choice, near
 from course.lab.run import Run
 from course.lab.style import seconds
 from course.lab.visits import Visit, mean, visits_of
@@ -44,7 +44,13 @@ def checks(
         slips = {SLOTS * HELD_S / SLO_S: "the other way round: slots x acceptable wait / time in a slot"}
         return (near(answer, SLOTS * SLO_S / HELD_S, "queued requests", slips, 0.03),)
 
-    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4})
+    questions = {
+        "q1": Question("Which way left the most slot time empty (dashed) while requests waited?", options=tuple(ways)),
+        "q2": Question("At 110%, under which order do long prompts wait longest?", options=tuple(orders)),
+        "q3": Question("At 130%, which limit serves the most within the SLO?", options=tuple(limits)),
+        "q4": Question("16 slots, 8 seconds in a slot, 2 seconds of acceptable wait: what queue limit?", "requests"),
+    }
+    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4}, questions)
 
 
 def _best(values: Mapping[str, float], answer: object) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from course.grading import Checks, Criterion, choice, near
+from course.grading import Checks, Criterion, Question, choice, near
 from course.lab.run import Run
 from course.lab.style import seconds
 from course.lessons.lesson_03.run import BIG, attention_share, crossover, score_bytes, shape_of, trade
@@ -46,7 +46,7 @@ def checks(shape: ModelConfig, swept: Mapping[int, Run]) -> Checks:
         found = (
             f"{smallest.tokens} tokens, at most {smallest.chunk} a step: {smallest.steps} steps, each reads all weights"
         )
-        return (Criterion("steps", float(int(answer) == smallest.steps), 1, found),)
+        return (Criterion("steps", float(int(answer) == smallest.steps), 1, "", found),)
 
     def q5(answer: object) -> tuple[Criterion, ...]:
         key = 100 * attention_share(shape_of(BIG), 4096)
@@ -57,4 +57,15 @@ def checks(shape: ModelConfig, swept: Mapping[int, Run]) -> Checks:
             return (Criterion(graded.name, 0.0, 1, hint),)
         return (graded,)
 
-    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5})
+    questions = {
+        "q1": Question("This lab's model: at how many tokens is attention as much work as the matrices?", "tokens"),
+        "q2": Question(
+            "Textbook attention, 2,048 tokens, one layer, float32: how big is the score matrix? (shape.num_heads)", "MB"
+        ),
+        "q3": Question("Which gains when chunks become smaller?", options=("the long prompt", "the others")),
+        "q4": Question(
+            "The smallest chunks of the sweep above: how many times were all weights read for the long prompt?", "times"
+        ),
+        "q5": Question("A 70B, 4,096 tokens: if attention were free, by how much would the prefill's FLOPs fall?", "%"),
+    }
+    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5}, questions)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from itertools import pairwise
 
-from course.grading import Checks, Criterion, choice, near
+from course.grading import Checks, Criterion, Question, choice, near
 from course.lab.run import Run
 from course.lessons.lesson_04.run import hit_rate, shared_tokens
 
@@ -59,4 +59,15 @@ def checks(last: Run, ladder: Mapping[str, float], small: Mapping[str, Run]) -> 
         words = {how: f"{how}: {rate:.0%} found in the small cache" for how, rate in rates.items()}
         return choice(answer, max(rates, key=rates.get), words)
 
-    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4})
+    questions = {
+        "q1": Question(
+            "How many tokens did request #1 of `last` (the time in the last line) find in the cache?", "tokens"
+        ),
+        "q2": Question("The hit rate of that run as an engine counts it, all four requests?", "(0 to 1)"),
+        "q3": Question(
+            "The fixes in the order above: after which one does the cache find anything?",
+            options=("time", "session", "user", "tools"),
+        ),
+        "q4": Question("A cache too small for all tenants: which order finds more?", options=("in turns", "grouped")),
+    }
+    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4}, questions)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from course.grading import Checks, Criterion, choice, near
+from course.grading import Checks, Criterion, Question, choice, near
 from course.lab.run import Run, percentile
 from course.lab.style import seconds
 from course.lab.ttft_causes import Breakdown
@@ -44,8 +44,8 @@ def checks(newcomer: Breakdown, runs: Mapping[str, Run]) -> Checks:
             raise ValueError(f"give all of {', '.join(order)}, fastest first")
         right = sum(a == b for a, b in zip(named, order))
         told = ", ".join(f"{name} {seconds(ttft[name])}" for name in order)
-        hint = " You have it the wrong way round." if named == order[::-1] else ""
-        return (Criterion("order", right / len(order), 1, f"median TTFT: {told}.{hint}"),)
+        hint = "You have it the wrong way round." if named == order[::-1] else ""
+        return (Criterion("order", right / len(order), 1, hint, f"Median TTFT: {told}."),)
 
     def q4(answer: object) -> tuple[Criterion, ...]:
         pauses = writer_gaps(runs["prefill first"])
@@ -53,4 +53,10 @@ def checks(newcomer: Breakdown, runs: Mapping[str, Run]) -> Checks:
         slips = {max(pauses): "that is the pause in seconds; divide it by the median gap"}
         return (near(answer, key, "longest pause over median gap", slips, 0.1),)
 
-    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4})
+    questions = {
+        "q1": Question("The largest cause in the first picture?", options=tuple(newcomer)),
+        "q2": Question("That TTFT less the queue and other requests' shares? met.causes[-1] has the split.", "s"),
+        "q3": Question("The policies by newcomers' median TTFT, fastest first?", f"of {', '.join(runs)}", many=True),
+        "q4": Question("Prefill first: a writer's longest pause? traffic.pauses(run) lists all gaps.", "median gaps"),
+    }
+    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4}, questions)

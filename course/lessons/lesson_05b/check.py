@@ -1,6 +1,6 @@
 """The check of lesson 05b. Keys come from the model's shape and from the simulated fleets."""
 
-from course.grading import Checks, Criterion, choice, near
+from course.grading import Checks, Criterion, Question, choice, near
 from course.lessons.lesson_05b.run import prefill_s, token_bytes, transfer_s
 
 
@@ -29,4 +29,12 @@ def checks() -> Checks:
         options = dict.fromkeys(("more prefill replicas", "more decode replicas"), told)
         return choice(answer, "more prefill replicas", options)
 
-    return Checks({"q1": q1, "q2": q2, "q3": q3})
+    questions = {
+        "q1": Question("How much KV do 4,096 tokens of Llama-3-70B in bf16 move?", "GB"),
+        "q2": Question("How long does that take at 400 Gb/s?", "s"),
+        "q3": Question(
+            "Prompts of 32k tokens, answers of 50: what do you add?",
+            options=("more prefill replicas", "more decode replicas"),
+        ),
+    }
+    return Checks({"q1": q1, "q2": q2, "q3": q3}, questions)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from course.grading import Checks, Criterion, choice, close_to, near
+from course.grading import Checks, Criterion, Question, choice, close_to, near
 from course.lab import simulated_70b
 from course.lab.model_shape import LLAMA_13B, LLAMA_70B
 from course.lab.roof import Roof, on_paper
@@ -73,12 +73,36 @@ def checks(sweep: Sequence[Dot], roof: Roof) -> Checks:
         knee, scores = sheet.knee(LLAMA_70B), LLAMA_70B.attention_intensity
         shared = f"the weights are shared: {number(knee)} requests do as many operations for each byte as the card"
         what, bend = "linear layers", number(sheet.ridge)
-        first = Criterion(what, 0, 1, shared) if linear == NEVER else close_to(linear, knee, what, 0.15)
+        first = Criterion(what, 0, 1, "", shared) if linear == NEVER else close_to(linear, knee, what, 0.15)
         told = f"{number(scores)} FLOP per byte of KV in any batch and context, and the roof bends at {bend}: no two "
         told += "requests share their KV"
-        return first, Criterion("attention", float((attention == NEVER) == (scores < sheet.ridge)), 1, told)
+        return first, Criterion("attention", float((attention == NEVER) == (scores < sheet.ridge)), 1, "", told)
 
     def largest(stack: str) -> int:
         return simulated.within(simulated.stack(stack), CONTEXT, SLO)
 
-    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5})
+    questions = {
+        "q1": Question(
+            "Llama-3-70B in bf16 on four H100s, one request, no context yet: by the data sheet, how long "
+            "does a step take at least?",
+            "ms",
+        ),
+        "q2": Question(
+            "At how much context, in all, does Llama-2-13B's KV take as many bytes as its weights? (Both bf16.)",
+            "tokens",
+        ),
+        "q3": Question(
+            "At the largest batch of the sweep, which clock runs longer here?", options=("reading", "multiplying")
+        ),
+        "q4": Question(
+            "Llama-3-70B on four H100s, vLLM 0.19, contexts of 1,024: the largest batch with an ITL of at most 30 ms?",
+            "requests",
+        ),
+        "q5": Question(
+            "Llama-3-70B in bf16 on H100s, contexts of 8,192 tokens: from what batch on do the linear "
+            "layers wait for arithmetic, and from what batch on does attention? Two answers, each a "
+            'number or "never".',
+            many=True,
+        ),
+    }
+    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5}, questions)

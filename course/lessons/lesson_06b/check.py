@@ -1,6 +1,6 @@
 """The check of lesson 06b. Keys come from the models' shapes and the cards' memory."""
 
-from course.grading import Checks, Criterion, near
+from course.grading import Checks, Criterion, Question, near
 from course.lessons.lesson_06b.run import expected, room
 from course.simulator.cost.models import find_model
 
@@ -26,4 +26,14 @@ def checks() -> Checks:
         slips = {striped / sliced: "the attention weights are copied to every GPU, too, and take some of the room"}
         return (near(answer, parallel / sliced, "times the KV", slips, 0.08),)
 
-    return Checks({"q1": q1, "q2": q2, "q3": q3})
+    questions = {
+        "q1": Question(
+            "Mixtral, 2 of 8 experts: what share of a layer's experts do 4 tokens read, if all are equally likely?",
+            "(0 to 1)",
+        ),
+        "q2": Question(
+            "DeepSeek-V3, tensor parallel on 8 GPUs: how much KV per token, in bf16, all GPUs together?", "kB"
+        ),
+        "q3": Question("DeepSeek-V3 on 8 H200: how many times the KV fits with data parallel attention?", "times"),
+    }
+    return Checks({"q1": q1, "q2": q2, "q3": q3}, questions)

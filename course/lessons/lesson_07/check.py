@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from course.grading import Checks, Criterion, choice, near
+from course.grading import Checks, Criterion, Question, choice, near
 from course.lab.pool_trace import PoolTrace
 from course.lessons.lesson_07.run import GQA, MHA, Account, kinds_of
 
@@ -59,4 +59,19 @@ def checks(large: Account, traces: Mapping[str, PoolTrace], tight: PoolTrace) ->
         }
         return choice(answer, "prefilled again" if ended == of else "killed", told)
 
-    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4})
+    questions = {
+        "q1": Question(
+            "Llama-3-70B in bf16 (80 layers, 8 KV heads, head size 128): how much KV does a chat of 1,500 "
+            "tokens keep, in whole blocks of 16?",
+            "MB (1e6 bytes)",
+        ),
+        "q2": Question("How many such chats fit beside its weights on four H100s? (The bill says.)", "chats"),
+        "q3": Question(
+            "max_len, in the small pool: what share of the token positions that were held stayed empty?", "(0 to 1)"
+        ),
+        "q4": Question(
+            "What happened to the preempted requests in the tight pool?",
+            options=("killed", "started over", "prefilled again"),
+        ),
+    }
+    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4}, questions)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from course.grading import Checks, Criterion, choice, near
+from course.grading import Checks, Criterion, Question, choice, near
 from course.lessons.lesson_07.run import Account
 from course.lessons.lesson_07b import run
 from course.lessons.lesson_07b.run import Loss
@@ -41,4 +41,11 @@ def checks(large: Account, losses: Mapping[str, Loss]) -> Checks:
         }
         return (near(answer, key, "seconds to fetch", slips),)
 
-    return Checks({"q1": q1, "q2": q2, "q3": q3})
+    questions = {
+        "q1": Question(
+            "What share of a 6,000-token request's KV does a window of 2,048 free (and 4 sinks)?", "(0 to 1)"
+        ),
+        "q2": Question("Does KV in int8 meet the floors of the quality gate here?", options=("yes", "no")),
+        "q3": Question("Llama-3-70B: how long does it take to fetch the KV of 4,096 tokens at 50 GB/s?", "s"),
+    }
+    return Checks({"q1": q1, "q2": q2, "q3": q3}, questions)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from course.grading import Checks, Criterion, choice, near
+from course.grading import Checks, Criterion, Question, choice, near
 from course.lab.draft_story import DraftStory
 from course.lab.speculation_gain import break_even, emitted, popular
 from course.lab.verify_costs import VerifyCosts, gain
@@ -55,27 +55,45 @@ def checks(costs: VerifyCosts, told: Mapping[str, tuple[DraftStory, DraftStory]]
             if said != "never":
                 float(said)
             words = f"{told_cost}, and no draft yields more than {LOOKED_UP_K + 1} tokens"
-            return (Criterion("break-even", float(said == "never"), 1, words),)
+            return (Criterion("break-even", float(said == "never"), 1, "", words),)
         value = 1.0 if str(answer).strip().lower() in ("never", "always loses") else float(answer)
         if value > 1:  # in percent
             value /= 100
         earned = 1.0 if abs(value - key) <= 0.05 else 0.5 if abs(value - key) <= 0.15 else 0.0
         at = gain(costs, batch, LOOKED_UP_K, min(max(value, 0.0), 1.0), 0.0)
-        words = f"{told_cost}: at an acceptance of {value:.0%} the speedup would be ×{at:.2f}; it is ×1 at {key:.0%}"
-        return (Criterion("break-even", earned, 1, words),)
+        words = f"{told_cost}: at an acceptance of {value:.0%} the speedup would be ×{at:.2f}"
+        return (Criterion("break-even", earned, 1, words, f"It is ×1 at {key:.0%}."),)
 
     def q5(answer: object) -> tuple[Criterion, ...]:
         name, (story, _) = next(iter(told.items()))
         key = sum(step.passed for step in story.steps)
         guessed = sum(len(step.drafted) for step in story.steps)
         value = float(answer)
-        words = (
-            f"{name}: {story.num_tokens} tokens came out in {len(story.steps)} steps, one of each step the model's own"
-        )
+        slip = ""
         if value == guessed:
-            words = f"those are all guesses; {guessed - key} of them did not make it. {words}"
+            slip = f"those are all draft tokens; {guessed - key} of them weren't accepted."
         elif value == story.num_tokens:
-            words = f"that is the whole answer. {words}"
-        return (Criterion("guesses that passed", float(value == key), 1, words),)
+            slip = "that is the whole answer."
+        words = f"{name}: {story.num_tokens} tokens came out in {len(story.steps)} steps, one of each the model's own"
+        return (Criterion("accepted draft tokens", float(value == key), 1, slip, words),)
 
-    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5})
+    questions = {
+        "q1": Question("α = 0.8, k = 5: how many tokens does a verification yield, on average?", "tokens"),
+        "q2": Question(
+            "The same, a draft token costs 0.05 steps, checking is as cheap as a plain step: what's the speedup?",
+            "times",
+        ),
+        "q3": Question(
+            "The very first draft token fails. What does the step yield?",
+            options=("nothing", "one token", "the draft again"),
+        ),
+        "q4": Question(
+            "Free drafts of 4, this machine, the largest batch that was measured: at what acceptance does "
+            "it break even?",
+            '0.35, 35, or "never"',
+        ),
+        "q5": Question(
+            "The first answer you watched (copying): how many draft tokens were accepted, in all?", "tokens"
+        ),
+    }
+    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5}, questions)

@@ -1,6 +1,6 @@
 """The check of lesson 09. Keys come from shapes, from the runs that are passed in, and from arithmetic."""
 
-from course.grading import Checks, Criterion, choice, near
+from course.grading import Checks, Criterion, Question, choice, near
 from course.lab import matrix_zeros
 from course.lab.matrix_rounding import GRID_BITS
 from course.lab.model_shape import LLAMA_70B
@@ -53,7 +53,7 @@ def checks(found: run.Sweep, scores: run.Scores) -> Checks:
         close = [str(b) for i, b in enumerate(batches) if abs(run.speedup(found, "int8", i) - 1) <= HAIR]
         told = ", ".join(f"batch {b}: ×{run.speedup(found, 'int8', i):.2f}" for i, b in enumerate(batches))
         return (
-            Criterion("batch", float(right or said in close), 1, f"decode speed of int8 over {PLAIN} here: {told}"),
+            Criterion("batch", float(right or said in close), 1, "", f"decode speed of int8 over {PLAIN} here: {told}"),
         )
 
     def q4(answer: object) -> tuple[Criterion, ...]:
@@ -81,4 +81,28 @@ def checks(found: run.Sweep, scores: run.Scores) -> Checks:
         }
         return (near(answer, halved.crossover_tokens, "tokens", slips, 0.05),)
 
-    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5, "q6": q6})
+    questions = {
+        "q1": Question(
+            "4 bits in groups of 64, a scale and an offset of 16 bits each: how many bits does a weight take, in all?",
+            "bits",
+        ),
+        "q2": Question(
+            "Reading 16-bit weights is half of a step. Weights in 8 bits: by what factor is decode faster, at best?",
+            "times",
+        ),
+        "q3": Question(
+            "The smallest batch of the sweep at which int8 is no faster than 16 bits here?", 'a batch, or "never"'
+        ),
+        "q4": Question("int4 in groups of 64, this lab's text, the usual floors?", options=PASSING),
+        "q5": Question(
+            "Zeros anywhere, 16-bit numbers, 4-byte column indices: above what share of zeros is that "
+            "smaller than dense?",
+            "%",
+        ),
+        "q6": Question(
+            "Llama-3-70B (80 layers, 8 KV heads of 128 numbers) in int8, KV in 16 bits: at how much "
+            "context, in all, does KV take as many bytes as the weights?",
+            "tokens",
+        ),
+    }
+    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5, "q6": q6}, questions)

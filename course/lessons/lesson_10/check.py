@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from course.grading import Checks, Criterion, choice, near
+from course.grading import Checks, Criterion, Question, choice, near
 from course.lessons.lesson_10.run import HELD_BYTES, Fed, ProxiedStream
 
 STREAMS, TOKENS_PER_S = 400, 50
@@ -44,4 +44,15 @@ def checks(straight: ProxiedStream, costs: Sequence[Fed]) -> Checks:
         }
         return choice(answer, "none", options)
 
-    return Checks({"q1": q1, "q2": q2, "q3": q3})
+    questions = {
+        "q1": Question("How many tokens fill the proxy's 4,096 bytes? straight.heard.event_bytes helps.", "tokens"),
+        "q2": Question(
+            "400 streams of 50 tokens a second, a chunk for each token, costs[0].cpu_per_chunk of CPU "
+            "each: how many cores?",
+            "cores",
+        ),
+        "q3": Question(
+            "Which of the server's figures shows a proxy that buffers?", options=("ttft", "itl", "stream", "none")
+        ),
+    }
+    return Checks({"q1": q1, "q2": q2, "q3": q3}, questions)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from course.grading import Checks, Criterion, choice, near
+from course.grading import Checks, Criterion, Question, choice, near
 from course.lessons.lesson_10b.run import ReceivedAnswer
 
 RTT_S, SERVER_S = 0.15, 0.25
@@ -40,4 +40,15 @@ def checks(forms: Mapping[str, ReceivedAnswer]) -> Checks:
     q1: TTFT in milliseconds: round trip 150 ms, a new connection (TCP and TLS 1.2), 250 ms at the server.
     q2: "streamed" or "whole": which answer's last token came first? Or "alike", within a tenth.
     """
-    return Checks({"q1": far_ttft, "q2": lambda answer: which_first(answer, forms)})
+    questions = {
+        "q1": Question(
+            "A round trip takes 150 ms; a new connection with TCP and TLS 1.2; the server needs 250 ms to "
+            "its first token: TTFT at the client?",
+            "ms",
+        ),
+        "q2": Question(
+            "Which answer's last token came first here? (Alike: within a tenth.)",
+            options=("streamed", "whole", "alike"),
+        ),
+    }
+    return Checks({"q1": far_ttft, "q2": lambda answer: which_first(answer, forms)}, questions)

@@ -1,6 +1,6 @@
 """The check of lesson 10c. Keys are arithmetic."""
 
-from course.grading import Checks, Criterion, near
+from course.grading import Checks, Criterion, Question, near
 from course.lessons.lesson_10c.run import saved_share
 
 LEAVING, READ, PROMPT = 0.4, 0.25, 0.2
@@ -28,4 +28,15 @@ def checks() -> Checks:
         slips = {2.0: "that's without a limit on attempts: 1 / (1 - p)", 3.0: "only the unlucky ones need all three"}
         return (near(answer, 1 + 0.5 + 0.25, "attempts per request", slips),)
 
-    return Checks({"q1": compute_saved, "q2": q2})
+    questions = {
+        "q1": Question(
+            "40% of clients leave, having read a quarter; a fifth of a request's compute is its prompt: "
+            "what share of all compute does noticing save?",
+            "(0 to 1)",
+        ),
+        "q2": Question(
+            "Half of all attempts fail, and clients try up to three times: attempts per request, on average?",
+            "attempts",
+        ),
+    }
+    return Checks({"q1": compute_saved, "q2": q2}, questions)

@@ -1,6 +1,6 @@
 """The check of lesson 11. Keys come from the runs that are passed in, and from the simulator."""
 
-from course.grading import Checks, Criterion, near
+from course.grading import Checks, Criterion, Question, near
 from course.lessons.lesson_11.run import GPUS, Ask, Sweep
 
 TOLERANCE = 0.06
@@ -35,8 +35,17 @@ def checks(sweep: Sweep, ask: Ask) -> Checks:
             if here.slots < best.slots
             else "it keeps no more requests within the SLO, and a larger batch makes every step longer"
         )
-        words = f"max-batch {here.slots}: {here.in_time:.0%} within SLO; {best.slots} has {best.in_time:.0%}: {why}"
+        words = f"max-batch {here.slots}: {here.in_time:.0%} within SLO: {why}."
         near = abs(slots.index(here.slots) - slots.index(best.slots)) == 1
-        return (Criterion("operating point", 0.5 if near else 0.0, 1, words),)
+        return (Criterion("operating point", 0.5 if near else 0.0, 1, words, f"{best.slots} has {best.in_time:.0%}."),)
 
-    return Checks({"q1": q1, "q2": q2})
+    questions = {
+        "q1": Question(
+            "100 prompts of 1,500 tokens a second, 70B, four H100s: how many times the data sheet's FLOP/s?", "times"
+        ),
+        "q2": Question(
+            "70B, 1,500 + 150 tokens, load 80%: the smallest max-batch with the best goodput (within a hundredth)?",
+            "requests",
+        ),
+    }
+    return Checks({"q1": q1, "q2": q2}, questions)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from course.grading import Checks, Criterion, choice
+from course.grading import Checks, Criterion, Question, choice
 from course.lessons.lesson_11b.run import SpikeStory
 
 
@@ -25,4 +25,10 @@ def checks(stories: Mapping[str, SpikeStory]) -> Checks:
         key = said if said in by_large and by_large[said] >= best - 0.01 else max(by_large, key=by_large.get)
         return choice(answer, key, told)
 
-    return Checks({"q1": q1})
+    questions = {
+        "q1": Question(
+            "The spike, no spare: which measure got the most requests a large-model answer within the SLO?",
+            options=tuple(name for name in stories if "spare" not in name),
+        ),
+    }
+    return Checks({"q1": q1}, questions)

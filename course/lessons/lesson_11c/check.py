@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from course.grading import Checks, Criterion, near
+from course.grading import Checks, Criterion, Question, near
 from course.lessons.lesson_11.check import TOLERANCE
 from course.lessons.lesson_11.run import GPUS
 from course.lessons.lesson_11c.run import TARGET, MissedSlo, Route, bill
@@ -30,7 +30,7 @@ def checks(troubles: Sequence[MissedSlo], route: Route, price: float) -> Checks:
                 "replicas": f"{trouble.enough(False)} replicas reach {TARGET:.0%}; the setting does not",
                 "neither": f"neither reaches {TARGET:.0%} here",
             }[key]
-            found.append(Criterion(trouble.name, float(said == key), 1, words))
+            found.append(Criterion(trouble.name, float(said == key), 1, "", words))
         return tuple(found)
 
     def q2(answer: object) -> tuple[Criterion, ...]:
@@ -53,7 +53,16 @@ def checks(troubles: Sequence[MissedSlo], route: Route, price: float) -> Checks:
         }
         return (near(answer, key, "dollars for 1000", slips, TOLERANCE),)
 
-    return Checks({"q1": q1, "q2": q2, "q3": q3})
+    questions = {
+        "q1": Question(
+            'Too few slots, too much work, slow even when idle: what mends each? A list of "setting", '
+            '"replicas" or "neither".',
+            many=True,
+        ),
+        "q2": Question('"Too few slots", two replicas, nothing changed: what do a million output tokens cost?', "$"),
+        "q3": Question("70% easy, 10% misrouted, every wrong answer caught: what do 1,000 requests cost?", "$"),
+    }
+    return Checks({"q1": q1, "q2": q2, "q3": q3}, questions)
 
 
 def _mend(trouble: MissedSlo) -> str:

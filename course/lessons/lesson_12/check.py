@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from course.grading import Checks, Criterion, choice, near
+from course.grading import Checks, Criterion, Question, choice, near
 from course.incidents import Incident
 from course.incidents.causes import CAUSES
 from course.incidents.dumps.sums import slips, sums_of
@@ -57,7 +57,23 @@ def checks(first: Incident, second: Incident, truth: Reveal) -> Checks:
         whole = {2 * price: "that's the whole bill: the question is what doubling adds"}
         return (near(answer, price, "dollars an hour", whole, TOLERANCE),)
 
-    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5})
+    questions = {
+        "q1": Question(
+            "Which question tells too few slots from too small a KV pool?",
+            options=tuple(name.replace("_", " ") for name in QUESTIONS),
+        ),
+        "q2": Question(
+            "The second: how many average requests fit in its KV pool at the same time, half of each answer generated?",
+            "requests",
+        ),
+        "q3": Question("The second incident: what share of the requests' time is spent in the queue?", "(0 to 1)"),
+        "q4": Question("The second incident: three changes by id, the best first?", many=True),
+        "q5": Question(
+            "The first incident: doubling its fleet doesn't help; how many more dollars an hour does it cost?",
+            "$ an hour",
+        ),
+    }
+    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5}, questions)
 
 
 def _told_apart(name: str, first: Incident, second: Incident) -> str:
@@ -83,5 +99,5 @@ def _ranking(answer: object, truth: Reveal) -> tuple[Criterion, ...]:
     possible = sum(value / place for place, value in enumerate(best, 1))
     share = reached / possible if possible else 1.0  # where nothing helped, any order is the best
     told = ", ".join(f"{name} {values[name]:+.2f}" for name in answer)
-    words = f"measured: {told}; the best three: {', '.join(values.sort_values(ascending=False).index[:RANKED])}"
-    return (Criterion("ranking", round(RANKED * share, 2), RANKED, words),)
+    best_three = f"The best three: {', '.join(values.sort_values(ascending=False).index[:RANKED])}."
+    return (Criterion("ranking", round(RANKED * share, 2), RANKED, f"measured: {told}.", best_three),)

@@ -1,7 +1,7 @@
 """The check of lesson 13. Keys come from the drill's own numbers."""
 
 from course.drills.drill import DrawnDrill
-from course.grading import Checks, Criterion, close_to
+from course.grading import Checks, Criterion, Question, close_to
 
 
 def checks(dump: DrawnDrill) -> Checks:
@@ -26,4 +26,12 @@ def checks(dump: DrawnDrill) -> Checks:
     def q4(answer: object) -> tuple[Criterion, ...]:
         return (close_to(answer, 100 * derived["decode_share"].value, "decoding, %"),)
 
-    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4})
+    questions = {
+        "q1": Question("If every gap were as long as its p99: how long does an average answer take to generate?", "s"),
+        "q2": Question("The prompts alone: how many times what two A100s can compute on paper?", "times"),
+        "q3": Question(
+            "With that wait, how many requests are in flight? (Little's law, TTFT and decoding.)", "requests"
+        ),
+        "q4": Question("Of all the time that a slow user waits, how much goes into decoding?", "%"),
+    }
+    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4}, questions)

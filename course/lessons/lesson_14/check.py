@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from course.grading import Checks, Criterion, choice, close_to
+from course.grading import Checks, Criterion, Question, choice, close_to
 from course.lab.claims import REGISTRY
 from course.lessons.lesson_14.ledger import Ledger
 from course.lessons.lesson_14.run import CLAIMED, CROWD, TechniqueFactor, by_technique, spread
@@ -26,7 +26,7 @@ def checks(ledger: Ledger, cells: Sequence[TechniqueFactor]) -> Checks:
             words = f"that counts those that hold only under a condition, too: there are {counts['holds only when']}"
             return (Criterion("claims", 0, 1, words),)
         words = f"the ledger has {counts['holds']} now; it changes as more rows are measured"
-        return (Criterion("claims", float(said == counts["holds"]), 1, words),)
+        return (Criterion("claims", float(said == counts["holds"]), 1, "", words),)
 
     def q2(answer: object) -> tuple[Criterion, ...]:
         row = ledger.row(_claim(answer))
@@ -46,9 +46,9 @@ def checks(ledger: Ledger, cells: Sequence[TechniqueFactor]) -> Checks:
         found = {(cell.technique, cell.workload): cell.factor for cell in cells}
         key, other = found["continuous batching", CROWD], found["static batching", CROWD]
         if float(answer) == CLAIMED["continuous batching"] and abs(float(answer) / key - 1) > 0.1:
-            return (Criterion("factor", 0, 1, f"that is the article's figure; here it was {key:.2f}"),)
+            return (Criterion("factor", 0, 1, "that is the article's figure", f"Here it was {key:.2f}."),)
         if abs(float(answer) / other - 1) < 0.02 and abs(float(answer) / key - 1) > 0.1:
-            return (Criterion("factor", 0, 1, f"that is static batching's; continuous had {key:.2f}"),)
+            return (Criterion("factor", 0, 1, "that is static batching's", f"Continuous had {key:.2f}."),)
         return (close_to(answer, key, "factor"),)
 
     def q5(answer: object) -> tuple[Criterion, ...]:
@@ -65,7 +65,14 @@ def checks(ledger: Ledger, cells: Sequence[TechniqueFactor]) -> Checks:
         missing = [Criterion("another id", 0, 1, "two different ones were asked for")] * (2 - len(criteria))
         return (*criteria, *missing)
 
-    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5})
+    questions = {
+        "q1": Question("How many of the claims hold as they stand, in the ledger now?", "claims"),
+        "q2": Question("The id of a claim that is wrong here?", "such as A1"),
+        "q3": Question("Which technique's factor depends most on the workload?", options=tuple(by_technique(cells))),
+        "q4": Question("The factor of continuous batching with a crowd, here?", "times"),
+        "q5": Question("The ids of two claims about the queue that hold only under a condition?", many=True),
+    }
+    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5}, questions)
 
 
 def _claim(answer: object) -> str:

@@ -18,6 +18,9 @@ MINUTES_A_BET = 1.0
 """To think before a prediction is locked."""
 MINUTES_A_QUESTION = 2.0
 """To answer a question of a check."""
+CARD = "check.card()"
+"""A cell with it shows the questions of the lesson's check.py."""
+QUESTION = re.compile(r'"(q\d+)": Question\(')
 SECTION = re.compile(r"^## (.+)$", re.M)
 HEADING = re.compile(r"^(#{1,6}) (.+?)\s*$", re.M)
 SURFACE, GUIDED, DEEP = "Surface", "Guided", "Deep dive"
@@ -75,9 +78,10 @@ class Lesson:
 
     @cached_property
     def questions(self) -> dict[str, int]:
-        """Each question of its check, and the index of its cell."""
-        found = re.compile(r"\bcheck\(\s*\"(\w+)\"")
-        return {key: i for i, (kind, text) in enumerate(self.cells) if kind == "code" for key in found.findall(text)}
+        """Each question of its check, and the index of the cell with its card."""
+        places = [i for i, (kind, text) in enumerate(self.cells) if kind == "code" and CARD in text]
+        asked = self.source.parent / "lessons" / f"lesson_{self.number}" / "check.py"
+        return {key: i for i in places for key in QUESTION.findall(asked.read_text())}
 
     def minutes(self, *sections: str) -> float:
         """Estimated time for these sections (## headings), or for all; what stands above the first always counts."""
@@ -88,7 +92,7 @@ class Lesson:
                 if kind == "markdown" and place % 2:
                     section = plain(piece)
                 elif not sections or not section or section in sections:
-                    total += _minutes(kind, piece)
+                    total += _minutes(kind, piece) + MINUTES_A_QUESTION * (CARD in piece) * len(self.questions)
         return total
 
     def link(self, heading: str = "") -> str:
@@ -98,9 +102,9 @@ class Lesson:
 def _minutes(kind: str, text: str) -> float:
     if kind == "markdown":
         return len(re.findall(r"[^\W_][\w'’-]*", text)) / WORDS_A_MINUTE
-    bets, questions = len(re.findall(r"lab\.predict\(", text)), len(re.findall(r"\bcheck\(", text))
+    bets = len(re.findall(r"lab\.predict\(", text))
     drills = sum(map(int, re.findall(r"Desk\(.*# (\d+) minutes", text)))
-    return MINUTES_A_CELL + MINUTES_A_BET * bets + MINUTES_A_QUESTION * questions + drills
+    return MINUTES_A_CELL + MINUTES_A_BET * bets + drills
 
 
 def lessons(folder: Path = COURSE) -> dict[str, Lesson]:

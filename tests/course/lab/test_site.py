@@ -89,12 +89,12 @@ def test_a_bet_is_followed_by_what_decides_it_and_pictures_follow_the_theme() ->
     cells = [
         new_code_cell("bet", outputs=[new_output("display_data", {"text/html": bet.static_html()})], id="cell-01"),
         new_code_cell("run", outputs=[new_output("display_data", {"text/html": shown}, metadata={FOLDED: True})]),
-        new_code_cell('check("q1", ...)', outputs=[new_output("stream", text="q1: 0 of 1")]),
+        new_code_cell("check.card()", outputs=[new_output("display_data", {"text/html": "<ol><li>Why?</li></ol>"})]),
     ]
     parts = list(pages.parts_of(new_notebook(cells=cells), Path()))
     assert [(part.kind, part.bet) for part in parts] == [("bet", "cell-01"), ("outcome", "cell-01"), ("check", "")]
     assert parts[1].html == "<svg>a</svg>"
-    assert "0 of 1" not in parts[2].html
+    assert "Why?" in parts[2].html
 
 
 def test_an_outcome_on_another_machine_stands_beside_it_and_scores_no_bet() -> None:

@@ -348,7 +348,7 @@ def test_the_check_rewards_what_is_right() -> None:
     assert checks(border, TOLD)("q4", key).score == 1
     assert checks(border, TOLD)("q4", 100 * key).score == 1
     assert checks(border, TOLD)("q4", key + 0.1).score == 0.5
-    assert "it is ×1 at" in str(checks(border, TOLD)("q4", "never"))
+    assert "It is ×1 at" in str(checks(border, TOLD)("q4", "never"))
 
 
 def test_a_story_player_has_as_many_steps_as_its_answer() -> None:

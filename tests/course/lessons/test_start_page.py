@@ -127,7 +127,7 @@ again = lab.predict("second", "?")
 # ## Check yourself
 
 # %%
-check("q1", ...)
+check.card()
 """
 
 
@@ -135,6 +135,9 @@ check("q1", ...)
 def lesson(tmp_path: Path) -> contents.Lesson:
     path = tmp_path / "07_small.py"
     path.write_text(SOURCE)
+    asked = tmp_path / "lessons" / "lesson_07" / "check.py"
+    asked.parent.mkdir(parents=True)
+    asked.write_text('questions = {"q1": Question("Why?")}')
     return contents.Lesson(path)
 
 
@@ -197,9 +200,11 @@ def test_resume_begins_with_the_lesson_that_was_open_last(lesson: contents.Lesso
 def test_the_cells_that_resume_links_to_are_in_the_notebooks() -> None:
     for lesson in contents.lessons().values():
         cells = json.loads(lesson.source.with_suffix(".ipynb").read_text())["cells"]
-        for key, place in {**lesson.bets, **lesson.questions}.items():
+        marks = {place: f'"{key}"' for key, place in lesson.bets.items()}
+        marks |= dict.fromkeys(lesson.questions.values(), contents.CARD)
+        for place, mark in marks.items():
             assert cells[place]["id"] == f"cell-{place:02d}"
-            assert f'"{key}"' in "".join(cells[place]["source"])
+            assert mark in "".join(cells[place]["source"])
 
 
 @pytest.mark.parametrize("path", contents.PATHS, ids=lambda path: path.name)

@@ -1,0 +1,32 @@
+"""What a lesson's check asks, and how what a learner writes is read."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked, and how an answer is written."""
+
+    asks: str
+    unit: str = ""
+    """Written behind the field."""
+    options: tuple[str, ...] = ()
+    """To choose from; none = a field."""
+    many: bool = False
+    """Several answers, with commas between them."""
+
+    def read(self, written: str) -> Any:
+        """What stands in the field, as a grader takes it: a number where it is one (1,024 and 30% are), else text."""
+        return [part.strip() for part in written.split(",")] if self.many else number_or_text(written)
+
+
+def number_or_text(written: str) -> float | str:
+    plain = THOUSANDS.sub("", written.strip()).removesuffix("%").strip()
+    try:
+        return float(plain)
+    except ValueError:
+        return written.strip()

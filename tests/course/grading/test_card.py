@@ -1,0 +1,49 @@
+"""A lesson's card: fields are read as people write, a first mistake hides the key, points fill the ring."""
+
+import pytest
+
+from course.grading import Checks, Question, close_to
+from course.grading.card import COURSE, CheckCard, interview_line, ring
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [("1,024", 1024.0), ("30%", 30.0), (" 8.3 ", 8.3), ("1,5", "1,5"), ("never", "never"), ("", "")],
+)
+def test_numbers_as_people_write_them(written: str, read: object) -> None:
+    assert Question("?").read(written) == read
+    assert Question("?", many=True).read("295, never") == ["295", "never"]
+
+
+def made_card() -> CheckCard:
+    graders = {
+        "q1": lambda answer: (close_to(answer, 8.3, "floor, ms"),),
+        "q2": lambda answer: (close_to(answer, 2, "x"),),
+    }
+    return Checks(graders, {"q1": Question("How long?", "ms"), "q2": Question("Which?", options=("1", "2"))}).card()
+
+
+def test_the_key_comes_with_the_second_mistake() -> None:
+    card = made_card()
+    assert card.answer("q1") is None and card.answer("q2") is None, "nothing was written"
+    card.fields["q1"].value = "100"
+    card.answer("q1")
+    assert "8.3" not in card.told["q1"].value and "You said 100" in card.told["q1"].value
+    card.answer("q1")
+    assert "8.3" in card.told["q1"].value
+    card.fields["q1"].value = "8.2"
+    assert card.answer("q1").score == 1 and card.shares == {"q1": 1.0, "q2": 0.0}
+    card.fields["q1"].value = "100"
+    card.answer("q1")
+    assert card.shares["q1"] == 1.0, "the best answer counts"
+
+
+def test_the_ring_is_filled_by_the_share_of_the_points() -> None:
+    empty, half, whole = (float(ring(share).split('stroke-dasharray="')[1].split()[0]) for share in (0, 0.5, 1))
+    assert empty == 0 and whole == pytest.approx(2 * half, abs=0.02)
+
+
+def test_each_lesson_with_a_check_has_a_line_to_say() -> None:
+    asking = [path.name.partition("_")[0] for path in COURSE.glob("[0-9]*.py") if "check.card()" in path.read_text()]
+    assert len(asking) == 23 and all(len(interview_line(lesson).split()) > 20 for lesson in asking)
+    assert interview_line("99") == ""
