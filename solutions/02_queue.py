@@ -122,8 +122,7 @@ ours = lab.run("burst")
 yours = lab.run_with("burst", scheduler_step=plan_step)
 lab.beside(ours, yours)
 # [stub]
-# # yours = lab.run_with("burst", scheduler_step=plan_step)
-# # lab.beside(ours, yours)
+# lab.serve_yours(ours, lambda: lab.run_with("burst", scheduler_step=plan_step))
 # [end]
 
 # %% [markdown] exercise="admission-control"

@@ -107,8 +107,7 @@ ours = lab.run("rag")
 yours = lab.run_with("rag", block_names=block_names)
 lab.beside(ours, yours)
 # [stub]
-# # yours = lab.run_with("rag", block_names=block_names)
-# # lab.beside(ours, yours)
+# lab.serve_yours(ours, lambda: lab.run_with("rag", block_names=block_names))
 # [end]
 
 # %% [markdown] exercise="lru-eviction"
@@ -203,8 +202,7 @@ ours = lab.run("mixed", num_kv_blocks=64)
 yours = lab.run_with("mixed", num_kv_blocks=64, eviction_order=EvictionOrder)
 lab.beside(ours, yours)
 # [stub]
-# # yours = lab.run_with("mixed", num_kv_blocks=64, eviction_order=EvictionOrder)
-# # lab.beside(ours, yours)
+# lab.serve_yours(ours, lambda: lab.run_with("mixed", num_kv_blocks=64, eviction_order=EvictionOrder))
 # [end]
 
 # %% [markdown] exercise="prompt-builder"
@@ -425,6 +423,5 @@ ours = lab.run("chat")
 yours = lab.run_with("chat", prefix_tree=RadixTree)
 lab.beside(ours, yours)
 # [stub]
-# # yours = lab.run_with("chat", prefix_tree=RadixTree)
-# # lab.beside(ours, yours)
+# lab.serve_yours(ours, lambda: lab.run_with("chat", prefix_tree=RadixTree))
 # [end]

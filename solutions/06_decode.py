@@ -222,8 +222,7 @@ ours = lab.run(one_question)
 yours = lab.run_with(one_question, attention=paged_attention)
 lab.beside(ours, yours)
 # [stub]
-# # yours = lab.run_with(one_question, attention=paged_attention)
-# # lab.beside(ours, yours)
+# lab.serve_yours(ours, lambda: lab.run_with(one_question, attention=paged_attention))
 # [end]
 
 # %% [markdown] exercise="expert-routing"
@@ -329,6 +328,5 @@ ours = moe.run(one_question)
 yours = moe.run_with(one_question, router=route)
 moe.beside(ours, yours)
 # [stub]
-# # yours = moe.run_with(one_question, router=route)
-# # moe.beside(ours, yours)
+# moe.serve_yours(ours, lambda: moe.run_with(one_question, router=route))
 # [end]

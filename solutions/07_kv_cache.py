@@ -114,8 +114,7 @@ ours = lab.run("chat")
 yours = lab.run_with("chat", block_pool=BlockPool)
 lab.beside(ours, yours)
 # [stub]
-# # yours = lab.run_with("chat", block_pool=BlockPool)
-# # lab.beside(ours, yours)
+# lab.serve_yours(ours, lambda: lab.run_with("chat", block_pool=BlockPool))
 # [end]
 
 # %% [markdown] exercise="block-tables"
@@ -405,6 +404,5 @@ ours = lab.run("burst", num_kv_blocks=8)
 yours = lab.run_with("burst", num_kv_blocks=8, pick_victim=pick_victim)
 lab.beside(ours, yours)
 # [stub]
-# # yours = lab.run_with("burst", num_kv_blocks=8, pick_victim=pick_victim)
-# # lab.beside(ours, yours)
+# lab.serve_yours(ours, lambda: lab.run_with("burst", num_kv_blocks=8, pick_victim=pick_victim))
 # [end]

@@ -5,13 +5,16 @@ from types import TracebackType
 from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import display
 
 from course.grading import Criterion, Result, WrongAnswerError
 from course.grading.attempt import fresh_seed, graded, is_strict, next_hint
+from course.grading.buttons import HintButton
 from course.grading.exercises import UnknownExerciseError, find
 from course.grading.history import History
 from course.grading.ship import CannotShipError, pack
 from course.lab.display import Html
+from course.lab.json_store import notebook
 
 
 def check(exercise_id: str, *answers: Any, seed: int | None = None, strict: bool | None = None) -> Result:
@@ -23,9 +26,28 @@ def check(exercise_id: str, *answers: Any, seed: int | None = None, strict: bool
         strict: raise WrongAnswerError unless everything is right; None = as the environment says (attempt.py).
     """
     result = _result(exercise_id, answers, fresh_seed() if seed is None else seed)
-    if (is_strict() if strict is None else strict) and result.score < result.max_score:
-        raise WrongAnswerError(str(result))
+    if result.score < result.max_score:
+        if is_strict() if strict is None else strict:
+            raise WrongAnswerError(str(result))
+        _offer_hint(exercise_id)
     return result
+
+
+def _offer_hint(exercise_id: str) -> None:
+    """A button under the check's result, in a notebook in use."""
+    try:
+        exercise = find(exercise_id)
+    except UnknownExerciseError:
+        return
+    if not exercise.hints or not notebook():
+        return
+    shell = InteractiveShell.instance()
+
+    def show(_: object) -> None:
+        shell.events.unregister("post_run_cell", show)
+        display(HintButton(exercise, History()))
+
+    shell.events.register("post_run_cell", show)  # what a cell ends with is shown before that
 
 
 def hint(exercise_id: str, number: int | None = None) -> Html:

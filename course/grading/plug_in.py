@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from course.grading.buttons import ServeYours
 from course.grading.plug_in_attention import attend_with
 from course.grading.plug_in_guard import FallbackGuard
 from course.grading.plug_in_sampling import OwnMasks, mask_with, route_with
@@ -138,6 +139,10 @@ class OpenLab(Lab):
         words = f"{same} of {len(pairs)} answers are token for token those of the engine's own parts"
         state = "; ".join([words, *self.notes])
         return Html(render(Comparison(yours, ours, name="built-in"), state), state)
+
+    def serve_yours(self, ours: Run, run: Callable[[], Run]) -> ServeYours:
+        """A button for `run`, which serves with your part; its run is shown beside `ours`."""
+        return ServeYours(lambda: self.beside(ours, run()).html)
 
     def _engine_thread(self, config: EngineConfig) -> Any:
         return EngineThread(config, build=self._build_with_parts)

@@ -22,7 +22,7 @@ from typing import Any
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
 
-from course.lab import card_model
+from course.lab import card_model, other_machine
 from course.lab.build import COURSE, lesson_sources, read_source, run_cells
 from course.lab.frozen import WIDGET_VIEW
 from course.lab.marks import CONTROL_MOVED, DISTURBED, LABEL, QUIET, TRANSIENT, UNAVAILABLE
@@ -93,8 +93,9 @@ def record(lesson: str, bench: Bench, run: Callable[..., None] = run_cells) -> O
     """
     notebook = read_source(COURSE / f"{lesson}.py")
     run(notebook, COURSE, {**bench.environment, "MINILLM_SHORT": "0", "MINILLM_LAB_SERVER": ""})
-    codes = [index for index, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
-    told = {str(codes.index(i)): lasting(notebook.cells[i], bench.band) for i in telling(notebook.cells)}
+    codes = other_machine.run_cells(notebook.cells)
+    shown = [i for i in telling(notebook.cells) if i in codes]
+    told = {str(codes.index(i)): lasting(notebook.cells[i], bench.band) for i in shown}
     return OtherRun(
         bench.device,
         without_folder(bench.environment[MODEL]),

@@ -25,6 +25,8 @@ MACHINE = "h100-8b"
 """Its name in three_machines.py."""
 IN_WORDS = "On an H100 with an 8B"
 IMPORTS = re.compile(r"^(?:from \S+ import (?:\([^)]*\)|.*)|import .*)$\n?", re.MULTILINE)
+CHECK = re.compile(r"^check(?: = checks)?[(.]", re.MULTILINE)
+"""What a check's cells begin with: its questions may change, and what was run stays the lesson's."""
 SMALL = "font-size:11px;opacity:.75;margin-top:6px"
 
 
@@ -42,9 +44,9 @@ class OtherRun:
     caveat: str
     """What has to stand beside its numbers, as HTML in a line: how far such simulations were off, or nothing."""
     codes: Sequence[str]
-    """A digest of each of the lesson's code cells, in order."""
+    """A digest of each of the lesson's code cells but the check's, in order."""
     outputs: Mapping[str, Sequence[Mapping[str, Any]]]
-    """By place among the code cells, what a cell that tells how a bet ends gave, as a notebook stores it."""
+    """By place among these cells, what a cell that tells how a bet ends gave, as a notebook stores it."""
 
     @property
     def machine(self) -> str:
@@ -65,7 +67,7 @@ class OtherRun:
 
     def runs(self, cells: Sequence[NotebookNode]) -> dict[int, ExampleRun]:
         """What to show, by index of the cell: of those whose code, and all code above, is what was run."""
-        places = [index for index, cell in enumerate(cells) if cell.cell_type == "code"]
+        places = run_cells(cells)
         now = digests(cells)
         num_equal = next((i for i, pair in enumerate(zip(now, self.codes)) if pair[0] != pair[1]), len(self.codes))
         equal = range(min(num_equal, len(places)))
@@ -76,9 +78,14 @@ class OtherRun:
         return ExampleRun(self.machine, shown, f'<div style="{SMALL}">{escape(self.origin)} {self.caveat}</div>')
 
 
+def run_cells(cells: Sequence[NotebookNode]) -> list[int]:
+    """The places of a lesson's code cells, without its check's."""
+    return [i for i, cell in enumerate(cells) if cell.cell_type == "code" and not CHECK.search(cell.source)]
+
+
 def digests(cells: Sequence[NotebookNode]) -> list[str]:
-    """A digest of each code cell: imports may differ, since a module that has moved gives the same outputs."""
-    codes = (IMPORTS.sub("", cell.source) for cell in cells if cell.cell_type == "code")
+    """A digest of each of these cells: imports may differ, since a module that has moved gives the same outputs."""
+    codes = (IMPORTS.sub("", cells[place].source) for place in run_cells(cells))
     return [hashlib.sha256(code.encode()).hexdigest()[:16] for code in codes]
 
 
