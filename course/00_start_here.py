@@ -77,8 +77,8 @@ phase_table(one)
 # ### Predict
 #
 # Now eight such prompts arrive at the same instant. This engine has four slots: it runs at most four requests at once.
-# Commit before you look; that's what makes the answer stick. Choose, press **Lock it**, and only then run the next
-# cell. If two phases' growth differs by less than a tenth, either answer counts.
+# Commit before you look; that's what makes the answer stick. Choose, then press **Lock it**: in JupyterLab that
+# runs the cell below. If two phases' growth differs by less than a tenth, either answer counts.
 
 # %%
 bet = lab.predict(

@@ -14,9 +14,10 @@ from course.lab.live_view import LiveView
 from course.lab.marks import EXAMPLE
 from course.lab.recording import BET, OUTCOME, data_attribute
 from course.lab.run import Run
+from course.lab.run_below import RunBelow
 from course.lab.style import ALARM, PHASE_LABELS, change, number, seconds
 
-HOW = "Choose, press <b>Lock it</b>, and only then run the next cell."
+HOW = "Choose, then press <b>Lock it</b>: the cell below runs."
 RIGHT, FAR = 1.1, 4.0
 """A number within a factor of RIGHT earns full marks; from there they fall with the logarithm, to none at FAR."""
 
@@ -73,7 +74,9 @@ class Prediction(LivePanel):
         self.lock_button.on_click(lambda _: self._try_lock())
         self.message = LiveView(value=HOW, layout=widgets.Layout(margin="0 8px"))
         heading = widgets.HTML(f'<div style="line-height:1.5"><b>Predict.</b> {escape(question)}</div>')
-        locking = widgets.HBox([self.lock_button, self.message], layout=widgets.Layout(align_items="center"))
+        self.below = RunBelow()
+        locked = [self.lock_button, self.message, self.below]
+        locking = widgets.HBox(locked, layout=widgets.Layout(align_items="center"))
         self.widget = widgets.VBox([heading, self.picker, locking])
 
     @property
@@ -107,7 +110,7 @@ class Prediction(LivePanel):
         self.locked = True
         progress.note_prediction(self.key, None)
         self.picker.disabled = self.lock_button.disabled = True
-        self.message.value = f"Locked: <b>{escape(self._written(self.choice))}</b>. Now run."
+        self.message.value = f"Locked: <b>{escape(self._written(self.choice))}</b>. How it ends: in the cell below."
         return self
 
     def _try_lock(self) -> None:
@@ -118,6 +121,7 @@ class Prediction(LivePanel):
             self.message.value = "Choose an answer first."
         elif not self.locked:
             self.lock()
+            self.below.ask()
 
     def _written(self, value: str | float) -> str:
         return value if isinstance(value, str) else f"{value:g} {self.unit}".strip()

@@ -1,15 +1,19 @@
 """A prediction is locked before the run, cannot be changed after, and is scored from what was measured."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from made_run import made_config, made_run
 
+from course.lab.build import lesson_sources, read_source
 from course.lab.lab import Lab
 from course.lab.predict import LockedError, MeasuredAnswer, Prediction, gained_most, grew_most
 from course.lab.run import Run
 from course.lab.style import seconds
 
+ROOT = Path(__file__).parents[3]
 PHASES = ["queue", "prefill", "first token", "decode", "stream"]
 
 
@@ -124,3 +128,26 @@ def test_a_count_is_right_only_when_it_is_exact(said: float, verdict: str) -> No
 def test_gains_that_are_close_are_a_tie(a: float, b: float, answer: str) -> None:
     outcome = gained_most({"A": 2.0, "B": 4.0}, {"A": 2 * a, "B": 4 * b}, "tie", "E2E")
     assert outcome.answer == answer and outcome.evidence.startswith("E2E: A 2 s to")
+
+
+def test_locking_by_the_button_runs_what_decides_it_once() -> None:
+    """And only if that's a set-up in which a page may run cells; `lock()` in code leaves it to the code."""
+    bet = Prediction("?", ["a", "b"])
+    bet.lock_button.click()
+    assert bet.below.asked == 0, "nothing was chosen"
+    bet.choose("a")
+    bet.lock_button.click()
+    bet.lock_button.click()
+    assert bet.below.asked == 1
+    assert Prediction("?", ["a"]).choose("a").lock().below.asked == 0
+    config = json.loads((ROOT / "binder" / "jupyter_server_config.json").read_text())
+    assert config["LabApp"]["expose_app_in_browser"] is True
+
+
+@pytest.mark.parametrize("path", lesson_sources(), ids=lambda path: path.stem)
+def test_what_scores_a_bet_is_near_below_it(path: Path) -> None:
+    """run_below.js runs at most four code cells, up to the one that scores."""
+    codes = [cell.source for cell in read_source(path).cells if cell.cell_type == "code"]
+    for place, code in enumerate(codes):
+        if "lab.predict(" in code:
+            assert any(".score(" in below for below in codes[place + 1 : place + 5]), code
