@@ -76,15 +76,19 @@ class LabServer:
     ) -> None:
         if instead_of is not None:
             instead_of.close()
-        config = lab.config(**{"max_num_seqs": SLOTS, "enable_prefix_caching": False, **fields})
+        self._config = lab.config(**{"max_num_seqs": SLOTS, "enable_prefix_caching": False, **fields})
         settings = ServeConfig(**{"port": 0, "access_log": False, "drain_timeout_s": 1, **(serve or {})})
-        settings = settings.replace(served_model_name=NAME)
+        self._settings, self._service_class = settings.replace(served_model_name=NAME), service
         self.lab = lab
         self.calls: dict[str, Call] = {}
         """Requests that are over, by id."""
-        thread = lab.serving_thread(config.replace(max_queue_len=None))
+        self._open()
+
+    def _open(self) -> None:
+        thread = self.lab.serving_thread(self._config.replace(max_queue_len=None))
+        limiter = AdmissionLimiter(self._settings, self._config)
         try:
-            self.service = service(thread, settings, AdmissionLimiter(settings, config), [self._keep])
+            self.service = self._service_class(thread, self._settings, limiter, [self._keep])
             self._server = _Background(make_server(make_app(self.service), self.service, lambda: None))
         except BaseException:
             thread.stop()
@@ -112,6 +116,11 @@ class LabServer:
 
     def close(self) -> None:
         self._server.close()
+
+    def ensure_open(self) -> None:
+        """Open it again if it was closed; at another port, then."""
+        if not self.is_open:
+            self._open()
 
     @property
     def is_open(self) -> bool:

@@ -89,6 +89,9 @@ class ServerTap:
     def close(self) -> None:
         """The server goes on."""
 
+    def ensure_open(self) -> None:
+        """It isn't ours to open."""
+
 
 def open_server(lab: Lab | ServerLab, instead_of: Any = None) -> LabServer | ServerTap:
     """The server of a notebook: the lab's own in this process, or the one that the lab is about.

@@ -1,16 +1,18 @@
 """One line among a cell's results: what it is waiting for, every second; and when it is over, how long it took."""
 
+import ast
 import contextvars
 import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from html import escape
 from typing import Any, TypeVar
 
 from IPython import get_ipython
+from IPython.core.error import InputRejected
 from IPython.display import display
 
 from course.lab.marks import EXAMPLE, TRANSIENT
@@ -160,8 +162,28 @@ def watch_cells() -> None:
     if _now is None and getattr(shell, "kernel", None) is not None:
         shell.events.register("pre_run_cell", lambda info: _begin(_unlocked(info.raw_cell, shell.user_ns)))
         shell.events.register("post_run_cell", lambda _: _end())
+        shell.ast_transformers.append(BetFirst(shell.user_ns))
         show_beginnings(shell)
         _begin()
+
+
+class BetFirst(ast.NodeTransformer):
+    """Stops a cell that scores a bet which isn't there, before it spends seconds on the engine.
+
+    Args:
+        names: what the notebook has.
+    """
+
+    def __init__(self, names: Mapping[str, Any]) -> None:
+        self._names = names
+
+    def visit_Module(self, tree: ast.Module) -> ast.Module:
+        code = ast.unparse(tree)
+        made = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        for name in SCORED.findall(code):
+            if name not in self._names and name not in made:
+                raise InputRejected(f"This cell's bet, {name}, isn't there yet: run the cells above, then this one.")
+        return tree
 
 
 def _unlocked(code: str, names: dict[str, Any]) -> str:

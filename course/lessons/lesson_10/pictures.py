@@ -132,8 +132,7 @@ def spoil(server: LabServer | ServerTap, straight: ProxiedStream) -> Explorer:
     def send(buffer_bytes: int, coalesce: int, hold_ms: int) -> Iterator[Picture]:
         spoiling = {"buffer_bytes": buffer_bytes, "coalesce": coalesce, "hold_ms": hold_ms}
         spoiling = {name: value for name, value in spoiling.items() if value != (1 if name == "coalesce" else 0)}
-        if not server.is_open:
-            raise ValueError("the server is closed: run the first cell again, then this one")
+        server.ensure_open()
         yield draw_wire([straight, through(server, **spoiling)])
 
     return Explorer(

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import nbformat
 import pytest
+from IPython.core.error import InputRejected
+from IPython.core.interactiveshell import InteractiveShell
 from made_ledger import made_ledger
 from patience import PATIENCE_S
 
@@ -137,3 +139,14 @@ first is not waiting.line_here() is not None, waiting.line_here()._is_shown
     )
     *_, cell = nbformat.read(build.build(source), as_version=4).cells
     assert [output.data["text/plain"] for output in cell.outputs] == ["(True, True)"]
+
+
+def test_a_cell_whose_bet_is_missing_stops_before_it_costs_anything() -> None:
+    shell = InteractiveShell()
+    shell.user_ns["ran"] = []
+    shell.ast_transformers.append(waiting.BetFirst(shell.user_ns))
+    result = shell.run_cell("ran.append(1)\nmixing.score(2)  # bet.score(")
+    assert isinstance(result.error_before_exec, InputRejected) and "mixing" in str(result.error_before_exec)
+    assert shell.user_ns["ran"] == []
+    shell.run_cell("class Bet:\n    score = ran.append\nmixing = Bet\nmixing.score(2)")
+    assert shell.run_cell("mixing.score(3)").success and shell.user_ns["ran"] == [2, 3]
