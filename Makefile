@@ -4,6 +4,12 @@
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# And what only checks need: Triton for its interpreter, a browser's driver, mypy, pdoc.
+CHECKING := $(VENV)/.checking
+# The static site needs no PyTorch: an environment of its own, unless there is one already.
+SITE_VENV := .venv-site
+SITE_PACKAGES := nbconvert ipywidgets ipython jupytext latex2mathml mdit-py-plugins orjson psutil pydantic filelock platformdirs
+SITE_BIN = $(if $(wildcard $(INSTALLED)),$(BIN),$(SITE_VENV)/bin)
 # Still there: the last setup was cut short, and some package may be half unpacked. Start over from pip's cache.
 # It outlives the clearing away: that may be cut short, too.
 INSTALLING := $(VENV)/.installing
@@ -82,13 +88,18 @@ $(INSTALLED): pyproject.toml constraints.txt binder/overrides.json binder/jupyte
 	$(STEP) "2 of 4: pip" $(BIN)/python -m pip install -c constraints.txt --upgrade pip setuptools
 	$(STEP) "3 of 4: PyTorch ($(if $(SMALL_TORCH),its CPU build,with CUDA))" \
 		$(BIN)/python -m pip install --progress-bar raw -c constraints.txt $(TORCH_INDEX) torch
-	$(STEP) "4 of 4: JupyterLab, minillm, 150 packages" $(BIN)/python -m pip install \
-		--progress-bar raw -c constraints.txt $(TORCH_INDEX) --no-build-isolation -e ".[docs,lab,test]"
+	$(STEP) "4 of 4: JupyterLab, minillm, 120 packages" $(BIN)/python -m pip install \
+		--progress-bar raw -c constraints.txt $(TORCH_INDEX) --no-build-isolation -e ".[lab]"
 	@mkdir -p $(VENV)/share/jupyter/lab/settings $(VENV)/etc/jupyter
 	@cp binder/overrides.json $(VENV)/share/jupyter/lab/settings/
 	@cp binder/jupyter_server_config.json $(VENV)/etc/jupyter/  # the lessons' sources are not listed beside the notebooks
 	@mv $(INSTALLING) $@
 	@echo "In a terminal of your own: source $(BIN)/activate, then minillm doctor"
+
+$(CHECKING): $(INSTALLED)
+	$(STEP) "what checks need, once: pytest, mypy, Triton, Playwright" $(BIN)/python -m pip install \
+		--progress-bar raw -c constraints.txt $(TORCH_INDEX) --no-build-isolation -e ".[docs,lab,test]"
+	@touch $@
 
 model: setup ## fetch the default model
 	@$(BIN)/minillm pull >/dev/null
@@ -108,7 +119,7 @@ test: export PYTHONDONTWRITEBYTECODE =
 # A library that takes each of them a second to import, and checks nothing here: see the file in that folder.
 test: export PYTHONPATH := $(CURDIR)/tests/course/notebooks/without$(if $(PYTHONPATH),:$(PYTHONPATH))
 # Types are checked on one core, and on the other one what takes no more than one either.
-test: model ## run every check: style, types, notebook drift, tests, lessons
+test: model $(CHECKING) ## run every check: style, types, notebook drift, tests, lessons
 	@failed=; \
 	$(BIN)/mypy & types=$$!; \
 	$(BIN)/ruff check . || failed="$$failed ruff"; \
@@ -121,10 +132,10 @@ test: model ## run every check: style, types, notebook drift, tests, lessons
 	if [ -n "$$failed" ]; then echo "FAILED:$$failed" >&2; exit 1; fi; \
 	echo "everything passed"
 
-test-engine: model ## the engine's own tests, for who changes the engine
+test-engine: model $(CHECKING) ## the engine's own tests, for who changes the engine
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/engine tests/test_imports.py -m "not slow" -n $(TEST_WORKERS) --dist loadfile
 
-slow: model ## run what `make test` leaves out: every combination on the whole model, fuzzers, sanitizers (75 minutes)
+slow: model $(CHECKING) ## run what `make test` leaves out: every combination on the whole model, fuzzers, sanitizers (75 minutes)
 	@echo "It is $$(date +%H:%M). The solutions' notebooks, then 1,700 slow tests: an hour and a quarter on 2 fast cores, of which"
 	@echo "one tries grammars for an hour (MINILLM_FUZZ_S=600 for less). Each test says how it went, the slowest come at the end."
 	@failed=; \
@@ -133,7 +144,7 @@ slow: model ## run what `make test` leaves out: every combination on the whole m
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests -m slow -n $(TEST_WORKERS) --dist worksteal --durations=20 -v || failed="$$failed tests"; \
 	if [ -n "$$failed" ]; then echo "FAILED:$$failed" >&2; exit 1; fi
 
-mutation: model $(BIN)/mutmut ## break core and policies in 1,800 ways: which does no test notice? (about an hour)
+mutation: model $(CHECKING) $(BIN)/mutmut ## break core and policies in 1,800 ways: which does no test notice? (about an hour)
 	OMP_NUM_THREADS=1 $(BIN)/mutmut run --max-children $(TEST_WORKERS)
 	$(BIN)/mutmut results
 
@@ -143,11 +154,11 @@ $(BIN)/mutmut: $(INSTALLED)
 COVERED := tests/engine/core tests/engine/policies tests/engine/frontend tests/engine/robustness/test_fault_matrix.py tests/engine/robustness/test_engine_faults.py \
 	tests/engine/speculation/test_drafts_in_the_engine.py tests/engine/test_lossy.py tests/engine/test_cli.py tests/docs/test_architecture.py
 
-coverage: model ## branch coverage of core and policies by their own tests (five minutes)
+coverage: model $(CHECKING) ## branch coverage of core and policies by their own tests (five minutes)
 	OMP_NUM_THREADS=1 $(BIN)/coverage run --branch --source=minillm/core,minillm/policies -m pytest -q -m "not slow" $(COVERED)
 	$(BIN)/coverage report -m
 
-soak: model ## the engine under toggles, aborts and faults, then the server under bad clients: two hours (SECONDS=600 each)
+soak: model $(CHECKING) ## the engine under toggles, aborts and faults, then the server under bad clients: two hours (SECONDS=600 each)
 	PYTHONPATH=.:tests/engine OMP_NUM_THREADS=1 $(BIN)/python -m robustness.soak --seconds $(SECONDS)
 	PYTHONPATH=.:tests/engine OMP_NUM_THREADS=1 $(BIN)/python -m server.soak --seconds $(SECONDS)
 
@@ -155,13 +166,21 @@ notebooks: model ## build the .ipynb files from their sources
 	$(BIN)/python -m course.lab.example_runs
 	$(BIN)/python -m course.lab.build
 
-docs: setup ## write the API reference, from the docstrings, into build/api
+docs: $(CHECKING) ## write the API reference, from the docstrings, into build/api
 	$(BIN)/python -m docs.api_reference build/api
 
-site: setup ## write the course as a static site, into build/site
-	$(BIN)/python -m course.site build/site --url "$(SITE_URL)"
+site: $(if $(wildcard $(INSTALLED)),,$(SITE_VENV)/.installed) ## write the course as a static site, into build/site, and open it
+	$(SITE_BIN)/python -m course.site build/site --url "$(SITE_URL)"
+	@[ ! -t 1 ] || $(SITE_BIN)/python -m webbrowser build/site/index.html
 
-lint: setup ## check the style, and the types of minillm/; print the sizes of the parts
+$(SITE_VENV)/.installed: constraints.txt
+	@$(or $(PYTHON),false) -c '$(RIGHT_PYTHON)' 2>/dev/null || { echo "This needs Python 3.11 to 3.14 with its venv module." >&2; exit 1; }
+	@echo "A small environment for the site, once: $(SITE_VENV), 150 MB."
+	@$(PYTHON) -m venv $(SITE_VENV)
+	@$(SITE_VENV)/bin/python -m pip install -q -c constraints.txt $(SITE_PACKAGES)
+	@touch $@
+
+lint: $(CHECKING) ## check the style, and the types of minillm/; print the sizes of the parts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -173,7 +192,7 @@ lint-site: ## check types and style of the static site's scripts (needs Node.js,
 		course/site/static/*.js
 	npx --yes -p eslint@9 eslint --config course/site/eslint.config.mjs course/site/static/*.js
 
-format: setup ## apply the style
+format: $(CHECKING) ## apply the style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -218,5 +237,5 @@ binder-check: ## build what Binder builds, in a fresh folder, and run lessons in
 	$(or $(PYTHON),python3) binder/check.py $(BINDER_CHECK_ARGS)
 
 clean: ## remove .venv and caches (not the models in ~/.cache/minillm)
-	rm -rf $(VENV) $(AUDIT) build .pytest_cache .ruff_cache .mypy_cache .hypothesis mutants *.egg-info
+	rm -rf $(VENV) $(AUDIT) $(SITE_VENV) build .pytest_cache .ruff_cache .mypy_cache .hypothesis mutants *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -13,10 +13,11 @@ from course.grading.exercises import catalogue
 from course.incidents.causes import CAUSES
 from course.lab.build import lesson_sources
 from course.lessons.start.contents import HEADING, INTERVIEW, SERVER, TEACHER, anchor, plain
+from course.rounds.library import IDS as ROUNDS
 from minillm import __version__
 from minillm.server.config import UNKEPT_BY_REPLICAS
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README, COURSE = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/course.md"))
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 IN_THE_ENVIRONMENT = ("minillm ", "python -m ")
 """How commands begin that are found only where .venv/bin is on the PATH."""
@@ -102,18 +103,22 @@ def test_every_page_of_docs_can_be_reached_from_the_readme() -> None:
     assert {page for page in pages() if page.parent.name == "docs"} <= seen
 
 
-def test_the_readme_has_a_row_for_each_lesson() -> None:
-    rows = re.findall(r"^\| \[(\d\d[a-z]?) [^]]+\]\(course/(\w+)\.ipynb\) \|", README, re.M)
+def test_the_readme_is_a_page_and_the_courses_page_has_a_row_for_each_lesson() -> None:
+    assert len(README.splitlines()) <= 80
+    rows = re.findall(r"^\| \[(\d\d[a-z]?) [^]]+\]\(\.\./course/(\w+)\.ipynb\) \|", COURSE, re.M)
+    assert f"[{len(rows)} lessons]" in README
     assert {name for _, name in rows} >= {source.stem for source in lesson_sources() if source.stem[0].isdigit()}
     assert all(name.startswith(number) for number, name in rows)
     assert [number for number, _ in rows] == sorted(number for number, _ in rows)
 
 
-def test_numbers_in_the_readme_are_those_of_the_code() -> None:
-    assert f"**{len(catalogue())} exercises.**" in README
-    assert f"**Incidents, {len(CAUSES)} causes.**" in README
-    assert f"**{len(ALL)} interview drills**" in README
-    assert "three **paths**" in README and len((INTERVIEW, SERVER, TEACHER)) == 3
+def test_numbers_on_both_pages_are_those_of_the_code() -> None:
+    assert f"**{len(catalogue())} exercises.**" in COURSE and f"[{len(catalogue())} exercises]" in README
+    assert f"**Incidents, {len(CAUSES)} causes.**" in COURSE and f", {len(CAUSES)} causes |" in README
+    assert (
+        f"**{len(ALL)} interview drills**" in COURSE and f"[{len(ALL)} drills, {len(ROUNDS)} design rounds]" in README
+    )
+    assert "three **paths**" in COURSE and len((INTERVIEW, SERVER, TEACHER)) == 3
 
 
 def test_schedules_name_exercises_that_exist() -> None:

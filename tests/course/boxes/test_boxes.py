@@ -16,6 +16,7 @@ from jupyter_client.manager import KernelManager
 from jupyter_server.base.websocket import WS_PING_INTERVAL
 from jupyter_server.serverapp import ServerApp
 from jupyter_server.services.contents.manager import ContentsManager
+from jupyterlab.labapp import LabApp
 from packaging.specifiers import SpecifierSet
 
 from course.lab.frozen import as_image
@@ -101,10 +102,10 @@ def test_devcontainer() -> None:
     assert f"python -m venv {interpreter.removesuffix('/bin/python')}" in DOCKERFILE
 
 
-@pytest.mark.parametrize("owner", [ServerApp, ContentsManager, KernelManager], ids=lambda owner: owner.__name__)
-def test_jupyter_knows_our_settings(owner: type[ServerApp | ContentsManager | KernelManager]) -> None:
+@pytest.mark.parametrize("owner", [ServerApp, ContentsManager, KernelManager, LabApp], ids=lambda owner: owner.__name__)
+def test_jupyter_knows_our_settings(owner: type[ServerApp | ContentsManager | KernelManager | LabApp]) -> None:
     """It would only warn of one that it does not know."""
-    assert set(SERVER_CONFIG) == {"ServerApp", "ContentsManager", "KernelManager"}
+    assert set(SERVER_CONFIG) == {"ServerApp", "ContentsManager", "KernelManager", "LabApp"}
     settings = SERVER_CONFIG[owner.__name__]
     assert set(settings) <= set(owner.class_traits(config=True))
     owner(**settings)  # and takes the values
