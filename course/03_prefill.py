@@ -62,7 +62,8 @@ stack(draw_ladder(ladder), words.ladder(ladder, reading_s, shape))
 
 # %% [markdown]
 # Both axes are logarithmic, so linear and quadratic growth are both straight lines, the second twice as steep. **A
-# prompt's cost is a linear term plus a quadratic one. Its length decides which of the two you notice.**
+# prompt's cost is what a step costs anyway, plus a linear term, plus a quadratic one. Its length decides which of the
+# three you notice.**
 
 # %% [markdown]
 # ## Guided
@@ -118,7 +119,7 @@ measured = run.compare_attention(lab)
 stack(*draw_time_and_memory(measured), words.square(measured, shape, bend.roof.bandwidth))
 
 # %% [markdown]
-# ### Where it does nothing: fused attention on short prompts
+# ### Where it does little: fused attention on short prompts
 
 # %%
 both = both_ways(lab)
@@ -316,7 +317,8 @@ check("q5", ...)  # a 70B, 4096 tokens: if attention were free, the prefill's FL
 #
 # - **Where your curve bends.** FLOPs are counted; seconds aren't proportional to them. Attention and matrices reach
 #   different shares of a machine's peak, and a short prompt doesn't come close to filling a GPU.
-# - **How fast a real FlashAttention is.** Here "fused" is PyTorch's own kernel; on a CPU, in 32 bits.
+# - **How fast your server's FlashAttention is.** Here "fused" is the kernel that PyTorch picks: on a GPU a FlashAttention
+#   in 16 bits, on a CPU one of its own, in 32.
 # - **Whether a compressed prompt is good enough.** A handful of questions exposes a broken cut but can't tell two good
 #   ones apart. Build a gate from your own questions, hundreds of them.
 #

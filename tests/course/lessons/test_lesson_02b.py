@@ -214,5 +214,5 @@ def test_what_a_long_neighbour_costs_is_told_only_where_it_was_felt() -> None:
         return replace(run, rows=tuple(replace(row, view=view) for row, view in zip(run.rows, views)))
 
     padded = made_run(num_requests=8, prompt=400)
-    for ttft, told in ((0.3, "instead of eight (200 ms alone, 300 ms"), (0.2, "didn't even notice")):
+    for ttft, told in ((0.3, "instead of eight (200 ms alone, 300 ms"), (0.2, "cost the seven nothing")):
         assert told in words.d2({"alone": batch(0.2), "beside": batch(ttft), "padded": padded}).verdict
