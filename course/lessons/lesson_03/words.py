@@ -133,7 +133,7 @@ def chunks(swept: Mapping[int, Run], reading_s: float) -> Finding:
         chunk=min(swept),
         small=small,
         whole=whole,
-        reading=(small.steps - whole.steps) * reading_s,
+        reading=small.steps * reading_s,
         **figures,
     )
 

@@ -34,10 +34,10 @@ from course.simulator.cluster.run import FleetRun
 
 # ---------------------------------------------------------------- predictions
 
-HARDLY, LESS = "hardly changes: the prompts are as long as before", "falls, but by less than half"
+HARDLY, LESS = "stays about the same: the prompts are as long as before", "falls, but by less than half"
 HALF, MORE = "falls to less than half", "rises"
 FALLS = (HARDLY, LESS, HALF, MORE)
-NOTHING, SOME, MOST = "next to nothing, as before", "about a third", "more than half"
+NOTHING, SOME, MOST = "almost nothing, as before", "about a third", "more than half"
 SHARES = (NOTHING, SOME, MOST)
 
 
@@ -259,6 +259,7 @@ def d9(cached: Run, plain: Run, large: Mapping[int, float]) -> Claim:
         verdict,
         by_turn=_by_turn(here),
         found=", ".join(f"{share:.0%}" for share in found),
+        scatter=say("D9.scatter") if abs(here[1]) >= NEARLY_NOTHING else "",
         by_turn_70b=_by_turn(large),
         turn=turn,
         turn_saved=here[turn],
