@@ -12,7 +12,6 @@ from course.lab.style import seconds
 from course.lessons.lesson_05b.run import LOADS
 from course.simulator.cluster.run import FleetRun
 
-
 FELT = 0.05
 """A TTFT that's longer by a smaller share costs nothing to speak of."""
 
