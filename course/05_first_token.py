@@ -60,7 +60,7 @@ words.waterfall(met.causes[-1], alone.causes[-1])
 # | way out | from the engine's output to the client |
 #
 # How to split a step that several requests share is a convention. Here a request is charged what its tokens made the
-# step *longer*, and the fixed cost is charged to nobody; the deep dive says why.
+# step *longer*, and the fixed cost is charged to no request; the deep dive says why.
 #
 # ### Predict
 #
