@@ -281,6 +281,12 @@ def test_where_no_prompt_is_long_nobody_pays_and_nothing_is_rushed(monkeypatch: 
     assert "cost the newcomers nothing" in str(words.rush(three))
 
 
+def test_masks_are_told_beside_what_steps_became_longer_by() -> None:
+    one, many = lesson.MaskCost(1, 0.005, 0.006, 0.0004, "{}"), lesson.MaskCost(8, 0.006, 0.0059, 0.0012, "{}")
+    told = str(words.masks([one, many]))
+    assert "400 µs per step for one request and 1.20 ms for 8" in told and "were 1 ms longer and no longer" in told
+
+
 @pytest.mark.parametrize("slow", ["mixed", "decode first"])
 def test_gaps_that_no_policy_can_make_are_put_down_to_the_machine(slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
     three = dict.fromkeys(lesson.POLICIES, MADE)
