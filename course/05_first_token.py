@@ -177,7 +177,7 @@ simulated_70b.error_band(simulated_70b.deployment())
 #
 # - A chunk of 512 costs some TTFT, the same up to medium load and several times that at the highest, and it shortens the
 #   gaps.
-# - At the lowest load the gaps are all the same, and a chunk of 512 still costs its bit of TTFT. *Decode first* nearly
+# - At the lowest load the gaps are all the same, and a chunk of 512 still costs its bit of TTFT. *Decode first* about
 #   doubles the mean TTFT even there, because some newcomers wait for an answer to end.
 # - At low load, a distant client on a new connection pays more in round trips than any policy can save.
 #

@@ -16,9 +16,9 @@ from course.lessons.lesson_02b.run import (
     PAYERS,
     by_tenant,
     growth_of_payers,
+    most_paid,
     one_batch,
     ttft_p99,
-    who_pays,
 )
 from course.lessons.lesson_02b.simulated import (
     BURSTS,
@@ -52,7 +52,7 @@ def straggler(runs: Mapping[str, Run]) -> Finding:
     empty = [empty_slot_share(visits_of(run), run.config.max_num_seqs) for run in (static, free)]
     long, beside, queued = growth_of_payers(static, free).values()
     outcomes = dict(zip(PAYERS, ("long_one_paid", "beside_it_paid", "queued_behind_paid")))
-    outcome = outcomes[who_pays(static, free).answer]
+    outcome = outcomes[most_paid(static, free)]
     if outcome == "queued_behind_paid" and long < -FELT * (free.row_of(0).borders[-1] - free.row_of(0).borders[0]):
         outcome = "long_one_gained"
     elif outcome == "queued_behind_paid" and beside > FELT * queued:
