@@ -16,6 +16,7 @@ from course.lessons.lesson_02b.run import (
     PAYERS,
     by_tenant,
     growth_of_payers,
+    is_disturbed,
     most_paid,
     one_batch,
     ttft_p99,
@@ -125,8 +126,7 @@ def fair(runs: Mapping[str, Run], lab: Lab) -> Finding:
     small = [ttft_p99(each) for each in found]
     greedy = [ttft_p99(each, [GREEDY]) for each in found]
     total = [run.throughput for run in runs.values()]
-    simulated = any(run.simulated_on for run in runs.values())
-    if max(total) > 1.25 * min(total) and not simulated:
+    if is_disturbed(runs):
         outcome = "disturbed"
     else:
         gained = "small_ones_gain_in_noise" if max(total) > (1 + FELT) * min(total) else "small_ones_gain"

@@ -112,7 +112,11 @@ def test_fair_order_takes_small_tenants_out_of_the_greedy_ones_queue(tiny_lab: L
     ]
     later = [sum(v.scheduled < min(at) for v in visits_of(run)) for at, run in zip(places, runs.values())]
     assert later[1] < later[0], "served before its first one"
-    assert "small tenants" in str(words.fair(runs, tiny_lab))
+    found, fair = words.fair(runs, tiny_lab), runs["fair"]
+    slower = runs | {"fair": replace(fair, start=fair.start - 9 * fair.duration)}  # a tenth of the throughput
+    assert "small tenants" in str(found)
+    assert isinstance(lesson.small_gain(runs, tiny_lab), str) == found.is_disturbed
+    assert words.fair(slower, tiny_lab).is_disturbed and isinstance(lesson.small_gain(slower, tiny_lab), str)
     assert "greedy" in str(pictures.tenants_table(lesson.by_tenant(runs, tiny_lab)))
 
 
