@@ -76,7 +76,7 @@ words.ways(ways)
 # In vLLM continuous batching is all there is, and chunked prefill is on by default; `--max-num-seqs` sets the slots and
 # `--max-num-batched-tokens` what a step may hold (on vLLM's server 8,192 by default on an H100, 2,048 on an A100 or a
 # small card, more on the largest; SGLang's `--chunked-prefill-size` goes by the card, too). Lesson 05 is about that
-# budget. More slots don't shorten a queue when memory is what's short: lesson 07 shows requests preempting each other.
+# budget. More slots don't shorten a queue when you're short of memory: lesson 07 shows requests preempting each other.
 #
 # ### Who is next?
 #
@@ -118,7 +118,8 @@ words.limits({name: simulated.outcomes(each) for name, each in pictures.queue_li
 # Now set the load to 30% and let requests arrive *in bursts*: the tight limits refuse requests that an almost idle
 # server would have answered a second later. So derive the limit from the SLO. By Little's law, the
 # slots drain *slots × acceptable wait ÷ mean time in a slot* requests within the wait you accept. That's an upper
-# bound: in overload the queue stays full, so at that limit the *mean* wait is all you accept, and many wait longer.
+# bound: in overload the queue stays full, so at that limit the *mean* wait is the longest you accept, and many wait
+# longer.
 #
 # <details><summary>What do real servers answer, and which flag sets it?</summary>
 #

@@ -62,7 +62,7 @@ stack(draw_ladder(ladder), words.ladder(ladder, reading_s, shape))
 
 # %% [markdown]
 # Both axes are logarithmic, so linear and quadratic growth are both straight lines, the second twice as steep. **A
-# prompt's cost is a linear term plus a quadratic one. Its length decides which of the two you notice.**
+# prompt's cost is a floor, a linear term and a quadratic one. Its length decides which you notice.**
 
 # %% [markdown]
 # ## Guided
@@ -118,7 +118,7 @@ measured = run.compare_attention(lab)
 stack(*draw_time_and_memory(measured), words.square(measured, shape, bend.roof.bandwidth))
 
 # %% [markdown]
-# ### Where it does nothing: fused attention on short prompts
+# ### Where it does little: fused attention on short prompts
 
 # %%
 both = both_ways(lab)
@@ -180,7 +180,7 @@ simulated_70b.error_band(simulated.deployment())
 words.bend(bend)
 
 # %% [markdown]
-# That's the whiteboard answer to "which chunk size?" In practice you start at a small multiple of it, since a step has
+# That's the whiteboard answer to "which chunk size?" In practice start at a small multiple of it, since a step has
 # overhead as well, and then let your ITL SLO decide.
 
 # %% [markdown]
@@ -302,7 +302,7 @@ check.card()
 #
 # - **Where your curve bends.** FLOPs are counted; seconds aren't proportional to them. Attention and matrices reach
 #   different shares of a machine's peak, and a short prompt doesn't come close to filling a GPU.
-# - **How fast a real FlashAttention is.** Here "fused" is PyTorch's own kernel; on a CPU, in 32 bits.
+# - **How fast your FlashAttention is.** Here "fused" is PyTorch's kernel: a FlashAttention on GPUs, one in 32 bits on CPUs.
 # - **Whether a compressed prompt is good enough.** A handful of questions exposes a broken cut but can't tell two good
 #   ones apart. Build a gate from your own questions, hundreds of them.
 #

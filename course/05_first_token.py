@@ -60,7 +60,7 @@ words.waterfall(met.causes[-1], alone.causes[-1])
 # | way out | from the engine's output to the client |
 #
 # How to split a step that several requests share is a convention. Here a request is charged what its tokens made the
-# step *longer*, and the fixed cost is charged to nobody; the deep dive says why.
+# step *longer*, and the fixed cost is charged to no request; the deep dive says why.
 #
 # ### Predict
 #
@@ -177,7 +177,7 @@ simulated_70b.error_band(simulated_70b.deployment())
 #
 # - A chunk of 512 costs some TTFT, the same up to medium load and several times that at the highest, and it shortens the
 #   gaps.
-# - At the lowest load the gaps are all the same, and a chunk of 512 still costs its bit of TTFT. *Decode first* nearly
+# - At the lowest load the gaps are all the same, and a chunk of 512 still costs its bit of TTFT. *Decode first* about
 #   doubles the mean TTFT even there, because some newcomers wait for an answer to end.
 # - At low load, a distant client on a new connection pays more in round trips than any policy can save.
 #

@@ -103,7 +103,7 @@ simulated_70b.error_band(simulated_70b.deployment())
 # - **An unbalanced split.** One prefill replica saturates long before three decode replicas do, and idle decode GPUs
 #   can't help. Traffic that drifts from long prompts to long answers needs a different split every hour (NVIDIA
 #   Dynamo's planner adds and removes workers in each pool).
-# - **Short prompts.** They hardly stall a decode, and chunked prefill takes care of the rest.
+# - **Short prompts.** They barely stall a decode, and chunked prefill takes care of the rest.
 # - **Slow links.** See above. Within a node NVLink (links between GPUs, hundreds of GB/s) makes the transfer vanish;
 #   across data centres it dominates.
 # - **Small fleets.** With a handful of replicas the split is coarse (1 + 3? 2 + 2?), and the wrong one can cost more

@@ -78,7 +78,7 @@ before, after = (simulated.parts_of(lab, dot) for dot in doubled[2:])
 stack(pictures.draw_clocks([doubled[0], doubled[-1]], roof), words.doublings(doubled, roof, before, after))
 
 # %% [markdown]
-# With short contexts, reading hardly changes with the batch. Multiplying doubles with it, and so does the host's
+# With short contexts, reading barely changes with the batch. Multiplying doubles with it, and so does the host's
 # per-request work. *Batching is free until one of them catches up with memory, and where depends on the machine.*
 
 # %% [markdown]

@@ -113,7 +113,7 @@ class Checks:
     def __call__(self, question: str, answer: Any, strict: bool = False) -> Result:
         """Grade an answer. Never raises for a learner; with `strict` raises WrongAnswerError unless all is right."""
         result = Result(question, self._criteria(question, answer))
-        if question in self._graders and not (answer is None or answer is ...):
+        if question in self._graders and not _is_blank(answer):
             progress.note_check(question, result.score, result.max_score)
         if strict and result.score < result.max_score:
             raise WrongAnswerError(str(result))
@@ -122,7 +122,7 @@ class Checks:
     def _criteria(self, question: str, answer: Any) -> tuple[Criterion, ...]:
         if question not in self._graders:
             return (Criterion("question", 0, 1, f"there is no {question!r} here: try {', '.join(self._graders)}"),)
-        if answer is None or answer is ...:
+        if _is_blank(answer):
             return (Criterion("answer", 0, 1, "not answered yet"),)
         try:
             return self._graders[question](answer)
@@ -130,6 +130,13 @@ class Checks:
             return (Criterion("measurement", 0, 1, "this cannot be told from this run: what it compares with is zero"),)
         except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
             return (Criterion("kind of answer", 0, 1, f"this check could not read {answer!r}: {error}"),)
+
+
+def _is_blank(answer: Any) -> bool:
+    """Whether it's what a notebook has in place of an answer: dots, or dots in one of several places."""
+    return (
+        answer is None or answer is ... or (isinstance(answer, (tuple, list)) and any(part is ... for part in answer))
+    )
 
 
 def choice(answer: Any, key: str, options: Mapping[str, str]) -> tuple[Criterion, ...]:

@@ -30,13 +30,14 @@ def eight_together(one: Run, eight: Run) -> Finding:
     """Which phase grew when eight requests shared four slots, and why."""
     most, grown = _grew_most(one, eight)
     was, now = (run.mean_phases()["prefill"] for run in (one, eight))
-    if most == "queue" and now < was and not one.simulated_on:
-        most = "queue_alone"
     step, shared_step = (percentile(run.itl, 50) for run in (one, eight))
     if shared_step < (1 - NOISE) * step:  # no step gets shorter with more requests in it
         most = "disturbed"
     told = {"grown": grown, "was": was, "now": now, "step": step, "shared_step": shared_step}
-    return tell("00", "eight_together", most, **told)
+    prefill = tell("00", "prefill_of_eight", "grew" if now > was else "did_not_grow", **told)
+    longer = "longer" if shared_step > (1 + NOISE) * step else "as_long"
+    steps = tell("00", "steps_of_eight", longer, times=shared_step / step, **told)
+    return tell("00", "eight_together", most, prefill=prefill, steps=steps, **told)
 
 
 def rag(on: Run, off: Run) -> Finding:
@@ -54,7 +55,8 @@ def rag(on: Run, off: Run) -> Finding:
         elif grown["prefill"] <= WORTH * was["prefill"]:
             most = "prefill_is_free"
         else:
-            most = "prefill" if any(others.values()) else "prefill_alone"
+            fell = any(others[phase] and grown[phase] < 0 for phase in others)
+            most = "prefill_and_noise" if fell else "prefill" if any(others.values()) else "prefill_alone"
     cached = sum(view.num_cached_tokens for view in on.views) / len(on.views)
     told = {"name": PHASE_LABELS[max(grown, key=grown.get)], "was": was, "now": now, "cached": cached}
     return tell("00", "rag", most, grown=grown, **told)

@@ -49,12 +49,12 @@ def waits_over_time(loads: Sequence[float] = (0.8, 1.1, 1.3), each: int = 20) ->
 
 
 CASES = {
-    "slots are short (4 H100s, 32 slots, chat)": (CHAT, {"tp": 4, "max_num_seqs": 32}),
-    "bandwidth is short (4 H200s, 8 slots, chat)": (CHAT, {"profile": "h200", "tp": 4, "max_num_seqs": 8}),
-    "compute is short (4 H100s, 4000-token prompts)": (LONG_PROMPTS, {"tp": 4, "max_num_seqs": 32}),
-    "memory is short (2 H100s, chat)": (CHAT, {"tp": 2, "max_num_seqs": 256}),
+    "short of slots (4 H100s, 32 slots, chat)": (CHAT, {"tp": 4, "max_num_seqs": 32}),
+    "short of bandwidth (4 H200s, 8 slots, chat)": (CHAT, {"profile": "h200", "tp": 4, "max_num_seqs": 8}),
+    "short of compute (4 H100s, 4000-token prompts)": (LONG_PROMPTS, {"tp": 4, "max_num_seqs": 32}),
+    "short of memory (2 H100s, chat)": (CHAT, {"tp": 2, "max_num_seqs": 256}),
 }
-"""What capacity is short of, in four servers at slightly more than they can serve."""
+"""Four servers at slightly more than they can serve, by what each is short of."""
 
 
 def quantized_waits() -> dict[str, dict[str, float]]:

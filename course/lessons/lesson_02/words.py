@@ -145,7 +145,7 @@ def a2(runs: Mapping[str, Run], quantized: Mapping[str, Mapping[str, float]]) ->
         count=enough(simulated.OVERLOADED, simulated.ENOUGH_FOR_A_QUEUE),
         num_cured=len(cured),
         num_helped=len(helped),
-        cured="; ".join(cured),
+        cured="" if len(cured) == len(helped) else f" ({'; '.join(cured)})",
         least_helped=min(helped, key=helped.get),
     )
     if cured and harmed:

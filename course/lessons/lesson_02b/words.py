@@ -16,9 +16,10 @@ from course.lessons.lesson_02b.run import (
     PAYERS,
     by_tenant,
     growth_of_payers,
+    is_disturbed,
+    most_paid,
     one_batch,
     ttft_p99,
-    who_pays,
 )
 from course.lessons.lesson_02b.simulated import (
     BURSTS,
@@ -52,7 +53,7 @@ def straggler(runs: Mapping[str, Run]) -> Finding:
     empty = [empty_slot_share(visits_of(run), run.config.max_num_seqs) for run in (static, free)]
     long, beside, queued = growth_of_payers(static, free).values()
     outcomes = dict(zip(PAYERS, ("long_one_paid", "beside_it_paid", "queued_behind_paid")))
-    outcome = outcomes[who_pays(static, free).answer]
+    outcome = outcomes[most_paid(static, free)]
     if outcome == "queued_behind_paid" and long < -FELT * (free.row_of(0).borders[-1] - free.row_of(0).borders[0]):
         outcome = "long_one_gained"
     elif outcome == "queued_behind_paid" and beside > FELT * queued:
@@ -125,8 +126,7 @@ def fair(runs: Mapping[str, Run], lab: Lab) -> Finding:
     small = [ttft_p99(each) for each in found]
     greedy = [ttft_p99(each, [GREEDY]) for each in found]
     total = [run.throughput for run in runs.values()]
-    simulated = any(run.simulated_on for run in runs.values())
-    if max(total) > 1.25 * min(total) and not simulated:
+    if is_disturbed(runs):
         outcome = "disturbed"
     else:
         gained = "small_ones_gain_in_noise" if max(total) > (1 + FELT) * min(total) else "small_ones_gain"
@@ -209,20 +209,24 @@ def a19(by_load: Mapping[float, Mapping[str, FleetRun]]) -> Claim:
     if high > 0.3 and low < 0.3:
         return conclude("A19", "only_above_capacity", told="; ".join(told), low=-low, high=-high, apart=apart)
     as_said = 0.5 <= low <= 0.7 and 0.5 <= high <= 0.7
-    verdict = "as_said_at_each_load" if as_said else "only_as_a_trend" if high > 0.3 else "no_queue_built"
+    verdict = "as_said_at_each_load" if as_said else "other_figures" if high > 0.3 else "no_queue_built"
     return conclude("A19", verdict, told="; ".join(told), low=low, high=high)
 
 
 def d1(gains: Mapping[str, Mapping[int, tuple[float, float]]]) -> Claim:
     """By traffic and slots: throughput of closed batches and of continuous ones, over one at a time."""
     found = [(f"{name}, {n} slots", gain) for name, by in gains.items() for n, gain in by.items()]
-    least, most = (choose(gain[0] for _, gain in found) for choose in (min, max))
+    (least_case, (least, _)), (most_case, (most, _)) = (
+        choose(found, key=lambda each: each[1][0]) for choose in (min, max)
+    )
     told = "; ".join(f"{name}: closed batches × {one:.1f}, continuous × {two:.1f}" for name, (one, two) in found)
     if most / least > 1.3 and least <= 1.6:
         verdict = "only_if_small_and_uneven"
     else:
         verdict = "holds_roughly" if most <= 1.6 else "depends_on_the_batch"
-    return conclude("D1", verdict, told=told, least_closed=least, most_closed=most)
+    return conclude(
+        "D1", verdict, told=told, least_closed=least, most_closed=most, least_case=least_case, most_case=most_case
+    )
 
 
 def d2(runs: Mapping[str, Run]) -> Claim:

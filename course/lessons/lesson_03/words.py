@@ -50,9 +50,9 @@ MOSTLY = 0.4
 SLACK = 0.1
 """A measured power so far above the counted one is still explained by it."""
 SLIGHT = 0.1
+"""A smaller share of a TTFT is not worth a sentence."""
 HELD_UP = 2.0
 """Times the usual gap that others have to wait for a long prompt before it counts as holding them up."""
-"""A smaller share of a TTFT is not worth a sentence."""
 BENT = 1.3
 """A chunk that makes the long prompt's TTFT longer by no more than this factor is right of the bend."""
 
@@ -102,8 +102,11 @@ def request(both: Mapping[str, Ladder], shape: ModelConfig) -> Finding:
     short, long = min(lengths), max(lengths)
     saved_short, saved_long = saving(both, short), saving(both, long)
     is_slight = abs(saved_short) < SLIGHT
-    outcome = "short_saves_nothing" if is_slight else "short_saves_too" if saved_short > 0 else "short_loses"
-    figures = {"saved_short": saved_short, "saved_long": saved_long, "lost_short": -saved_short}
+    if saved_long < SLIGHT:
+        outcome = "long_saves_little"
+    else:
+        outcome = "short_saves_nothing" if is_slight else "short_saves_too" if saved_short > 0 else "short_loses"
+    figures = {"saved_short": saved_short, "saved_long": saved_long, "moved_short": change(1.0, 1 - saved_short)}
     return tell("03", "request", outcome, short=short, long=long, share=attention_share(shape, short), **figures)
 
 
@@ -124,7 +127,14 @@ def chunks(swept: Mapping[int, Run], reading_s: float) -> Finding:
         outcome = own
     figures = {"gap": change(whole.worst_gap, small.worst_gap), "ttft": change(whole.ttft, small.ttft)}
     return tell(
-        "03", "chunks", outcome, chunk=min(swept), small=small, whole=whole, reading=small.steps * reading_s, **figures
+        "03",
+        "chunks",
+        outcome,
+        chunk=min(swept),
+        small=small,
+        whole=whole,
+        reading=small.steps * reading_s,
+        **figures,
     )
 
 
@@ -298,7 +308,7 @@ def f4(ladders: Mapping[str, Ladder], big_savings: Mapping[int, float]) -> Claim
     modest = big_savings[min(big_savings)] < 0.5 <= big_savings[max(big_savings)]
     return conclude(
         "F4",
-        "only_as_a_trend" if grows and modest else "saving_did_not_grow",
+        "without_a_length" if grows and modest else "saving_did_not_grow",
         here=f"{short:.0%} at {shortest} tokens, {long:.0%} at {longest} tokens",
         counted=", ".join(f"{value:.0%} at {tokens // 1024}k" for tokens, value in big_savings.items()),
     )

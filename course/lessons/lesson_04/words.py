@@ -41,13 +41,16 @@ NOTHING, SOME, MOST = "next to nothing, as before", "about a third", "more than 
 SHARES = (NOTHING, SOME, MOST)
 
 
-def moved(before: Run, after: Run) -> MeasuredAnswer:
-    """What became of TTFT, first requests apart."""
+def moved(before: Run, after: Run) -> MeasuredAnswer | str:
+    """What became of TTFT, first requests apart: the answer to a prediction, unless it rose although more was found."""
     was, now = later_ttft(before), later_ttft(after)
     ratio = now / was
     answer = MORE if ratio > 1.1 else HARDLY if ratio > 0.9 else LESS if ratio > 0.5 else HALF
     found = f"found {hit_rate(before):.0%} and then {hit_rate(after):.0%} of all prompt tokens"
-    return MeasuredAnswer(answer, f"median TTFT after the first request {seconds(was)} to {seconds(now)}; {found}")
+    told = f"median TTFT after the first request {seconds(was)} to {seconds(now)}; {found}"
+    if answer == MORE and hit_rate(after) > hit_rate(before):
+        return f"{told}, and a hit can't make it longer"
+    return MeasuredAnswer(answer, told)
 
 
 def shared(run: Run) -> MeasuredAnswer:
@@ -259,6 +262,7 @@ def d9(cached: Run, plain: Run, large: Mapping[int, float]) -> Claim:
         verdict,
         by_turn=_by_turn(here),
         found=", ".join(f"{share:.0%}" for share in found),
+        scatter=say("D9.scatter") if abs(here[1]) >= NEARLY_NOTHING else "",
         by_turn_70b=_by_turn(large),
         turn=turn,
         turn_saved=here[turn],

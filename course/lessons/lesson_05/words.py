@@ -34,10 +34,14 @@ from course.lessons.lesson_05.run import policies as policies_of
 # ---------------------------------------------------------------- findings and predictions
 
 NEIGHBOURS = ("queue", "others' prompts", "others' answers")
+MIXING = ("decode first", "mixed", "prefill first")
+"""From not mixing at all to mixing in chunks, to whole prompts."""
 STAYS = 0.25
 """What its own tokens added is the same alone and beside others, if it differs by less than this share."""
 PRICE = 1.25
 """A gap so many times as long is one that a writer pays."""
+ODD = CEILING
+"""The less a policy mixes, the shorter the writers' gaps: where they're so many times as long, it's not the policy."""
 BACKLOG = 1.3
 """Prompts are rushed if the last newcomer waits so many times as long as the first."""
 
@@ -53,10 +57,19 @@ def waterfall(met: Breakdown, alone: Breakdown) -> Finding:
     return tell("05", "waterfall", outcome, own=own, cold=cold, **sums)
 
 
-def pauses(runs: Mapping[str, Run]) -> MeasuredAnswer:
-    """A writer's p99 gap under prefill first, over that of mixed: the answer to a prediction."""
+def pauses(runs: Mapping[str, Run]) -> MeasuredAnswer | str:
+    """A writer's p99 gap under prefill first, over that of mixed: the answer to a prediction, unless something else
+    than the policy made the gaps."""
     whole, mixed = (pause_p99(runs[name]) for name in ("prefill first", "mixed"))
-    return MeasuredAnswer(whole / mixed, f"writers' p99 gap: prefill first {seconds(whole)}, mixed {seconds(mixed)}")
+    told = f"writers' p99 gap: prefill first {seconds(whole)}, mixed {seconds(mixed)}"
+    if mixed > ODD * whole:
+        return f"{told}. A chunk can't hold them up for longer than a whole prompt: something else did"
+    return MeasuredAnswer(whole / mixed, told)
+
+
+def _is_odd(gap: Mapping[str, float]) -> bool:
+    """Whether writers waited for longer under a policy that mixes less: no policy can do that."""
+    return any(gap[less] > ODD * gap[more] for less, more in pairwise(MIXING))
 
 
 def policies(runs: Mapping[str, Run]) -> Finding:
@@ -67,7 +80,9 @@ def policies(runs: Mapping[str, Run]) -> Finding:
     told = "; ".join(
         f"*{name}*: median TTFT {seconds(ttft[name])}, writers' p99 gap {seconds(gap[name])}" for name in runs
     )
-    if ttft["mixed"] > ttft["decode first"] and gap["mixed"] > gap["decode first"]:
+    if _is_odd(gap):
+        outcome = "disturbed"
+    elif ttft["mixed"] > ttft["decode first"] and gap["mixed"] > gap["decode first"]:
         outcome = "mixed_behind"
     else:
         outcome = "trade" if gap[best] > PRICE * gap[smooth] else "no_price"
@@ -96,7 +111,9 @@ def rush(runs: Mapping[str, Run]) -> Finding:
     ttft = {name: percentile(ttft_of(newcomers(run)), 50) for name, run in runs.items()}
     first, *_, last = ttft_of(newcomers(runs["prefill first"]))
     is_rushed = last > BACKLOG * first
-    if not is_rushed:
+    if _is_odd(gap):
+        outcome = "disturbed"
+    elif not is_rushed:
         outcome = "not_rushed"
     else:
         outcome = "chunks_cost" if ttft["mixed"] > ttft["prefill first"] else "chunks_free"
@@ -107,7 +124,11 @@ def masks(found: list[MaskCost]) -> Finding:
     """What masks cost here, and would on a step of a few milliseconds."""
     one, many = found[0], found[-1]
     outcome = "grows" if many.mask > 2 * one.mask else "flat"
-    return tell("05", "masks", outcome, one=one, many=many, share=many.mask / many.guided)
+    longer = [
+        f"{seconds(each.guided - each.plain)} longer" if each.guided > each.plain else "no longer"
+        for each in (one, many)
+    ]
+    return tell("05", "masks", outcome, one=one, many=many, share=many.mask / many.guided, longer=longer)
 
 
 # ---------------------------------------------------------------- claims
@@ -148,11 +169,10 @@ def _direction(pair: tuple[float, float]) -> int:
 
 
 def moves_here(runs: Mapping[str, Run]) -> list[Move]:
-    """From not mixing at all to mixing in chunks, to whole prompts: newcomers' median TTFT, writers' p99 gap."""
-    order = ["decode first", "mixed", "prefill first"]
-    ttft = {name: percentile(ttft_of(newcomers(runs[name])), 50) for name in order}
-    pause = {name: pause_p99(runs[name]) for name in order}
-    return [Move(f"{a} to {b}{HERE}", (ttft[a], ttft[b]), (pause[a], pause[b])) for a, b in pairwise(order)]
+    """From each of MIXING to the next: newcomers' median TTFT, writers' p99 gap."""
+    ttft = {name: percentile(ttft_of(newcomers(runs[name])), 50) for name in MIXING}
+    pause = {name: pause_p99(runs[name]) for name in MIXING}
+    return [Move(f"{a} to {b}{HERE}", (ttft[a], ttft[b]), (pause[a], pause[b])) for a, b in pairwise(MIXING)]
 
 
 def moves_of_sweep(sweep: Mapping[int, tuple[float, float]], where: str) -> list[Move]:
@@ -170,11 +190,12 @@ def b3(moves: Sequence[Move], noise: float = 1.0) -> Claim:
     Args:
         noise: of this machine, see `noise` in run.py. Where it is too large, only simulated moves are judged.
     """
-    judged = [move for move in moves if noise < NOISY or not move.name.endswith(HERE)]
+    odd = any(move.gap[0] > ODD * move.gap[1] for move in moves if move.name.endswith(HERE))
+    judged = [move for move in moves if (noise < NOISY and not odd) or not move.name.endswith(HERE)]
     others = [move for move in judged if not move.is_opposite]
     told = "; ".join(map(str, moves))
     if len(judged) < len(moves):
-        told += say("B3.not_judged_here", noise=noise)
+        told += say("B3.odd_here" if odd else "B3.not_judged_here", noise=noise)
     if not judged:
         verdict = "machine_too_busy"
     elif not any(move.moves for move in judged):

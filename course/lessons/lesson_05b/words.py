@@ -12,6 +12,9 @@ from course.lab.style import seconds
 from course.lessons.lesson_05b.run import LOADS
 from course.simulator.cluster.run import FleetRun
 
+FELT = 0.05
+"""A TTFT that's longer by a smaller share costs nothing to speak of."""
+
 
 def smoother(found: dict[str, FleetRun]) -> MeasuredAnswer:
     """ITL p99 with whole prompts over that of the split fleet: the answer to a prediction."""
@@ -31,7 +34,7 @@ def load(found: dict[str, FleetRun], qps: float) -> Finding:
         }
         for run in found.values()
     )
-    if apart["ttft"] <= 1.2 * chunk["ttft"]:
+    if apart["ttft"] <= (1 + FELT) * chunk["ttft"]:
         outcome = "split_costs_no_ttft"
     else:
         outcome = "prompts_queue" if apart["queue"] > 2 * chunk["queue"] else "split_costs_ttft"
@@ -47,7 +50,8 @@ def goodput(found: dict[str, dict[str, float]]) -> Finding:
         outcome = "never_more"
     else:
         outcome = "more_when_tpot_binds" if loose["apart"] <= loose["chunk"] else "always_more"
-    return tell("05b", "goodput", outcome, loose=loose, strict=strict, names=list(found))
+    ends = " (the highest load tried)" if loose["chunk"] == max(LOADS) else ""
+    return tell("05b", "goodput", outcome, loose=loose, strict=strict, names=list(found), ends=ends)
 
 
 def best_split(goodput: dict[str, float]) -> float:

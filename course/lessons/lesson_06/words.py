@@ -40,6 +40,10 @@ def clocks(dot: Dot, roof: Roof, parts: Parts) -> Finding:
         else "mostly_overhead"
     )
     told = {"mbu": mbu, "mfu": mfu, "least": least, "most": most, "rest": dot.rest(roof) / dot.itl}
+    ends = f"{least:.0%}", f"{most:.0%}"
+    told["range"] = (
+        "" if ends[0] == ends[1] else " ({} to {} by the fastest and the slowest bandwidth measured)".format(*ends)
+    )
     return tell("06", "clocks", outcome, parts=_named(parts), **told)
 
 
@@ -102,6 +106,13 @@ def slo(sweep: Sequence[Dot], single: Sequence[Dot]) -> Finding:
         else "before_the_knee"
     )
     told = {"first": before.batch, "last": last.batch, "limit": limit, "more": more, "longer": longer}
+    around = [dot for pair in itertools.pairwise(sweep) if pair[0].itl <= limit < pair[1].itl for dot in pair]
+    told["sure"] = (
+        " (steps around it scattered widely: run the sweep again to be sure)"
+        if any(dot.is_restless for dot in around)
+        else ""
+    )
+    told["alarm"] = tell("06", "alarm", "only_itl" if more >= 1 else "throughput_too")
     return tell("06", "slo", outcome, kept=kept, times=run.SLO, **told)
 
 
@@ -165,7 +176,7 @@ def growth(dots: Sequence[Dot], roof: Roof) -> Finding:
         else "slower"
     )
     told = {"itl": long.itl / short.itl, "read": long.bytes / short.bytes, "share": share}
-    told |= {"added": added, "least": least, "speed": least / added if added else 0.0, "mbu": short.mbu(roof)}
+    told |= {"added": added, "least": least, "speed": min(least / added, 1.0) if added else 0.0, "mbu": short.mbu(roof)}
     return tell("06", "growth", outcome, by_byte=added / more * short.bytes / short.itl, **told)
 
 

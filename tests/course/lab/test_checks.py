@@ -104,6 +104,11 @@ def test_no_answer_raises(check00, check01, question: str, answer: object) -> No
         assert str(result)
 
 
+def test_dots_in_one_of_two_places_are_no_answer_yet() -> None:
+    check = Checks({"q1": lambda answer: (close_to(answer[0], 1.0, "first"),)})
+    assert "not answered yet" in str(check("q1", (..., 2))) and check("q1", (1, 2)).score == 1
+
+
 def test_strict_raises(check00) -> None:
     with pytest.raises(WrongAnswerError, match="q1"):
         check00("q1", "stream", strict=True)

@@ -32,6 +32,7 @@ def phased(apart: float = 0.0, on: str = "", **taken: float) -> Run:
         (9.0, {"prefill": 0.2}, "**Prefill grew**"),
         (0.0, {"prefill": 0.2, "decode": 0.15}, "requests overlapped here"),
         (0.0, {"prefill": 0.2, "decode": 0.3}, "**Decode grew most**"),
+        (0.0, {"prefill": 0.2, "decode": 0.08}, "this machine's noise"),
         (9.0, {"prefill": 0.2, "decode": 0.3}, "no mechanism explains"),
         (9.0, {"prefill": 0.1002}, "**Caching bought nothing here.**"),
         (0.0, {"prefill": 0.1002}, "**Caching bought nothing here.**"),
@@ -47,6 +48,22 @@ def test_prefill_that_fell_is_not_said_to_have_grown() -> None:
     queued = {"queue": 0.9}
     assert "Prefill grew by 100 ms" in str(words.eight_together(phased(), phased(**queued, prefill=0.2)))
     assert "Prefill didn't grow" in str(words.eight_together(phased(), phased(**queued, prefill=0.08)))
+
+
+@pytest.mark.parametrize(("times", "told"), [(1.05, "It got shared"), (1.4, "takes 1.40 times as long")])
+def test_a_model_got_no_slower_only_where_a_shared_step_takes_no_longer(times: float, told: str) -> None:
+    one, eight = phased(), phased(queue=0.9)
+    stretched = [
+        replace(row, view=replace(row.view, deliveries=tuple(times * moment for moment in row.view.deliveries)))
+        for row in one.rows
+    ]
+    shared = replace(
+        eight,
+        rows=tuple(
+            replace(b, view=replace(b.view, deliveries=a.view.deliveries)) for a, b in zip(stretched, eight.rows)
+        ),
+    )
+    assert told in str(words.eight_together(one, shared))
 
 
 def stepped(*mixed_s: float) -> Run:

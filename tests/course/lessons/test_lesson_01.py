@@ -31,8 +31,10 @@ def service(e2e: float = 1.0, gap: float = 0.01, ttft: float = 0.5) -> Run:
         (0.7, 0.9, "**Half the bytes helped A more"),
         (0.9, 0.7, "**Half the bytes helped B more"),
         (0.9, 1.4, "**Half the bytes helped A and hurt B"),
-        (1.04, 1.0, "**Half the bytes helped neither"),
-        (1.3, 1.2, "**Half the bytes helped neither"),
+        (1.1, 0.7, "**Half the bytes helped B and hurt A"),
+        (1.04, 1.0, "**Half the bytes helped neither**"),
+        (1.0, 1.3, "**Half the bytes helped neither, and hurt B**"),
+        (1.3, 1.2, "**Half the bytes helped neither, and hurt A and B**"),
     ],
 )
 @pytest.mark.parametrize("moved", [0.0, 0.6])
@@ -46,6 +48,28 @@ def test_reading_takes_at_least_twice_what_half_the_bytes_save() -> None:
     before = {name: service() for name in "AB"}
     half = {"A": service(0.6, gap=0.006), "B": service(0.65, gap=0.007)}
     assert "at least 60% of such a step" in str(words.half_the_bytes(before, half, Control("", service(), service())))
+
+
+@pytest.mark.parametrize(
+    ("b", "shorter", "told"),
+    [
+        (6.1, (3.6, 5.6), "saves 21% of the time that it saves with one"),
+        (12.0, (3.6, 9.7), "that's a smaller share"),
+        (12.0, (3.6, 11.0), "takes the two apart"),
+        (12.0, (3.6, 7.2), "outside its decode steps"),
+    ],
+)
+def test_what_b_gains_less_is_put_down_to_what_its_steps_show(
+    b: float, shorter: tuple[float, float], told: str
+) -> None:
+    assert told in str(words.why_a_gained_more({"A": 6.0, "B": b}, dict(zip("AB", shorter))))
+
+
+def test_who_was_hurt_is_told_why_only_as_far_as_decode_steps_show_it() -> None:
+    before = {name: service() for name in "AB"}
+    quiet = Control("", service(), service())
+    for gap, told in ((0.02, "That's the kernel"), (0.01, "the prompts' steps")):
+        assert told in str(words.half_the_bytes(before, {"A": service(), "B": service(1.4, gap)}, quiet))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +87,9 @@ def test_more_slots_cost_what_itl_says(e2e: float, gap: float, told: str) -> Non
     assert told in str(finding) and finding.is_disturbed == ("doing" in told)
 
 
-@pytest.mark.parametrize(("gap", "told", "verdict"), [(0.02, "drip", "holds:"), (0.0101, "reads along", "holds only")])
+@pytest.mark.parametrize(
+    ("gap", "told", "verdict"), [(0.02, "drip", "holds:"), (0.0101, "reads along", "holds, and here")]
+)
 def test_whether_itl_tells_the_services_apart(gap: float, told: str, verdict: str) -> None:
     runs = {"A": service(), "B": service(gap=gap, ttft=0.1)}
     assert told in str(words.two_illnesses(runs)) and words.a6(runs).verdict.startswith(verdict)

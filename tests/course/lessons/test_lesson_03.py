@@ -203,10 +203,17 @@ def test_chunks_are_told_by_what_became_of_both_sides(
 
 
 @pytest.mark.parametrize(
-    ("fused", "says"), [(0.099, "no more than 1%"), (0.078, "isn't the quadratic"), (0.13, "more")]
+    ("fused", "long", "says"),
+    [
+        (0.099, 0.8, "moved by −1%"),
+        (0.103, 0.8, "moved by +3%"),
+        (0.078, 0.8, "isn't the quadratic"),
+        (0.13, 0.8, "moved by +30%"),
+        (0.099, 1.55, "too small a part"),
+    ],
 )
-def test_short_prompts_are_told_by_what_fused_attention_saved_them(fused: float, says: str) -> None:
-    assert says in str(words.request({TEXTBOOK: STRAIGHT, FUSED: Ladder({64: fused, 256: 0.3, 1024: 0.8})}, SMALL))
+def test_short_prompts_are_told_by_what_fused_attention_saved_them(fused: float, long: float, says: str) -> None:
+    assert says in str(words.request({TEXTBOOK: STRAIGHT, FUSED: Ladder({64: fused, 256: 0.3, 1024: long})}, SMALL))
 
 
 def test_the_bend_is_a_division_of_two_numbers() -> None:

@@ -110,7 +110,13 @@ def test_a_conversation_finds_more_with_every_turn(tiny_lab: Lab) -> None:
     later = (replace(row, view=view) for row, view in zip(plain.rows[1:], delayed, strict=True))
     slower = replace(plain, rows=(cached.rows[0], *later))
     growing = {1: 0.0, 2: 0.2, 3: 0.4}
-    assert words.d9(cached, slower, growing).verdict.startswith("holds only when")
+    told = words.d9(cached, slower, growing).verdict
+    assert told.startswith("holds only when") and "scatter" not in told
+    view = cached.rows[0].view
+    a_tenth = 0.1 * (view.deliveries[0] - view.borders[0])
+    late = replace(view, deliveries=tuple(stamp + a_tenth for stamp in view.deliveries))
+    scattered = replace(slower, rows=(replace(cached.rows[0], view=late), *slower.rows[1:]))
+    assert "how far runs scatter" in words.d9(cached, scattered, growing).verdict
 
 
 # ---------------------------------------------------------------- findings
@@ -125,7 +131,7 @@ def test_a_hit_that_shortened_nothing_is_told_by_what_ttft_did(
     first, last = stamps.values()
     monkeypatch.setattr(words, "later_ttft", lambda run: 1.0 if run is first else now)
     found = words.stamp(first, last)
-    assert says in str(found) and found.is_disturbed == (now > 1)
+    assert says in str(found) and found.is_disturbed == (now > 1) == isinstance(words.moved(first, last), str)
 
 
 @pytest.mark.parametrize(

@@ -281,6 +281,24 @@ def test_where_no_prompt_is_long_nobody_pays_and_nothing_is_rushed(monkeypatch: 
     assert "cost the newcomers nothing" in str(words.rush(three))
 
 
+def test_masks_are_told_beside_what_steps_became_longer_by() -> None:
+    one, many = lesson.MaskCost(1, 0.005, 0.006, 0.0004, "{}"), lesson.MaskCost(8, 0.006, 0.0059, 0.0012, "{}")
+    told = str(words.masks([one, many]))
+    assert "400 µs per step for one request and 1.20 ms for 8" in told and "were 1 ms longer and no longer" in told
+
+
+@pytest.mark.parametrize("slow", ["mixed", "decode first"])
+def test_gaps_that_no_policy_can_make_are_put_down_to_the_machine(slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    three = dict.fromkeys(lesson.POLICIES, MADE)
+    gaps = {"prefill first": 0.056, "mixed": 0.03, "decode first": 0.01} | {slow: 0.223}
+    in_turn = iter([*gaps.values()] * 4)
+    monkeypatch.setattr(words, "pause_p99", lambda run: next(in_turn))
+    for told in (words.policies(three), words.rush(three)):
+        assert told.is_disturbed and "something else held this machine up" in str(told)
+    answer = words.pauses(three)
+    assert isinstance(answer, str) == (slow == "mixed")
+
+
 # ---------------------------------------------------------------- at 70B
 
 
@@ -321,6 +339,7 @@ def move(ttft: float, gap: float) -> words.Move:
 
 
 HERE = words.Move("a to b, here", (1.0, 2.0), (1.0, 2.0))
+ODD = words.Move("a to b, here", (1.0, 2.0), (1.0, 0.2))
 
 
 @pytest.mark.parametrize(
@@ -333,6 +352,7 @@ HERE = words.Move("a to b, here", (1.0, 2.0), (1.0, 2.0))
         ([HERE, move(2, 0.5)], 1.2, "holds only when"),
         ([HERE, move(2, 0.5)], 9.0, "holds"),  # this machine is too busy to be judged
         ([HERE], 9.0, "not shown"),
+        ([ODD, move(2, 0.5)], 1.0, "holds"),  # nor to be believed
     ],
 )
 def test_b3_counts_opposite_moves(moves: list[words.Move], noise: float, kind: str) -> None:

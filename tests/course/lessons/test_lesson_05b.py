@@ -50,7 +50,8 @@ def fleet(chunks: float, two: float, three: float) -> dict[str, float]:
     ],
 )
 def test_goodput_is_told_by_where_the_limits_bind(loose: dict[str, float], strict: dict[str, float], says: str) -> None:
-    assert says in str(words.goodput({"loose": loose, "strict": strict}))
+    told = str(words.goodput({"loose": loose, "strict": strict}))
+    assert says in told and ("highest load tried" in told) == ("TPOT is what binds" in told)
 
 
 def test_goodput_is_the_highest_load_within_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
