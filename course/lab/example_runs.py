@@ -12,6 +12,7 @@ keeps the record it had.
 import argparse
 import datetime
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
@@ -35,6 +36,8 @@ from minillm.bench.report import describe_versions
 from minillm.bench.writing import without_folder
 
 MODEL = "MINILLM_LAB_MODEL"
+PROGRESS = re.compile(r"\d+(?:it|size) \[|\| *\d+/\d+ \[")
+"""As a bar of tqdm is written."""
 OURS = "Text is a placeholder, and Python's own time is that of the CPU that simulated this."
 
 
@@ -114,7 +117,7 @@ def lasting(cell: NotebookNode, band: str) -> list[dict[str, Any]]:
     Args:
         band: a label that ends so says what the record says once.
     """
-    printed = [each for each in cell.outputs if each.get("name") != "stderr"]  # a library's warnings
+    printed = [each for each in cell.outputs if each.get("name") != "stderr" and not is_progress(each)]
     outputs = [deepcopy(each) for each in printed if TRANSIENT not in each.get("metadata", {})]
     if any(UNAVAILABLE in each.get("metadata", {}) for each in outputs):
         return []
@@ -122,6 +125,11 @@ def lasting(cell: NotebookNode, band: str) -> list[dict[str, Any]]:
         output.get("data", {}).pop(WIDGET_VIEW, None)
         output.pop("execution_count", None)
     return [each for each in outputs if not (LABEL in each.get("metadata", {}) and _says(each, band))]
+
+
+def is_progress(output: NotebookNode) -> bool:
+    """Whether it's a progress bar of tqdm, which is over."""
+    return bool(PROGRESS.search(output.get("data", {}).get("text/plain", "")))
 
 
 def _says(output: NotebookNode, band: str) -> bool:
