@@ -67,7 +67,7 @@ GPU_CHECK_ARGS ?=
 BINDER_CHECK_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model lab accuracy bands fit test test-engine slow mutation coverage soak notebooks docs site lint lint-site format audit pins bench gpu-check binder-check clean
+.PHONY: help setup dev model lab accuracy bands fit test test-engine slow mutation coverage soak notebooks docs site lint lint-site format audit pins bench gpu-check binder-check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do \
@@ -95,6 +95,8 @@ $(INSTALLED): pyproject.toml constraints.txt binder/overrides.json binder/jupyte
 	@cp binder/jupyter_server_config.json $(VENV)/etc/jupyter/  # the lessons' sources are not listed beside the notebooks
 	@mv $(INSTALLING) $@
 	@echo "In a terminal of your own: source $(BIN)/activate, then minillm doctor"
+
+dev: $(CHECKING) ## setup, and what tests need besides
 
 $(CHECKING): $(INSTALLED)
 	$(STEP) "what checks need, once: pytest, mypy, Triton, Playwright" $(BIN)/python -m pip install \

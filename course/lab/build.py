@@ -175,7 +175,7 @@ def refresh_prose(path: Path) -> None:
     target, notebook = path.with_suffix(".ipynb"), read_source(path)
     run = [cell for cell in nbformat.read(target, as_version=4).cells if cell.cell_type == "code"]
     codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    if digests(run) != digests(codes):
+    if digests(run) != digests(codes) or len(run) != len(codes):
         raise ValueError(f"{target.name}: its code has changed: python -m course.lab.build {path.stem}")
     for cell, before in zip(codes, run, strict=True):
         cell.execution_count, cell.outputs = before.execution_count, before.outputs
