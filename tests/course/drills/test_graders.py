@@ -137,6 +137,11 @@ def test_no_number_of_the_prompt_passes_for_the_one_that_is_asked_for(drill: Dri
         ("~5 s to the first token", "", 5, "s"),
         ("about $47k", "", 47e3, "$"),
         ("16 requests per second", "", 16, "requests/s"),
+        ("at most 87.6", "ms", 0.0876, "s"),
+        ("at least 28 replicas", "", 28, ""),
+        ("80 ms", "ms", 0.08, "s"),
+        ("2.5 GiB", "", 2.5 * 2**30, "B"),
+        ("40 Gbit/s", "", 5e9, "B/s"),
     ],
 )
 def test_a_number_is_read_with_its_unit(number: str, unit: str, value: float, base: str) -> None:
@@ -145,7 +150,15 @@ def test_a_number_is_read_with_its_unit(number: str, unit: str, value: float, ba
 
 
 def test_what_is_no_number_is_refused_and_a_bare_one_is_half() -> None:
-    for number, unit in (("a lot", ""), ("5", "bananas"), ("1e999", "s"), ("9" * 5000, "s"), ("-", "s")):
+    for number, unit in (
+        ("a lot", ""),
+        ("5", "bananas"),
+        ("1e999", "s"),
+        ("9" * 5000, "s"),
+        ("-", "s"),
+        ("1 to 2", "s"),
+        ("80 ms", "s"),
+    ):
         with pytest.raises(AmountError):
             read_amount(number, unit)
     assert read_amount(" ") is None
