@@ -320,6 +320,13 @@ def test_a_verdict_names_a_level_a_reason_and_sentences() -> None:
     assert sit(drawn).verdict.says and sit(drawn, text="\x00<script>" * 2000).html().count("<script>") == 0
 
 
+def test_a_true_sentence_that_shares_one_word_with_a_wrong_commitment_is_not_said_to_hurt() -> None:
+    text = "After 26 GB of weights the card has room for 29 of them. All of a step is reading the weights once more."
+    wrong = Commit(dominant="kv_room", second="weights", number="1.97 GB")
+    hurt = sit("shrink-the-kv", 77, text=text, commit=wrong).verdict.hurt
+    assert [each.sentence[:13] for each in hurt] == ["All of a step"]
+
+
 # ---------------------------------------------------------------- conversation
 
 
