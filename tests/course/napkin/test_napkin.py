@@ -244,6 +244,16 @@ def test_at_a_desk() -> None:
     desk.number.value = "43"
     desk.submit.click()
     assert "has none" in desk.result.value, "a unit isn't chosen for you"
+    desk.number.value, desk.unit.value = "about 43 s", "ms"
+    desk.submit.click()
+    assert "Off" in desk.result.value, "a unit that is typed counts"
+    desk = NapkinDesk(7, now=iter((100.0, 130.0, 135.0, 141.0)).__next__)
+    desk.start.click()
+    desk.number.value, desk.unit.value = "at most 43.", "ms"
+    desk.submit.click()
+    assert "Right." in desk.result.value
+    desk = NapkinDesk(7, now=iter((100.0, 141.0)).__next__)
+    desk.start.click()
     desk.number.value = desk.napkin.told
     desk.submit.click()
     assert "Right. You took 41 s of 60." in desk.result.value and desk.submit.disabled
