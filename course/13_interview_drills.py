@@ -121,7 +121,8 @@ MockInterview(seed=1)
 #
 # Onsite, the prompt is two vague sentences. Ask for what matters (there isn't time for everything), estimate, draw boxes
 # and arrows, go deep twice, survive a failure and a change of mind. The verdict is a level with reasons, beside what a
-# junior, a senior and a staff candidate do with the same prompt. There are eight: `minillm round list`.
+# junior, a senior and a staff candidate do with the same prompt. There are eight: `minillm round list`; `minillm round`
+# says how yours went.
 
 # %%
 RoundDesk("weights")  # forty minutes of its own

@@ -12,9 +12,19 @@ from course.lab.phase_map.picture import provenance_note, remeasure, runs_table,
 from course.lessons.start.contents import INTERVIEW, SERVER, TEACHER
 from course.lessons.start.resume import keep_or_reset, show_path, where_next
 from course.lessons.start.review import Review, export
+from course.lessons.start.today import Today
 from course.napkin.desk import NapkinDesk
 
 where_next()
+
+# %% [markdown]
+# ## Today
+#
+# A little every day keeps it: an incident that's the same for everyone, with a par; a sum; and where your drills and
+# design rounds go on.
+
+# %%
+Today()
 
 # %% [markdown]
 # In a hurry? Two guides with no code to run: [It's 2 a.m.](guide_2am.md) (a symptom, the two numbers to ask for, what
@@ -76,8 +86,8 @@ show_path(TEACHER)
 # ## Review cards
 #
 # You forget what you see once; a card that comes back just before you'd forget it sticks. **Start** keeps a schedule on
-# this machine (FSRS, the algorithm in Anki). Enter shows the answer, Enter again says *Good*; Tab reaches the other
-# buttons.
+# this machine (FSRS, the algorithm in Anki). Among the facts are sums: what comes back is the formula, with other
+# numbers each day. Enter shows the answer, Enter again says *Good*; Tab reaches the other buttons.
 
 # %%
 Review()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from course.challenge.oracle import Oracle
 from course.challenge.play import Policies
@@ -15,7 +16,7 @@ from minillm.core.seams import QueuePolicy
 class Baseline:
     """`Policies` that admit everything."""
 
-    router: Router
+    router: "FleetRouter"
     scheduling_order: str = "fcfs"
 
     def queue(self, state: Callable[[], FleetReplica]) -> QueuePolicy | None:
@@ -33,7 +34,13 @@ class Baseline:
         pass
 
 
-class FewestWaiting(Router):
+class FleetRouter(Protocol):
+    """Chooses one of the fleet's replicas."""
+
+    def choose(self, pieces: Sequence[Piece], replicas: Sequence[FleetReplica]) -> FleetReplica: ...
+
+
+class FewestWaiting:
     """vLLM's balancer between data-parallel engines (`DPLBAsyncMPClient`): a queued request counts four times."""
 
     def choose(self, pieces: Sequence[Piece], replicas: Sequence[FleetReplica]) -> FleetReplica:

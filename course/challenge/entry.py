@@ -75,9 +75,9 @@ class Entry:
             tree = ast.parse(self.text)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise EntryError(f"{self.path} is no Python: {error}") from None
-        for line, used in sorted(refusals(tree)):
+        for place, used in sorted(refusals(tree)):
             hint = f"; modules to use: {', '.join(MODULES)}" if "import" in used else ""
-            raise EntryError(f"line {line} uses `{used}`, which is off limits{hint}")
+            raise EntryError(f"line {place} uses `{used}`, which is off limits{hint}")
         classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == CLASS]
         if not classes:
             raise EntryError(f"there is no class {CLASS} in {self.path}: `minillm beat start` shows one")

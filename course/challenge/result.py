@@ -16,9 +16,11 @@ from course.challenge.service import KINDS
 from minillm.observe.tables import text_table
 
 ROOT = Path(__file__).parents[2]
-DECIDES = ("minillm/core/*.py", "minillm/policies/*.py", "minillm/frontend/*.py", "minillm/runner/*.py")
-DECIDES += ("minillm/observe/*.py", "course/challenge/*.py", "course/grading/*.py")
-DECIDES += ("course/simulator/**/*.py", "course/simulator/**/*.json")
+DECIDES = (
+    *("minillm/core/*.py", "minillm/policies/*.py", "minillm/frontend/*.py", "minillm/runner/*.py"),
+    *("minillm/observe/*.py", "course/challenge/*.py", "course/grading/*.py"),
+    *("course/simulator/**/*.py", "course/simulator/**/*.json"),
+)
 """Files that decide a score."""
 YOURS = "yours"
 LOSSES = ("not admitted", "refused in its queue", "first token late", "tokens too slow")

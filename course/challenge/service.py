@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from course.grading.props import FleetRequest
 from course.simulator.deployment import Deployment
 from course.simulator.workload.arrivals import Spikes
-from course.simulator.workload.kinds import AZURE_CHAT, Independent, SharedPrefix, TrafficModel, owner
+from course.simulator.workload.kinds import AZURE_CHAT, Independent, SharedPrefix, owner
 from course.simulator.workload.lengths import LogNormal
-from course.simulator.workload.requests import Workload, WorkloadRequest, make_workload, merge
+from course.simulator.workload.requests import Traffic, Workload, WorkloadRequest, make_workload, merge
 from minillm.observe.summary import SLO
 
 MODEL = "llama-3.1-70b"
@@ -24,7 +24,7 @@ DURATION_S = 60.0
 class Kind:
     """One kind of request: what is asked, when, and within which limits it must be answered."""
 
-    traffic: TrafficModel
+    traffic: Traffic
     arrivals: Spikes
     slo: SLO
 

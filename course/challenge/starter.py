@@ -9,6 +9,8 @@ How long an answer gets is known when it has ended. Seconds count from the start
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class Policy:
     """As it stands, this is vLLM's rule: everything is admitted, goes where fewest wait, and is served in order."""
@@ -16,15 +18,16 @@ class Policy:
     def __init__(self) -> None:
         """What you want to remember. Each trace starts anew."""
 
-    def admit(self, now, request, replicas) -> bool:
+    def admit(self, now: float, request: Any, replicas: list[Any]) -> bool:
         """Admission: take in a request that has just arrived? A request that is refused costs nothing more."""
         return True
 
-    def route(self, now, request, replicas) -> int:
+    def route(self, now: float, request: Any, replicas: list[Any]) -> int:
         """Router: the number of the replica that gets an admitted request."""
-        return min(replicas, key=lambda replica: 4 * replica.waiting + replica.running).number
+        fewest = min(replicas, key=lambda replica: 4 * replica.waiting + replica.running)
+        return int(fewest.number)
 
-    def schedule(self, now, waiting, replica) -> tuple:
+    def schedule(self, now: float, waiting: list[Any], replica: Any) -> tuple[list[Any], list[Any]]:
         """Scheduler: before each step in which some wait and a slot is free.
 
         Args:
@@ -35,5 +38,5 @@ class Policy:
         """
         return waiting, []
 
-    def ended(self, now, request, output_tokens, in_time) -> None:
+    def ended(self, now: float, request: Any, output_tokens: int, in_time: bool) -> None:
         """An admitted request has ended; in_time: within its limits."""

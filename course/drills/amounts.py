@@ -1,9 +1,9 @@
 """Numbers with units: how a drill shows them, and how one that was committed to is read."""
 
 import math
-import re
 from dataclasses import dataclass
 
+from course.drills.written import names_in, read_written
 from minillm.core.errors import MinillmError
 
 TOLERANCE = 0.06
@@ -44,19 +44,16 @@ UNITS: dict[str, tuple[str, float]] = {
     "(a count)": (COUNT, 1.0),
 }
 """The menu of units: each with the unit it is a multiple of."""
-_ALSO = {"us": "µs", "sec": "s", "second": "s", "seconds": "s", "min": "minutes", "h": "hours", "hour": "hours"}
-_ALSO |= {"x": "times", "×": "times", "percent": "%", "dollars": "$", "usd": "$", "qps": "requests/s", "mb": "MB"}
-_ALSO |= {"gb": "GB", "tb": "TB", "gb/s": "GB/s", "tb/s": "TB/s", "tflop/s": "TFLOP/s", "pflop/s": "PFLOP/s"}
-_ALSO |= {"tok/s": "tokens/s", "tokens per second": "tokens/s", "tokens a second": "tokens/s", "token": "tokens"}
-_ALSO |= {
-    "req/s": "requests/s",
-    "rps": "requests/s",
-    "requests per second": "requests/s",
-    "requests a second": "requests/s",
+UNLISTED: dict[str, tuple[str, float]] = {
+    "days": (SECONDS, 86400.0),
+    **{f"{prefix}B": (BYTES, size) for prefix, size in (("", 1.0), ("k", 1e3), ("P", 1e15))},
+    **{f"{prefix}iB": (BYTES, 2.0**power) for prefix, power in (("K", 10), ("M", 20), ("G", 30), ("T", 40))},
+    "MB/s": (BYTE_RATE, 1e6),
+    **{f"{prefix}bit/s": (BYTE_RATE, size / 8) for prefix, size in (("M", 1e6), ("G", 1e9), ("T", 1e12))},
 }
-_WRITTEN = re.compile(
-    r"(?:about|roughly|around|nearly|~|≈|<|>)?\s*(\$?)\s*([\d,]*\.?\d+(?:e[+-]?\d+)?)\s*([km]\b)?\s*(.*)", re.IGNORECASE
-)
+"""What is understood besides."""
+KNOWN_UNITS = {name.lower(): unit for name, unit in (UNITS | UNLISTED).items()}
+"""All of them, by their names in small letters."""
 
 
 class AmountError(MinillmError):
@@ -144,26 +141,24 @@ def read_amount(number: str, unit: str = "") -> Committed | None:
     """A committed number; None if there is none.
 
     Args:
-        number: such as "5.4", "1,056", "132k"; may have its unit behind it ("80 ms", "$2.15").
+        number: such as "5.4", "1,056", "132k"; may have its unit behind it ("about 80 ms", "$2.15"). Of a bound
+            ("at most 87.6") and of a tolerance ("90 ms ± 10") the number itself is read.
         unit: one of UNITS, from a menu; empty = it stands behind the number, or was left out.
     Raises:
-        AmountError: it isn't a number, or the unit isn't one of the menu's.
+        AmountError: it isn't one number, the unit isn't one of the menu's, or the two name different units.
     """
-    number = number.strip()
+    number, unit = number.strip(), unit.strip()
     if not number:
         return None
-    if (found := _WRITTEN.fullmatch(number)) is None:
-        raise AmountError(f"{number!r} is no number: write it as 5.4, 1,056 or 80 ms")
-    dollar, digits, thousands, behind = found.groups()
-    value = float(digits.replace(",", "")) * _SIZES[(thousands or "").lower()]
-    if not math.isfinite(value):
+    if (found := read_written(number)) is None:
+        raise AmountError(f"{number!r} isn't one number: write it as 5.4, 1,056 or 80 ms")
+    if not math.isfinite(found.value):
         raise AmountError(f"{number!r} is too large a number")
-    named = unit.strip() or dollar or behind.strip()
-    if not named:
-        return Committed(value, None)
-    for name in (named, named.split()[0]):  # "5 s" and "5 s to the first token"
-        if known := UNITS.get(name) or UNITS.get(_ALSO.get(name.lower(), "")):
-            return Committed(value * known[1], known[0])
-    if unit.strip():
-        raise AmountError(f"there is no unit {unit.strip()!r}; there are: {', '.join(UNITS)}")
-    return Committed(value, COUNT)  # "7 replicas"
+    behind = next((KNOWN_UNITS[name] for name in names_in(found.behind) if name in KNOWN_UNITS), None)
+    if unit and (chosen := KNOWN_UNITS.get(names_in(unit)[0])) is None:
+        raise AmountError(f"there is no unit {unit!r}; there are: {', '.join(UNITS)}")
+    if unit and behind not in (None, chosen):
+        raise AmountError(f"{number!r} has a unit of its own, which isn't {unit}: which of the two is it?")
+    if base := chosen if unit else behind:
+        return Committed(found.value * base[1], base[0])
+    return Committed(found.value, COUNT if found.behind else None)  # "7 replicas"

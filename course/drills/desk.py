@@ -141,7 +141,7 @@ class DrillDesk(LivePanel):
         from course.drills import judge  # an HTTP client takes long to import, and few have a judge
 
         if url := self._judge_url or os.environ.get(judge.URL):
-            model = os.environ.get(judge.MODEL, "default")
+            model = os.environ.get(judge.MODEL, judge.DEFAULT)
             self.sitting.heard = judge.hear(self.sitting.drill, self.sitting.text, url, model)
 
     def _ipython_display_(self) -> None:

@@ -27,6 +27,8 @@ URL, MODEL = "MINILLM_JUDGE_URL", "MINILLM_JUDGE_MODEL"
 """Environment variables: an endpoint to ask without being told to, and the model to ask there."""
 KEY = "MINILLM_JUDGE_KEY"
 """Environment variable with the endpoint's key, if it wants one."""
+DEFAULT = "default"
+"""Stands for the model that the endpoint lists first."""
 TIMEOUT_S = 120.0
 MOST_TOKENS = 400
 """The longest reply: a quote and a level."""
@@ -43,6 +45,8 @@ class Opinion:
     quotes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     """Why an asking gave nothing."""
+    was_read: bool = False
+    """Some reply named a level, whatever it quoted."""
 
     def __str__(self) -> str:
         differ = ["disagrees with itself: " + " and ".join(self.levels)]
@@ -89,15 +93,28 @@ def hear(drill: DrawnDrill, answer: str, url: str, model: str, client: httpx.Cli
 
     Args:
         url: of the API, such as http://127.0.0.1:8000/v1.
+        model: as the API names it, or DEFAULT.
     """
     with client or httpx.Client(timeout=TIMEOUT_S) as http:
-        graded: dict[str, dict[str, Opinion]] = {}
-        for name in SAMPLES:
-            graded[name] = ask(drill, drill.answers[name], url, model, http)
-            if not any(each.levels for each in graded[name].values()):
-                break  # nothing listens there, or it can't do this
+        model = served_model(url, http) if model == DEFAULT else model
+        graded = _graded_samples(drill, url, model, http)
         agreement = agreement_of(drill, graded)
         return Heard(agreement, ask(drill, answer, url, model, http) if agreement.may_speak else {})
+
+
+def _graded_samples(drill: DrawnDrill, url: str, model: str, http: httpx.Client) -> dict[str, dict[str, Opinion]]:
+    """Opinions on the five samples, by sample and criterion. One that gives no level for the first criterion, or for
+    none of the first sample, isn't asked about the rest: nothing listens there, or it can't do this."""
+    graded: dict[str, dict[str, Opinion]] = {}
+    for name in SAMPLES:
+        opinions = graded[name] = {}
+        for criterion in drill.rubric.criteria:
+            opinions[criterion.key] = _opinion(drill, criterion, drill.answers[name], url, model, http)
+            if not any(each.was_read for sample in graded.values() for each in sample.values()):
+                return graded
+        if not any(each.levels for each in opinions.values()):
+            return graded
+    return graded
 
 
 def agreement_of(drill: DrawnDrill, graded: Mapping[str, Mapping[str, Opinion]]) -> Agreement:
@@ -121,26 +138,49 @@ def ask(drill: DrawnDrill, answer: str, url: str, model: str, http: httpx.Client
 def _opinion(
     drill: DrawnDrill, criterion: RubricCriterion, answer: str, url: str, model: str, http: httpx.Client
 ) -> Opinion:
-    headers = {"Authorization": f"Bearer {os.environ[KEY]}"} if os.environ.get(KEY) else {}
-    levels, quotes, problems = [], [], []
+    levels, quotes, problems, was_read = [], [], [], False
     for is_swapped in (False, True):
         asked = [{"role": "user", "content": _question(drill, criterion, answer, is_swapped)}]
         body = {"model": model, "temperature": 0, "max_tokens": MOST_TOKENS, "messages": asked}
         try:
-            response = http.post(f"{url.rstrip('/')}/chat/completions", json=body, headers=headers)
+            response = http.post(f"{url.rstrip('/')}/chat/completions", json=body, headers=_headers())
             response.raise_for_status()
             level, quote = _read(response.json()["choices"][0]["message"]["content"])
+        except httpx.HTTPStatusError as error:
+            problems.append(f"the endpoint refused: {_refusal(error.response)}")
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             problems.append(f"the endpoint did not answer: {error}")
         except (KeyError, IndexError, TypeError, ValueError) as error:
             problems.append(f"its answer could not be read: {error}")
         else:
+            was_read = True
             if quoted_from(quote, answer) or (level == LEVELS[0] and not quote.strip()):
                 levels.append(level)
                 quotes.append(quote)
             else:
                 problems.append(f"{level!r} dropped: what it quotes isn't in the answer")
-    return Opinion(tuple(levels), tuple(quotes), tuple(problems))
+    return Opinion(tuple(levels), tuple(quotes), tuple(problems), was_read)
+
+
+def _refusal(response: httpx.Response) -> str:
+    """Why an endpoint refused, in its own words if it has some."""
+    try:
+        told = response.json()["error"]["message"]
+    except (KeyError, TypeError, ValueError):
+        told = response.reason_phrase
+    return f"{response.status_code}, {told}"
+
+
+def served_model(url: str, http: httpx.Client) -> str:
+    """The first model that an endpoint lists; DEFAULT where it lists none. Never raises for what it does."""
+    try:
+        return str(http.get(f"{url.rstrip('/')}/models", headers=_headers()).json()["data"][0]["id"])
+    except (httpx.HTTPError, httpx.InvalidURL, KeyError, IndexError, TypeError, ValueError):
+        return DEFAULT
+
+
+def _headers() -> dict[str, str]:
+    return {"Authorization": f"Bearer {os.environ[KEY]}"} if os.environ.get(KEY) else {}
 
 
 def _question(drill: DrawnDrill, criterion: RubricCriterion, answer: str, is_swapped: bool) -> str:

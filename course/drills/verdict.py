@@ -213,11 +213,11 @@ def _distinct(pointed: Iterator[Pointed], others: Sequence[Pointed]) -> tuple[Po
 
 
 def _speaks_of(name: str, said: Sequence[str]) -> str:
-    """The sentence with the most words of a label, by their first letters; empty if none has one."""
+    """The sentence with the most words of a label, by their first letters; empty if none has half of them."""
     stems = {word[:6] for word in re.findall(r"[a-z]{4,}", name.lower()) if word not in _SMALL_WORDS}
     counts = [(sum(stem in sentence.lower() for stem in stems), sentence) for sentence in said]
     best = max(counts, key=lambda each: each[0], default=(0, ""))
-    return best[1] if best[0] else ""
+    return best[1] if stems and 2 * best[0] >= len(stems) else ""
 
 
 def _own_number(drill: DrawnDrill, sentence: str) -> Amount | None:

@@ -10,6 +10,7 @@ import ipywidgets as widgets
 from IPython.display import display
 
 from course.drills.clock import clock_html
+from course.drills.written import read_written
 from course.lab.display import LivePanel
 from course.napkin.library import napkin_of, napkin_of_day
 from course.napkin.napkin import MINUTE_S
@@ -64,7 +65,8 @@ class NapkinDesk(LivePanel):
     @staticmethod
     def _has_unit(number: str) -> bool:
         """Whether it was typed with its unit, which then counts, whatever the menu says."""
-        return not number[-1].isdigit() or number.startswith("$")
+        found = read_written(number)
+        return found is not None and found.behind != ""
 
     def _button(self, label: str, part: str, press: Callable[[], None]) -> widgets.Button:
         button = widgets.Button(description=label, button_style="primary", layout=widgets.Layout(width="auto"))

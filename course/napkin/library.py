@@ -10,8 +10,9 @@ from course.napkin.draw import Pick
 from course.napkin.napkin import Napkin
 
 T = TypeVar("T")
+Template = Callable[[Pick], Napkin]
 
-TEMPLATES: tuple[Callable[[Pick], Napkin], ...] = (
+TEMPLATES: tuple[Template, ...] = (
     memory.kv_per_token,
     memory.kv_of_context,
     memory.latent_kv,
@@ -52,12 +53,17 @@ def napkin_of(seed: int) -> Napkin:
     """The sum of a seed. Seeds that follow each other go through all templates, in another order each time around."""
     times_around, place = divmod(seed, len(TEMPLATES))
     order = random.Random(f"napkins {times_around}").sample(TEMPLATES, len(TEMPLATES))
-    drawn = random.Random(f"napkin {seed}")
+    return drawn_from(order[place], f"napkin {seed}")
 
-    def pick(name: str, *options: T) -> T:
+
+def drawn_from(template: Template, name: str) -> Napkin:
+    """A sum from one template: the same name, the same numbers."""
+    drawn = random.Random(name)
+
+    def pick(_: str, *options: T) -> T:
         return drawn.choice(options)
 
-    return order[place](pick)
+    return template(pick)
 
 
 def napkin_of_day(day: date) -> Napkin:

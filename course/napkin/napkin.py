@@ -71,4 +71,4 @@ class Napkin:
         if verdict is Verdict.RIGHT:
             return f"{verdict.value}."
         times, way = (off, "high") if off > 1 else (1 / off, "low")
-        return f"{verdict.value}: too {way} by a factor of {times:,.3g}."
+        return f"{verdict.value}: too {way} by a factor of {float(f'{times:.3g}'):,.10g}."

@@ -1,10 +1,20 @@
 """Numbers with units: as a sum shows them, and as an answer has them."""
 
-import math
-import re
 from collections.abc import Mapping
 
-from course.drills.amounts import BYTES, COUNT, MONEY, RATE, RATIO, SECONDS, TOKEN_RATE, TOKENS, Amount
+from course.drills.amounts import (
+    BYTES,
+    COUNT,
+    MONEY,
+    RATE,
+    RATIO,
+    SECONDS,
+    TOKEN_RATE,
+    TOKENS,
+    Amount,
+    AmountError,
+    read_amount,
+)
 from course.lab.prices import dollars
 from minillm.core.errors import MinillmError
 
@@ -20,26 +30,8 @@ UNITS: dict[str, dict[str, float]] = {
     MONEY: {"$": 1.0},
 }
 """What an answer may be written in, by the unit of the quantity: each with its size."""
-_BINARY = {"kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40}
-_ALSO = {
-    "us": "µs",
-    **dict.fromkeys(("sec", "second", "seconds"), "s"),
-    **dict.fromkeys(("min", "minute"), "minutes"),
-    **dict.fromkeys(("h", "hour"), "hours"),
-    **dict.fromkeys(("byte", "bytes"), "b"),
-    **dict.fromkeys(("percent",), "%"),
-    **dict.fromkeys(("x", "×", "fold", "-fold"), "times"),
-    **dict.fromkeys(("req/s", "rps", "qps", "requests per second", "requests a second"), "requests/s"),
-    **dict.fromkeys(("tok/s", "tokens per second", "tokens a second"), "tokens/s"),
-    **dict.fromkeys(("token",), "tokens"),
-    **dict.fromkeys(("dollar", "dollars", "usd"), "$"),
-}
-_MULTIPLES = {"k": 1e3, "thousand": 1e3, "million": 1e6, "billion": 1e9}
-_TYPED = re.compile(
-    r"[~≈]?\s*(?P<dollar>\$)?\s*(?P<digits>(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*\.?\d+)(?:e[+-]?\d+)?)"
-    rf"\s*(?:(?P<multiple>{'|'.join(_MULTIPLES)})\b)?\s*(?P<unit>[^\d,.]*)",
-    re.IGNORECASE,
-)
+BARE = (COUNT, TOKENS, RATE, TOKEN_RATE, MONEY)
+"""Units that may be left out."""
 
 
 class NapkinError(MinillmError, ValueError):
@@ -67,31 +59,23 @@ class Quantity(Amount):
         """An answer in this quantity's own unit.
 
         Args:
-            typed: such as "25 ms", "1.4 GiB", "70%", "132k tokens". Where there's only one unit, it may be left out.
+            typed: such as "25 ms", "about 1.4 GiB", "at most 70%", "132k tokens". Where nobody would write another
+                unit, it may be left out.
         Raises:
-            NapkinError: it isn't a number above 0, or it's in none of `units`.
+            NapkinError: it isn't one number above 0, or it's in none of `units`.
         """
-        found = _TYPED.fullmatch(typed.strip())
-        value = float(found["digits"].replace(",", "")) if found else math.nan
-        if found is None or not 0 < value < math.inf:
-            raise NapkinError(f"a number above 0, please, such as {self._example}; not {typed.strip()!r}")
-        value *= _MULTIPLES[found["multiple"].lower()] if found["multiple"] else 1.0
-        return value * self._size_of(found["dollar"] or found["unit"].strip(), typed.strip())
+        try:
+            found = read_amount(typed)
+        except AmountError:
+            found = None
+        if found is None or not found.value > 0:
+            raise NapkinError(f"one number above 0, please, such as {self._example}; not {typed.strip()!r}")
+        if found.unit == self.unit or (found.unit is None and self.unit in BARE):
+            return found.value
+        wanted = f"one of {', '.join(self.units)}" if self.units else "a plain count"
+        told = "has none" if found.unit is None else "isn't"
+        raise NapkinError(f"the unit of this answer is {wanted}; {typed.strip()!r} {told}")
 
     @property
     def _example(self) -> str:
         return f"12 {next(iter(self.units))}" if self.units else "12"
-
-    def _size_of(self, unit: str, typed: str) -> float:
-        """Size of the unit that an answer was typed in."""
-        named = _ALSO.get(unit.lower(), unit.lower())
-        sizes = {name.lower(): size for name, size in self.units.items()} | (_BINARY if self.unit == BYTES else {})
-        elsewhere = {name.lower() for units in UNITS.values() for name in units} | _BINARY.keys()
-        if named in sizes:
-            return sizes[named]
-        if not unit and set(sizes.values()) <= {1.0, 1e6}:
-            return 1.0
-        if not sizes and named not in elsewhere:  # things that are counted have many names
-            return 1.0
-        wanted = f"one of {', '.join(self.units)}" if self.units else "a plain count"
-        raise NapkinError(f"the unit of this answer is {wanted}; {typed!r} " + ("has none" if not unit else "isn't"))

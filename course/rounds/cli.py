@@ -10,6 +10,8 @@ import typer
 
 from course.drills.clock import written
 from course.rounds.errors import CommitmentError
+from course.rounds.history import FILE, history_text
+from course.rounds.history import keep as keep_round
 from course.rounds.library import IDS, find_round
 from course.rounds.pages import RoundField, RoundPage, pages
 from course.rounds.prompt import DrawnRound
@@ -20,13 +22,14 @@ from minillm.frontend.terminal import Lines, fitted
 
 app = typer.Typer(
     help="Open design rounds of 35 to 45 minutes: ask, estimate, draw, defend, survive a failure and a change of mind.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 Seed = Annotated[int, typer.Option(help="Which numbers; 0 is the classic.")]
+Keep = Annotated[bool, typer.Option(help="Keep the verdict on this machine, for the history.")]
 Id = Annotated[str, typer.Argument(metavar="ROUND_ID", help="As `minillm round list` names it.")]
 END = "."
 """A line with nothing else ends a long answer."""
@@ -36,6 +39,14 @@ ASKED = "ask"
 
 class AnswersFileError(MinillmError):
     """A file of answers can't be read, or answers what isn't asked."""
+
+
+@app.callback()
+def history(context: typer.Context, as_json: Json = False) -> None:
+    """What you have played, with the level of each area, and what to play next. `minillm round list` has all rounds."""
+    if context.invoked_subcommand is None:
+        done = FILE.read().done
+        _print(as_json, {"played": [each.model_dump() for each in done]}, history_text(done))
 
 
 @app.command("list")
@@ -85,6 +96,7 @@ def sit(
     answers: Annotated[
         Path | None, typer.Option(help='JSON: {"ask": ["FACT"], "PAGE": {"FIELD": "filled in"}}; else you\'re asked.')
     ] = None,
+    keep: Keep = True,
     as_json: Json = False,
 ) -> None:
     """Sit a round: the interviewer answers what you ask, asks back, and tells a verdict by level at the end."""
@@ -93,6 +105,8 @@ def sit(
         _Terminal(sitting, is_quiet=as_json).go_through()
     else:
         answer_from(sitting, _read(answers))
+    if keep:
+        keep_round(sitting)
     _print(as_json, to_dict(sitting), everything(sitting), "", debrief(sitting))
 
 

@@ -15,6 +15,7 @@ from IPython.display import display
 from course.drills.clock import clock_html, written
 from course.lab.display import LivePanel, fold
 from course.rounds.errors import CommitmentError
+from course.rounds.history import keep
 from course.rounds.judge import judge
 from course.rounds.library import find_round
 from course.rounds.pages import BOARD, Pages, RoundField, RoundPage, pages
@@ -99,6 +100,7 @@ class RoundDesk(LivePanel):
             self._open(self._pages.send(filled))
         except StopIteration:
             self.is_over, self.sitting.seconds = True, self._now() - self._began
+            keep(self.sitting)
             used = f"<p>You took {written(self.sitting.seconds)} of {self.sitting.drawn.round.minutes}:00.</p>"
             self.result.value = used + debrief_html(self.sitting)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from course.rounds.board import boxes_of
-from course.rounds.prompt import AREAS, Stage
+from course.rounds.prompt import AREAS, AskedNumber, Choice, Decision, DrawnRound, Pushback, RoundStatement, Stage
 from course.rounds.sitting import RoundSitting
 from course.rounds.typed import is_near, read_amount
 
@@ -152,7 +152,7 @@ def _board(sitting: RoundSitting) -> list[JudgedItem]:
     drawn, edges = sitting.drawn, sitting.edges
     broken, extras = drawn.broken(edges), drawn.extras(edges)
     if not edges:
-        return [JudgedItem("boxes", rule.says, 0, None, rule.because) for rule in drawn.round.rules]
+        return [JudgedItem("boxes", drawn.fill(e.says), 0, None, drawn.fill(e.because)) for e in drawn.round.rules]
     found = []
     for rule in drawn.round.rules:
         is_kept = rule not in broken
@@ -171,30 +171,23 @@ def _commitments(sitting: RoundSitting, stage: Stage) -> list[JudgedItem]:
     drawn, sure = sitting.drawn, sitting.sure.get(stage.key, 0.5)
     found = []
     for number in stage.numbers:
-        right, told = sitting.is_right(stage, number.key), f"{drawn.asked(number)}. {drawn.fill(number.because)}"
+        right, told = sitting.is_right(stage, number.key), told_of_number(drawn, number)
         if right is False:
-            told = " ".join([*_slips(sitting, stage, number.key), told])
+            told = " ".join([*_slips(sitting, stage, number), told])
         found.append(JudgedItem(stage.key, drawn.fill(number.asks), points(sure, right), right, told))
     for choice in stage.choices:
         right = sitting.is_right(stage, choice.key)
-        fitting = [f"{option.says} {option.because}" for option in choice.options if drawn.is_true(option)]
-        picked = sitting.commits.get(f"{stage.key}.{choice.key}")
-        wrong = [f"Not: {each.says} {each.because}" for each in choice.options if each.key == picked and not right]
-        found.append(
-            JudgedItem(
-                stage.key, drawn.fill(choice.asks), points(sure, right), right, drawn.fill(" ".join(fitting + wrong))
-            )
-        )
+        told = told_of_choice(drawn, choice, sitting.commits.get(f"{stage.key}.{choice.key}", ""))
+        found.append(JudgedItem(stage.key, drawn.fill(choice.asks), points(sure, right), right, told))
     return found
 
 
-def _slips(sitting: RoundSitting, stage: Stage, key: str) -> list[str]:
+def _slips(sitting: RoundSitting, stage: Stage, number: AskedNumber) -> list[str]:
     """What a usual slip gives, if that is what was handed in."""
     drawn = sitting.drawn
-    number = next(each for each in stage.numbers if each.key == key)
-    value = read_amount(sitting.commits[f"{stage.key}.{key}"], drawn.asked(number).unit)
+    value = read_amount(sitting.commits[f"{stage.key}.{number.key}"], drawn.asked(number).unit)
     return [
-        f"{drawn.numbers.amounts[name]} is what you get if {slip}."
+        told_of_slip(drawn, name, slip)
         for name, slip in number.tempting.items()
         if is_near(value, drawn.numbers.amounts[name])
     ]
@@ -207,17 +200,16 @@ def _defended(sitting: RoundSitting, stage: Stage) -> list[JudgedItem]:
     drawn, replies = sitting.drawn, sitting.replies.get(stage.key, [])
     right = drawn.is_right(pushback, replies[-1]) if replies else None
     earned = 0.0 if right is None else (1 if right else -1) * (SECOND_TRY if len(replies) > 1 or not right else 1)
-    told = " ".join(f"{each.says} {each.because}" for each in pushback.replies if drawn.is_true(each))
-    return [JudgedItem(stage.key, drawn.fill(pushback.asks), earned, right, drawn.fill(told))]
+    return [JudgedItem(stage.key, drawn.fill(pushback.asks), earned, right, told_of_pushback(drawn, pushback))]
 
 
 def _statements(sitting: RoundSitting, stage: Stage) -> list[JudgedItem]:
     drawn = sitting.drawn
     found = []
     for place, statement in enumerate(drawn.statements(stage)):
-        told = ("True. " if drawn.is_true(statement) else "False. ") + drawn.fill(statement.because)
         believed = sitting.beliefs.get(f"{stage.key}.{place}")
-        found.append(_believed(stage.key, drawn.fill(statement.says), believed, drawn.is_true(statement), told))
+        told, holds = told_of_statement(drawn, statement), drawn.is_true(statement)
+        found.append(_believed(stage.key, drawn.fill(statement.says), believed, holds, told))
     return found
 
 
@@ -225,10 +217,8 @@ def _fallen(sitting: RoundSitting) -> list[JudgedItem]:
     drawn = sitting.drawn
     found = []
     for place, decision in enumerate(drawn.round.change.decisions):
-        falls = drawn.falls(decision)
-        told = ("It falls. " if falls else "It stands. ") + drawn.changed.fill(decision.because)
-        believed = sitting.beliefs.get(f"change.{place}")
-        found.append(_believed("change", drawn.fill(decision.says), believed, falls, told))
+        believed, told = sitting.beliefs.get(f"change.{place}"), told_of_decision(drawn, decision)
+        found.append(_believed("change", drawn.fill(decision.says), believed, drawn.falls(decision), told))
     return found
 
 
@@ -237,3 +227,33 @@ def _believed(area: str, about: str, believed: float | None, truth: bool, told: 
         return JudgedItem(area, about, 0, None, told)
     right = (believed > 0.5) == truth
     return JudgedItem(area, about, points(max(believed, 1 - believed), right), right, told)
+
+
+# ---------------------------------------------------------------- what is told of each thing: what is the case, and why
+
+
+def told_of_number(drawn: DrawnRound, number: AskedNumber) -> str:
+    return f"{drawn.asked(number)}. {drawn.fill(number.because)}"
+
+
+def told_of_slip(drawn: DrawnRound, name: str, slip: str) -> str:
+    return f"{drawn.numbers.amounts[name]} is what you get if {slip}."
+
+
+def told_of_choice(drawn: DrawnRound, choice: Choice, picked: str = "") -> str:
+    """The options that fit; then why the picked one doesn't, if it doesn't."""
+    fitting = [f"{each.says} {each.because}" for each in choice.options if drawn.is_true(each)]
+    wrong = [each for each in choice.options if each.key == picked and not drawn.is_true(each)]
+    return drawn.fill(" ".join([*fitting, *(f"Not: {each.says} {each.because}" for each in wrong)]))
+
+
+def told_of_pushback(drawn: DrawnRound, pushback: Pushback) -> str:
+    return drawn.fill(" ".join(f"{each.says} {each.because}" for each in pushback.replies if drawn.is_true(each)))
+
+
+def told_of_statement(drawn: DrawnRound, statement: RoundStatement) -> str:
+    return ("True. " if drawn.is_true(statement) else "False. ") + drawn.fill(statement.because)
+
+
+def told_of_decision(drawn: DrawnRound, decision: Decision) -> str:
+    return ("It falls. " if drawn.falls(decision) else "It stands. ") + drawn.changed.fill(decision.because)

@@ -80,7 +80,7 @@ def _opening(sitting: RoundSitting, stage: Stage) -> RoundPage:
     drawn, fields = sitting.drawn, []
     for number in stage.numbers:
         unit = drawn.asked(number).unit
-        label = f"number ({', '.join(filter(None, UNITS[unit])) or 'a count'})"
+        label = number_label(unit)
         check = partial(sitting.check_number, stage.key, number.key)
         fields.append(RoundField(number.key, label, about=drawn.fill(number.asks), check=check))
     for choice in stage.choices:
@@ -101,6 +101,11 @@ def _opening(sitting: RoundSitting, stage: Stage) -> RoundPage:
     title = f"{stage.title} ({stage.minutes} minutes)"
     text = drawn.changed.fill(stage.says) if stage.key == "change" else drawn.fill(stage.says)
     return RoundPage(stage.key, title, text, fields, has_questions=stage.key == "requirements")
+
+
+def number_label(unit: str) -> str:
+    """What a number's field is called: with the units that it takes."""
+    return f"number ({', '.join(filter(None, UNITS[unit])) or 'a count'})"
 
 
 def _read_board(typed: str, names: Sequence[str]) -> None:

@@ -9,15 +9,20 @@ import zlib
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
+from course.drills import written
+from course.drills.amounts import KNOWN_UNITS
 from course.drills.library import ALL as DRILLS
 from course.lab.build import COURSE, RECORDED, lesson_sources
 from course.lab.recording import read_recording
-from course.site import drills, incidents
+from course.rounds.library import IDS as ROUNDS
+from course.rounds.library import find_round
+from course.site import drills, incidents, napkins, rounds
 from course.site.calculator import exported, stack
 from course.site.pages import Page, map_page, markdown_page, notebook_page
 
@@ -67,8 +72,12 @@ def opening(lessons: Sequence[Page]) -> Page:
     return replace(lesson, parts=(lesson.parts[start], *after))
 
 
-def write(folder: Path, url: str = "") -> list[Path]:
-    """The whole site. Returns its pages."""
+def write(folder: Path, url: str = "", day: date | None = None) -> list[Path]:
+    """The whole site. Returns its pages.
+
+    Args:
+        day: around which the sums of days are; None = today.
+    """
     TEMPLATES.globals["url"] = url
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(HERE / "static", folder / "static")
@@ -76,10 +85,12 @@ def write(folder: Path, url: str = "") -> list[Path]:
     for picture in (ROOT / "docs").glob("*.png"):
         shutil.copy(picture, folder)
     write_frames(folder / "frames")
-    prices = f"window.minillmPrices = {json.dumps(exported())};\n"
-    (folder / "static" / "prices.js").write_text(prices, encoding="utf-8")
     made = list(pages())
     lessons = [page for page in made if page.source.endswith(".ipynb") and page.name != "map"]
+    by_number = {page.name.partition("_")[0]: page.name for page in lessons}
+    write_data(folder / "static" / "prices.js", "minillmPrices", exported())
+    write_data(folder / "static" / "units.js", "minillmUnits", {**written.exported(), "known": KNOWN_UNITS})
+    write_data(folder / "static" / "sums.js", "minillmSums", napkins.exported(day or date.today(), by_number))
     common = {
         "lessons": lessons,
         "guides": [page for page in made if page.source in GUIDES],
@@ -102,6 +113,10 @@ def write(folder: Path, url: str = "") -> list[Path]:
     for number, drill in enumerate(DRILLS, 1):
         data = in_script(drills.exported(drill.drawn()))
         rendered[f"drill_{drill.id}"] = rendering("drill", drill=drill, number=number, data=data)
+    rendered |= {"rounds": rendering("rounds", rounds=list(map(find_round, ROUNDS))), "napkin": rendering("napkin")}
+    for name in ROUNDS:
+        data = in_script(rounds.exported(find_round(name).drawn()))
+        rendered[f"round_{name}"] = rendering("round", round=find_round(name), data=data)
     rendered |= {page.name.partition("_")[0]: rendering("moved", page=page) for page in lessons}
     for name, text in rendered.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
@@ -121,6 +136,11 @@ def recorded_incidents() -> dict[int, dict[str, Any]]:
 def in_script(value: object) -> str:
     """JSON that may stand inside a <script>."""
     return json.dumps(value).replace("</", "<\\/")
+
+
+def write_data(file: Path, name: str, value: object) -> None:
+    """A script that sets one global of a page."""
+    file.write_text(f"window.{name} = {json.dumps(value)};\n", encoding="utf-8")
 
 
 def write_frames(folder: Path) -> None:

@@ -6,7 +6,7 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import fsrs
@@ -18,7 +18,8 @@ from course.lab.queueing import md1_wait
 from course.lab.roof import on_paper
 from course.lab.speculation_gain import emitted
 from course.lab.style import number, seconds
-from course.lessons.start.contents import anchor, lessons
+from course.lessons.start.contents import lessons
+from course.napkin.library import TEMPLATES, Template, drawn_from
 from course.simulator.cost.models import find_model
 from course.simulator.cost.profile import find_profile
 
@@ -34,7 +35,7 @@ class Card:
     lesson: str
     """Number of the lesson that shows it."""
     heading: str
-    """Where in it."""
+    """Where in it; empty = anywhere."""
     question: str
     answer: str | Callable[[], str]
     """A number is computed when it is asked for, never written down."""
@@ -47,7 +48,7 @@ class Card:
     def link(self) -> str:
         """To the lesson; the lesson's number alone if it is not in this copy of the course."""
         lesson = lessons().get(self.lesson)
-        return f"{lesson.file}#{anchor(self.heading)}" if lesson else ""
+        return lesson.link(self.heading) if lesson else ""
 
 
 class ReviewSchedule(StoredModel):
@@ -219,3 +220,27 @@ def read_cards(file: Path) -> tuple[Card, ...]:
 
 
 CARDS = read_cards(Path(__file__).with_name("cards.toml"))
+
+
+# ---------------------------------------------------------------- sums among them
+
+CARDS_A_SUM = 2
+"""So many facts, then a sum."""
+
+
+def sum_card(template: Template, day: date) -> Card:
+    """A napkin sum: what comes back when it's due is the formula; its numbers are another day's."""
+    drawn = drawn_from(template, f"{template.__name__} {day}")
+    answer = "\n".join([f"{drawn.told}.", *drawn.working])
+    question = f"{drawn.question} (Within 20% is known.)"
+    return Card(f"sum {template.__name__}", drawn.lesson, "", question, answer)
+
+
+def cards_of(day: date) -> tuple[Card, ...]:
+    """All cards of a day, with a sum after each CARDS_A_SUM of the others; what sums are left come last."""
+    facts, sums = list(CARDS), [sum_card(template, day) for template in TEMPLATES]
+    found: list[Card] = []
+    while facts or sums:
+        found += [*facts[:CARDS_A_SUM], *sums[:1]]
+        del facts[:CARDS_A_SUM], sums[:1]
+    return tuple(found)

@@ -10,11 +10,16 @@ from typing import Any
 
 import ipywidgets as widgets
 
+from course.drills import attempts
+from course.drills.library import ALL as DRILLS
+from course.incidents import daily
 from course.lab import progress
 from course.lab.display import Html, LivePanel, as_table, link_to
 from course.lab.progress import LessonRecord, Progress
 from course.lab.style import size
 from course.lessons.start.contents import HOW_ESTIMATED, LearningPath, Lesson, Stop, lessons, minutes_of_stage, written
+from course.rounds import history
+from course.rounds.library import IDS as ROUNDS
 from minillm.host.storage import cache_home
 
 
@@ -37,6 +42,7 @@ KEPT = (
     Kept("cards.json", "the schedule of your review cards"),
     Kept("exercises.jsonl", "your attempts at exercises, and the hints you have read"),
     Kept("drills.json", "your drills, with the full text of every answer, including those given in a terminal"),
+    Kept("rounds.json", "design rounds you have played, and the level of each area"),
     Kept("incidents.json", "incidents whose truth you have been told"),
     Kept("daily.json", "how you did in daily incidents"),
     Kept("chat.history", "what you typed in minillm chat"),
@@ -139,8 +145,20 @@ def where_next() -> Html:
     many = sum(state(lesson, done.lessons.get(number)) == DONE for number, lesson in known.items())
     look = "border-left:6px solid;padding:6px 14px;font-size:15px"
     link = link_to(place.link, place.words)
-    html = f'<div style="{look}"><b>{lead}:</b> {link.html}<br><small>{many} of {len(known)} lessons done</small></div>'
-    return Html(html, f"{lead}: {place.words} ({place.link}). {many} of {len(known)} lessons done")
+    told = ", ".join([f"{many} of {len(known)} lessons done", *practised()])
+    html = f'<div style="{look}"><b>{lead}:</b> {link.html}<br><small>{told}</small></div>'
+    return Html(html, f"{lead}: {place.words} ({place.link}). {told}")
+
+
+def practised() -> list[str]:
+    """How much practice there has been, kind by kind; empty before there was any."""
+    days = daily.RESULTS.read().days
+    kinds = (
+        ({each.drill for each in attempts.FILE.read().done}, f"of {len(DRILLS)} drills"),
+        ({each.round for each in history.FILE.read().done}, f"of {len(ROUNDS)} design rounds"),
+        (days, "daily incident" if len(days) == 1 else "daily incidents"),
+    )
+    return [f"{len(played)} {what}" for played, what in kinds if played]
 
 
 def show_path(path: LearningPath) -> Html:

@@ -5,22 +5,27 @@ Tab and Shift+Tab reach the other ratings.
 """
 
 from collections.abc import Sequence
+from datetime import date
 from html import escape
 
 import ipywidgets as widgets
 
 from course.lab.display import Html, LivePanel
-from course.lessons.start.cards import CARDS, RATINGS, Card, Deck
+from course.lessons.start.cards import CARDS, RATINGS, Card, Deck, cards_of
 
 HINTS = {"Again": "not known", "Hard": "with effort", "Good": "known", "Easy": "at once"}
 WIDE = widgets.Layout(width="auto")
 
 
 class Review(LivePanel):
-    """One sitting. Nothing is kept before Start is pressed."""
+    """One sitting. Nothing is kept before Start is pressed.
 
-    def __init__(self, cards: Sequence[Card] = CARDS, deck: Deck | None = None) -> None:
-        self.deck = deck or Deck(cards)
+    Args:
+        cards: None = all facts, with napkin sums among them, whose numbers are today's.
+    """
+
+    def __init__(self, cards: Sequence[Card] | None = None, deck: Deck | None = None) -> None:
+        self.deck = deck or Deck(cards_of(date.today()) if cards is None else cards)
         self.waiting: list[Card] = []
         self.view = widgets.HTML(layout=widgets.Layout(width="100%", max_width="720px"))
         self.start = self._button("Start reviewing", "play", self.begin)
@@ -45,8 +50,9 @@ class Review(LivePanel):
         """Turn the card over."""
         if self.waiting:
             card = self.waiting[0]
+            answer = escape(card.answer_text).replace("\n", "<br>")
             link = f'<br><a href="{escape(card.link)}" target="_blank">→ lesson {card.lesson}</a>' if card.link else ""
-            self._say(f"<b>{escape(card.question)}</b><hr>{escape(card.answer_text)}{link}")
+            self._say(f"<b>{escape(card.question)}</b><hr>{answer}{link}")
             self._offer(*self.ratings.values(), focus=self.ratings["Good"])
 
     def rate(self, rating: str) -> None:

@@ -4,13 +4,26 @@ import itertools
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 from pydantic import Field
 
-from course.simulator.cluster.replica import Replica
 from course.simulator.workload.requests import Piece
 from course.simulator.workload.streams import WorkloadModel
+
+
+class Numbered(Protocol):
+    """A replica, as far as a router needs to know it."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def outstanding(self) -> int:
+        """Requests that it has and hasn't answered."""
+
+
+Server = TypeVar("Server", bound=Numbered)
 
 
 class RouterConfig(WorkloadModel):
@@ -30,7 +43,7 @@ class Router:
     """Chooses the replica that serves a prompt: the one with the fewest open requests, so that a slow replica, or one
     with long answers, gets fewer."""
 
-    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Replica]) -> Replica:
+    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Server]) -> Server:
         """One of the replicas, of which there is at least one.
 
         Args:
@@ -46,7 +59,7 @@ class RoundRobin(Router):
     def __init__(self) -> None:
         self._turn = 0
 
-    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Replica]) -> Replica:
+    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Server]) -> Server:
         chosen = replicas[self._turn % len(replicas)]
         self._turn += 1
         return chosen
@@ -58,7 +71,7 @@ class RandomChoice(Router):
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
 
-    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Replica]) -> Replica:
+    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Server]) -> Server:
         return self._rng.choice(replicas)
 
 
@@ -74,7 +87,7 @@ class PrefixAware(Router):
         self._config = config
         self._seen: dict[int, PrefixMemory] = {}
 
-    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Replica]) -> Replica:
+    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Server]) -> Server:
         config = self._config
         # A piece without a name is never a prefix: see Workload.anonymous.
         prefixes = list(prefixes_of(itertools.takewhile(lambda piece: piece.name, pieces)))
@@ -93,7 +106,7 @@ class PrefixAware(Router):
         self._memory(chosen).add(prefixes)
         return chosen
 
-    def _memory(self, replica: Replica) -> "PrefixMemory":
+    def _memory(self, replica: Numbered) -> "PrefixMemory":
         if replica.number not in self._seen:
             self._seen[replica.number] = PrefixMemory(self._config.index_tokens)
         return self._seen[replica.number]
@@ -140,7 +153,7 @@ class HotReplica(Router):
     def __init__(self, inner: Router, share: float, rng: random.Random) -> None:
         self._inner, self._share, self._rng = inner, share, rng
 
-    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Replica]) -> Replica:
+    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Server]) -> Server:
         if self._rng.random() < self._share:
             return replicas[0]
         return self._inner.choose(pieces, replicas)

@@ -22,20 +22,18 @@
    *   commit: {dominant: Record<string, number>, second: Record<string, number>, fixes: Record<string, number>, number: Asked}}} Drill
    */
 
-  /** right, wrong or missing, and whether its unit was chosen, as course/drills/amounts.py reads it.
+  /** right, wrong or missing, and whether its unit was chosen, as course/drills/amounts.py has it.
    * @param {Drill} drill @param {Commit} commit @returns {{state: string, hasUnit: boolean}} */
   function number(drill, commit) {
     const asked = drill.commit.number;
-    const written = commit.number.trim().replaceAll(",", "");
-    if (!/^(?:\d+\.?\d*|\.\d+)$/.test(written)) return { state: written ? "wrong" : "missing", hasUnit: false };
-    const said = Number(written);
-    const near = (/** @type {number} */ value, /** @type {number} */ right) => Math.abs(value - right) <= asked.room * Math.abs(right);
-    const unit = drill.units[commit.unit];
+    const given = minillmWritten.amount(commit.number, commit.unit);
+    if (!given) return { state: "missing", hasUnit: false };
+    const near = (/** @type {number} */ right) => Math.abs(given.value - right) <= asked.room * Math.abs(right);
     const isPlain = asked.unit === "" || (asked.unit === "ratio" && asked.value >= 1);
-    if (!unit && isPlain) return { state: near(said, asked.value) ? "right" : "wrong", hasUnit: true };
-    if (!unit) return { state: near(said, asked.shown) || near(said, asked.value) ? "right" : "wrong", hasUnit: false };
-    const fits = unit[0] === asked.unit || (isPlain && ["", "ratio", "tokens"].includes(unit[0])) || (asked.unit === "tokens" && unit[0] === "");
-    return { state: fits && near(said * unit[1], asked.value) ? "right" : "wrong", hasUnit: true };
+    const fits = isPlain ? [null, "", "ratio", "tokens"] : asked.unit === "tokens" ? [""] : [];
+    if ([asked.unit, ...fits].includes(given.unit) && near(asked.value)) return { state: "right", hasUnit: true };
+    const lacksUnit = given.unit === null && (near(asked.shown) || near(asked.value));
+    return { state: lacksUnit ? "right" : "wrong", hasUnit: false };
   }
 
   /** What would change one's mind: a finding that bears on the case, and a fix that acts on it and wasn't first anyway.
@@ -104,8 +102,8 @@
     const share = (/** @type {Checked[]} */ of) => of.reduce((sum, each) => sum + each.points, 0) / of.reduce((sum, each) => sum + each.most, 0);
     const score = drill.statements.reduce((sum, claim, i) => sum + worth(claim, judgements[i] ?? null), 0) / drill.statements.length;
     const { borne, statements_weigh, bars } = drill.standing;
-    const mind = share(found.filter((each) => each.key === "mind"));
-    const understanding = statements_weigh * score + (1 - statements_weigh) * Math.min(mind, Math.max(score, 0));
+    const ofMind = share(found.filter((each) => each.key === "mind"));
+    const understanding = statements_weigh * score + (1 - statements_weigh) * Math.min(ofMind, Math.max(score, 0));
     const answer = share(found.filter((each) => each.key !== "mind"));
     const value = (Math.min(answer, understanding + borne) + understanding) / 2;
     return bars.filter(([, least]) => value >= least).map(([name]) => name).at(-1) ?? "";
@@ -140,70 +138,18 @@
   if (!stage || !given) return;
   const drill = given;
 
-  /** @param {string} tag @param {string} words @param {Record<string, string>} attributes @returns {any} */
-  function make(tag, words = "", attributes = {}) {
-    const element = document.createElement(tag);
-    element.textContent = words;
-    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-    return element;
-  }
-  /** Text with blank lines between paragraphs, and **bold**. @param {string} text @param {string} look */
-  function paragraphs(text, look = "") {
-    const box = make("div", "", { class: look });
-    for (const part of text.split(/\n\s*\n/)) {
-      const p = make("p");
-      part.split("**").forEach((piece, i) => p.append(i % 2 ? make("b", piece) : piece));
-      box.append(p);
-    }
-    return box;
-  }
-  /** @param {string} label @param {Record<string, string>} options */
-  function choice(label, options) {
-    const select = make("select");
-    select.add(new Option("–", ""));
-    for (const [id, words] of Object.entries(options)) select.add(new Option(words, id));
-    const wrapped = make("label", `${label} `);
-    wrapped.append(select);
-    return { wrapped, select };
-  }
+  const { Refused, make, paragraphs, choice, fold } = minillmSteps;
   const BEFORE = "Before the clock starts";
-  /** A step with a button under it, which closes it and goes on. @param {string} title @param {any[]} content @param {string} press @param {() => void} next */
-  function step(title, content, press, next) {
-    const section = make("section", "", { "aria-label": title });
-    const button = make("button", press, { type: "button" });
-    section.append(make("h2", title), ...content, button);
-    button.addEventListener("click", () => {
-      section.querySelectorAll("input, select, textarea").forEach((/** @type {any} */ each) => { each.disabled = true; });
-      button.remove();
-      next();
-    });
-    stage?.append(section);
-    section.querySelector("h2").setAttribute("tabindex", "-1");
-    if (title !== BEFORE) section.querySelector("h2").focus();
-  }
-
-  const clock = make("p", `${drill.minutes} minutes`, { class: "clock", role: "timer" });
+  /** @param {string} title @param {any[]} content @param {string} press @param {() => void} next */
+  const step = (title, content, press, next) => minillmSteps.step(/** @type {HTMLElement} */ (stage), title, content, press, next, title === BEFORE);
   const text = make("textarea", "", { rows: "14", "aria-label": "Your answer" });
   const levels = Object.fromEntries(drill.levels.map((level) => [level, level]));
 
   function start() {
-    const began = Date.now();
-    const tick = setInterval(() => {
-      const left = drill.minutes * 60 - Math.floor((Date.now() - began) / 1000);
-      const size = Math.abs(left);
-      clock.textContent = `${left < 0 ? "over by " : ""}${Math.floor(size / 60)}:${String(size % 60).padStart(2, "0")}`;
-      clock.classList.toggle("late", left < 0);
-    }, 500);
-    const empty = make("p", "", { role: "status" });
-    step("Write as you would speak", [paragraphs(drill.prompt, "prompt"), clock, asking(), text, empty], "Hand in", () => {
-      if (!text.value.trim()) {
-        text.disabled = false;
-        text.closest("section").remove();
-        clearInterval(tick);
-        begin("Nothing was written, so there's nothing to grade.");
-        return;
-      }
-      clearInterval(tick);
+    const clock = minillmSteps.clock(drill.minutes * 60);
+    step("Write as you would speak", [paragraphs(drill.prompt, "prompt"), clock.shown, asking(), text], "Hand in", () => {
+      if (!text.value.trim()) throw new Refused("Nothing is written yet, so there's nothing to grade.");
+      clock.stop();
       committing();
     });
     text.focus();
@@ -245,6 +191,7 @@
       const ranked = [...new Set(fixes.map((each) => each.select.value).filter(Boolean))];
       const commit = { dominant: dominant.select.value, second: second.select.value, number: asked.value, unit: unit.select.value,
         fixes: ranked, finding: finding.select.value, then: then.select.value };
+      minillmWritten.amount(commit.number, commit.unit); // refused here, if it can't be read
       pushback(commit, followUps(drill, commit), 0);
     });
   }
@@ -282,12 +229,9 @@
 
   /** @param {Criterion} each */
   function about(each) {
-    const fold = make("details");
-    fold.append(make("summary", `${each.name}: ${each.asks}`));
     const list = make("ul");
     each.anchors.forEach((anchor, i) => list.append(make("li", `${drill.levels[i]}: ${anchor}`)));
-    fold.append(list);
-    return fold;
+    return fold(`${each.name}: ${each.asks}`, list);
   }
 
   /** @param {Commit} committed @param {Judgement[]} judgements @param {string[]} labels @param {{gap: number, says: string}[]} off
@@ -362,11 +306,7 @@
     own.forEach((words) => list.append(make("li", words)));
     const facts = make("ul");
     drill.must_say.forEach((words) => facts.append(make("li", words)));
-    const answers = Object.entries(drill.answers).map(([level, words]) => {
-      const fold = make("details");
-      fold.append(make("summary", `A ${level} answer`), paragraphs(words));
-      return fold;
-    });
+    const answers = Object.entries(drill.answers).map(([level, words]) => fold(`A ${level} answer`, paragraphs(words)));
     step("What came out", [
       make("p", drill.tags), make("p", parts.join(", ")), ...verdict, table,
       ...(drill.statements.length ? [make("h3", "The statements"), claims] : []),
@@ -377,10 +317,6 @@
     ], "Once more", () => location.reload());
   }
 
-  function begin(told = "") {
-    const rows = [make("p", "Ask, write, commit, take pushback, judge statements, grade two samples, then yourself. The prompt appears when the clock starts.")];
-    if (told) rows.push(make("p", told, { role: "status" }));
-    step(BEFORE, rows, `Start ${drill.minutes} minutes`, () => { stage?.replaceChildren(); start(); });
-  }
-  begin();
+  step(BEFORE, [make("p", "Ask, write, commit, take pushback, judge statements, grade two samples, then yourself. The prompt appears when the clock starts.")],
+    `Start ${drill.minutes} minutes`, () => { stage.replaceChildren(); start(); });
 })();

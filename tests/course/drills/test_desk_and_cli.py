@@ -71,7 +71,7 @@ def test_a_desk_goes_through_its_stages_in_order() -> None:
     assert "12:22 of 12:00" in desk.result.value
     desk.go_on()  # nothing is committed yet: refused
     fill_in(desk, dominant="queue", number="plenty")
-    assert "is no number" in desk.asked.children[-1].children[0].value
+    assert "one number" in desk.asked.children[-1].children[0].value
     fill_in(
         desk, dominant="queue", number="5.4", unit="times", fix_1="quantization", fix_2="admission", fix_3="admission"
     )

@@ -137,6 +137,11 @@ def test_no_number_of_the_prompt_passes_for_the_one_that_is_asked_for(drill: Dri
         ("~5 s to the first token", "", 5, "s"),
         ("about $47k", "", 47e3, "$"),
         ("16 requests per second", "", 16, "requests/s"),
+        ("at most 87.6", "ms", 0.0876, "s"),
+        ("at least 28 replicas", "", 28, ""),
+        ("80 ms", "ms", 0.08, "s"),
+        ("2.5 GiB", "", 2.5 * 2**30, "B"),
+        ("40 Gbit/s", "", 5e9, "B/s"),
     ],
 )
 def test_a_number_is_read_with_its_unit(number: str, unit: str, value: float, base: str) -> None:
@@ -145,7 +150,15 @@ def test_a_number_is_read_with_its_unit(number: str, unit: str, value: float, ba
 
 
 def test_what_is_no_number_is_refused_and_a_bare_one_is_half() -> None:
-    for number, unit in (("a lot", ""), ("5", "bananas"), ("1e999", "s"), ("9" * 5000, "s"), ("-", "s")):
+    for number, unit in (
+        ("a lot", ""),
+        ("5", "bananas"),
+        ("1e999", "s"),
+        ("9" * 5000, "s"),
+        ("-", "s"),
+        ("1 to 2", "s"),
+        ("80 ms", "s"),
+    ):
         with pytest.raises(AmountError):
             read_amount(number, unit)
     assert read_amount(" ") is None
@@ -187,6 +200,26 @@ def test_the_rule_is_proper_and_a_bluff_costs() -> None:
     assert score(drawn.judged) == 0
     bluff = sit(drawn.drill, statements=["agree, sure"] * 8)
     assert score(bluff.judged) < 0, "half of them are false"
+
+
+def test_forty_true_sentences_cost_nothing_and_forty_false_ones_are_each_scored() -> None:
+    true = false = 0
+    for drawn in (drill.drawn(11) for drill in ALL[::2]):
+        put, commit = talk_of(drawn).put(), committed(drawn, "staff")
+        said = " ".join(each.says for each in put if each.is_true)
+        right = {place: ("agree" if each.is_true else "disagree", 95) for place, each in enumerate(put, 1)}
+        plain, told = (sit(drawn, text=text, commit=commit, statements=right) for text in ("", said))
+        assert told.standing == plain.standing and not told.verdict.hurt, "a true sentence in the answer is no fault"
+        for place, each in enumerate(put, 1):
+            agreed, denied = (
+                sit(drawn, statements={place: (word, 80)}).judged[place - 1] for word in ("agree", "disagree")
+            )
+            assert (agreed.points > 0 > denied.points) is each.is_true and (
+                denied.points > 0 > agreed.points
+            ) is not each.is_true
+            assert agreed.is_right is each.is_true and each.because in agreed.says
+            true, false = true + each.is_true, false + (not each.is_true)
+    assert min(true, false) >= 40
 
 
 def made(seed: int = 0, **given: object) -> Sitting:
@@ -265,7 +298,7 @@ def candidate(drawn: DrawnDrill, kind: str) -> Sitting:
 
 @pytest.mark.parametrize("drill", [each for each in ALL if has_talk(each.id)], ids=lambda drill: drill.id)
 def test_who_knows_the_case_stands_above_who_had_luck_with_the_menus(drill: Drill) -> None:
-    for drawn in map(drill.drawn, range(3)):
+    for drawn in map(drill.drawn, (0, 1, 101)):
         stands = {kind: candidate(drawn, kind).standing.value for kind in KINDS}
         assert stands["staff"] >= stands["senior"] > stands["mid"] > stands["weak"], stands
         assert all(stands["mid"] > stands[kind] for kind in KINDS[4:]), stands
@@ -285,6 +318,13 @@ def test_a_verdict_names_a_level_a_reason_and_sentences() -> None:
     assert not {each.sentence for each in weak.verdict.helped} & {each.sentence for each in weak.verdict.hurt}
     assert "argument: yours" in staff.headline and "statements 7 of 8" in staff.headline
     assert sit(drawn).verdict.says and sit(drawn, text="\x00<script>" * 2000).html().count("<script>") == 0
+
+
+def test_a_true_sentence_that_shares_one_word_with_a_wrong_commitment_is_not_said_to_hurt() -> None:
+    text = "After 26 GB of weights the card has room for 29 of them. All of a step is reading the weights once more."
+    wrong = Commit(dominant="kv_room", second="weights", number="1.97 GB")
+    hurt = sit("shrink-the-kv", 77, text=text, commit=wrong).verdict.hurt
+    assert [each.sentence[:13] for each in hurt] == ["All of a step"]
 
 
 # ---------------------------------------------------------------- conversation
@@ -407,12 +447,24 @@ def test_a_judge_that_answers_nonsense_breaks_nothing(said: object) -> None:
     assert all(each.problems for each in judge.ask(find_drill(FLAGSHIP).drawn(), "a", "http://j", "m", client).values())
 
 
+def test_a_judge_that_cannot_do_it_is_asked_twice_and_refused_in_words() -> None:
+    drawn = find_drill("p99-8s").drawn()
+    for reply, why in (
+        (Reply(text="Sure! A strong answer."), "its answer could not be read: no JSON object in it"),
+        (Reply(status=500), "the endpoint refused: 500, "),
+    ):
+        with FakeEndpoint(lambda number, body, reply=reply: reply) as fake:
+            heard = judge.hear(drawn, "The queue.", f"{fake.url}/v1", judge.DEFAULT)
+        assert len(fake.bodies) == 2 and not heard.opinions and not heard.agreement.may_speak
+        assert f"on the five samples it gave no grade, so it isn't heard: {why}" in str(heard.agreement)
+
+
 @pytest.mark.skipif("MINILLM_JUDGE_URL" not in os.environ, reason="no judge model is configured")
 @pytest.mark.parametrize("name", [FLAGSHIP, "p99-8s", "choppy-stream"])
 def test_a_real_judge_tells_the_samples_apart(name: str) -> None:
     drawn, mean = find_drill(name).drawn(), {}
     for sample, text in drawn.answers.items():
-        url, model = os.environ[judge.URL], os.environ.get(judge.MODEL, "default")
+        url, model = os.environ[judge.URL], os.environ.get(judge.MODEL, judge.DEFAULT)
         opinions = judge.ask(drawn, text, url, model, httpx.Client(timeout=judge.TIMEOUT_S))
         levels = [LEVELS.index(level) for each in opinions.values() for level in each.levels]
         mean[sample] = sum(levels) / max(len(levels), 1)

@@ -5,22 +5,32 @@ import io
 import json
 import re
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rounds.players import play, staff
 
+from course.drills import attempts
+from course.drills.attempts import attempt_of
 from course.drills.library import FLAGSHIP, find_drill
+from course.drills.sitting import sit
 from course.grading import Checks, Criterion
+from course.incidents import Incident, daily
 from course.lab import json_store, progress
 from course.lab.lab import Lab
 from course.lab.predict import MeasuredAnswer, Prediction
 from course.lab.progress import Answered, LessonRecord, Progress
 from course.lab.speculation_gain import emitted
 from course.lessons.start import contents, resume
-from course.lessons.start.cards import CARDS, Card, Deck
+from course.lessons.start.cards import CARDS, Card, Deck, cards_of
 from course.lessons.start.review import Review, export
+from course.lessons.start.today import Today
+from course.napkin.library import TEMPLATES
+from course.rounds.history import keep
+from course.rounds.library import find_round
+from course.rounds.sitting import RoundSitting
 from course.simulator.cost.models import find_model
 from course.simulator.cost.profile import find_profile
 
@@ -264,6 +274,32 @@ def test_a_machine_too_noisy_to_tell_keeps_no_lesson_open_and_takes_no_points(ho
     assert progress.FILE.read().lessons["06"].predictions == {"noisy": 1.0}
 
 
+def test_practice_is_counted_and_today_says_what_comes_next(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daily, "par_of", lambda incident: daily.Par(4, 20, 95.0))
+    incidents = iter([Incident.generate(1, 1, "proxy"), Incident.generate(1, 1, "proxy")])
+    monkeypatch.setattr(Incident, "today", lambda day: next(incidents))
+    assert resume.practised() == []
+    day = date.today()
+    shown = Today(day)
+    assert "not played yet" in shown.view.value and "minillm round sit platform" in shown.view.value
+    keep(play("platform", staff))
+    keep(RoundSitting(find_round("agents").drawn()))  # nothing was said in it: it's none
+    attempts.keep(attempt_of(sit(FLAGSHIP, text="The queue.")))
+    shown.open()
+    assert "par: 4 questions, 20 min, 95 points" in shown.par.value and shown.desk is not None
+    shown.desk.grade_button.click()
+    assert daily.RESULTS.read().days == {}, "nothing was answered yet"
+    shown.desk.incident.answer("stream")
+    for _ in range(2):  # the first press asks whether nothing deployed is meant
+        shown.desk.grade_button.click()
+    shown.desk.wait()
+    assert daily.RESULTS.read().days[f"{day}"].on_the_day and "streak 1" in shown.view.value
+    assert resume.practised() == ["1 of 32 drills", "1 of 8 design rounds", "1 daily incident"]
+    assert "1 of 8 design rounds" in str(resume.where_next())
+    again = Today(day).view.value
+    assert "of 100, 0 questions" in again and "minillm round sit routing" in again and "weakest of late" in again
+
+
 # ---------------------------------------------------------------- cards
 
 TODAY = datetime(2026, 1, 1, tzinfo=UTC)
@@ -306,6 +342,27 @@ def test_cards_have_keys_of_their_own_and_cover_the_lessons() -> None:
         assert card.answer_text.endswith((".", "?"))
         assert card.heading in known[card.lesson].headings, card.key
         assert card.heading != contents.GUIDED, f"{card.key}: which of its headings?"
+
+
+def test_sums_come_among_the_cards_and_have_other_numbers_each_day(home: Path) -> None:
+    day = date(2026, 11, 27)
+    cards, tomorrow = cards_of(day), {card.key: card for card in cards_of(day + timedelta(days=1))}
+    assert len({card.key for card in cards}) == len(cards) == len(CARDS) + len(TEMPLATES)
+    sums = [card for card in cards if card.key.startswith("sum ")]
+    assert sum(card.question != tomorrow[card.key].question for card in sums) > len(sums) / 2
+    assert all(card.link.partition("#")[0].startswith(card.lesson) for card in sums)
+    due = Deck(cards).due()
+    assert 2 < sum(card in sums for card in due) < len(due) / 2
+    review = Review()
+    review.start.click()
+    while not review.waiting[0].key.startswith("sum "):
+        review.show.click()
+        review.ratings["Easy"].click()
+    kept = review.waiting[0]
+    review.show.click()
+    assert "<br>" in review.view.value and "Within 20%" in review.view.value
+    review.ratings["Good"].click()
+    assert kept.key in Deck(cards)._current.cards
 
 
 def test_numbers_on_cards_follow_their_formulas() -> None:

@@ -163,6 +163,20 @@ def test_a_template_agrees_with_a_sum_of_its_own(template: Callable[..., Napkin]
         (2.4e6, TOKENS, "2.4 million tokens", 2.4e6),
         (2.15, "$", "$2.1", 2.1),
         (96.0, "", "96 requests", 96.0),
+        (87.6, "", "at most 87.6", 87.6),
+        (87.6, "", "at most about 87.6 requests.", 87.6),
+        (2.2e9, BYTES, "about 2.2 GB", 2.2e9),
+        (2.2e9, BYTES, "I'd say 2.2 GB, give or take", 2.2e9),
+        (2.2e9, BYTES, "<= 2.2 gigabytes of KV", 2.2e9),
+        (0.09, SECONDS, "90 ± 10 ms", 0.09),
+        (0.09, SECONDS, "90 ms +/- 5%", 0.09),
+        (0.09, SECONDS, "90 msec a step", 0.09),
+        (0.7, RATIO, "under 70 percent", 0.7),
+        (2.4e6, TOKENS, "2.4M", 2.4e6),
+        (2.4e6, TOKENS, "2.4 x 10^6 tokens", 2.4e6),
+        (8e4, "tokens/s", "80k tokens per second", 8e4),
+        (2.5, "requests/s", "~2.5 requests a second", 2.5),
+        (47e3, "$", "roughly $47k a month", 47e3),
     ],
 )
 def test_an_answer_is_read_with_its_unit(value: float, unit: str, typed: str, read: float) -> None:
@@ -183,6 +197,12 @@ def test_an_answer_is_read_with_its_unit(value: float, unit: str, typed: str, re
         (SECONDS, "1e999 s"),
         (SECONDS, "soon"),
         (SECONDS, "1.2.3 s"),
+        (SECONDS, "2 to 3 s"),
+        (SECONDS, "1 h 30 min"),
+        (SECONDS, "at most"),
+        (SECONDS, "5 m"),
+        (BYTES, "25 GB per second"),
+        (BYTES, "about 2.2"),
         (SECONDS, ""),
     ],
 )
@@ -204,7 +224,7 @@ def test_near_is_right_and_half_to_double_is_the_right_order() -> None:
 def test_in_a_terminal(run: Run) -> None:
     napkin = napkin_of(7)
     status, out, _ = run("napkin", "--seed", "7", stdin=f"many\n{napkin.told}\n")
-    assert status == 0 and "a number above 0, please" in out and "Right. You took" in out
+    assert status == 0 and "one number above 0, please" in out and "Right. You took" in out
     assert napkin.question in out and napkin.working[-1] in out
     status, out, _ = run("napkin", "--date", "2026-01-05", stdin="\n")
     assert status == 0 and f"It's {napkin_of_day(date(2026, 1, 5)).told}." in out and "Right" not in out
@@ -224,6 +244,16 @@ def test_at_a_desk() -> None:
     desk.number.value = "43"
     desk.submit.click()
     assert "has none" in desk.result.value, "a unit isn't chosen for you"
+    desk.number.value, desk.unit.value = "about 43 s", "ms"
+    desk.submit.click()
+    assert "Off" in desk.result.value, "a unit that is typed counts"
+    desk = NapkinDesk(7, now=iter((100.0, 130.0, 135.0, 141.0)).__next__)
+    desk.start.click()
+    desk.number.value, desk.unit.value = "at most 43.", "ms"
+    desk.submit.click()
+    assert "Right." in desk.result.value
+    desk = NapkinDesk(7, now=iter((100.0, 141.0)).__next__)
+    desk.start.click()
     desk.number.value = desk.napkin.told
     desk.submit.click()
     assert "Right. You took 41 s of 60." in desk.result.value and desk.submit.disabled

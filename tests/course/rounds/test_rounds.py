@@ -12,6 +12,7 @@ from course.rounds.board import is_kept, reached, read_edges
 from course.rounds.cli import app
 from course.rounds.desk import RoundDesk
 from course.rounds.errors import CommitmentError, RoundFileError, UnknownRoundError
+from course.rounds.history import FILE, PlayedRound, keep, play_next
 from course.rounds.judge import LEVELS, judge, points
 from course.rounds.library import IDS, find_round, read_round
 from course.rounds.prompt import AREAS, SHOWN_STATEMENTS, DrawnRound
@@ -171,18 +172,23 @@ def test_rules_of_the_board() -> None:
 
 @pytest.mark.parametrize(
     ("typed", "unit", "value"),
-    [("3.3 h", "s", 11880), ("11,800 s", "s", 11800), ("40 Gbit/s", "B/s", 5e9), ("90%", "ratio", 0.9), ("12", "", 12)],
+    [
+        ("3.3 h", "s", 11880),
+        ("11,800 s", "s", 11800),
+        ("40 Gbit/s", "B/s", 5e9),
+        ("90%", "ratio", 0.9),
+        ("12", "", 12),
+        ("about 2 minutes", "s", 120),
+    ],
 )
 def test_a_number_is_read_with_its_unit(typed: str, unit: str, value: float) -> None:
     assert read_amount(typed, unit) == pytest.approx(value)
     assert is_near(value * 1.05, Amount(value, unit)) and not is_near(value * 1.2, Amount(value, unit))
 
 
-@pytest.mark.parametrize(
-    ("typed", "unit"), [("118", "s"), ("about 2 minutes", "s"), ("1 to 2 s", "s"), ("2 GB", "s"), ("nan", "")]
-)
+@pytest.mark.parametrize(("typed", "unit"), [("118", "s"), ("1 to 2 s", "s"), ("2 GB", "s"), ("nan", "")])
 def test_what_is_no_number_is_refused_at_the_door(typed: str, unit: str) -> None:
-    with pytest.raises(CommitmentError, match="isn't a number with a unit"):
+    with pytest.raises(CommitmentError, match="isn't one number with a unit"):
         read_amount(typed, unit)
 
 
@@ -212,7 +218,7 @@ def run(*arguments: str, stdin: str = "") -> str:
     return result.stdout
 
 
-def test_the_terminal_lists_shows_and_sits(tmp_path: Path) -> None:
+def test_the_terminal_lists_shows_and_sits(home: Path, tmp_path: Path) -> None:
     assert [row["id"] for row in json.loads(run("list", "--json"))["rounds"]] == list(IDS)
     assert "staff" not in run("show", "weights").partition("40 minutes")[0] and "junior" in run(
         "show", "weights", "--solved"
@@ -229,7 +235,25 @@ def test_the_terminal_lists_shows_and_sits(tmp_path: Path) -> None:
     assert "no question '99'" in said and "no hire yet" in said and "A staff candidate's conversation" in said
 
 
-def test_the_desk_goes_page_by_page() -> None:
+def test_what_was_played_is_kept_and_told(home: Path, tmp_path: Path) -> None:
+    assert "no round played yet" in run() and "minillm round sit platform" in run()
+    answers = tmp_path / "answers.json"
+    answers.write_text(json.dumps({"ask": ["size"], "envelope": {"floor": "about 118 s", "sure": "0.9"}}))
+    run("sit", "weights", "--answers", str(answers), "--no-keep")
+    assert "no round played yet" in run()
+    run("sit", "weights", "--answers", str(answers))
+    keep(play("platform", staff, 3))
+    said = run()
+    assert "weights, seed 0: no hire yet" in said and "platform, seed 3: staff" in said
+    assert "envelope junior" in said and "your own columns: requirements staff" in said
+    assert "minillm round sit routing" in said and "6 of 8 not played yet" in said
+    kept = json.loads(run("--json"))["played"]
+    assert [each["level"] for each in kept] == ["no hire yet", "staff"] and set(kept[1]["areas"]) == set(AREAS)
+    done = [PlayedRound(round=name, seed=0, when="", level="staff" if name != "rack" else "mid") for name in IDS]
+    assert play_next(done) == ("rack", 0)
+
+
+def test_the_desk_goes_page_by_page(home: Path) -> None:
     desk = RoundDesk("weights", now=lambda: 100.0)
     assert "checkpoint" not in desk.opening.value
     desk.begin()
@@ -243,11 +267,12 @@ def test_the_desk_goes_page_by_page() -> None:
         if desk.page.key == "envelope":
             desk.fields["floor"].value = "soon"
             desk.go_on(place)
-            assert "a number with a unit" in desk.result.value and len(desk.asked.children) == place
+            assert "one number with a unit" in desk.result.value and len(desk.asked.children) == place
         for key, field in desk.fields.items():
             field.value = staff(desk.sitting, desk.page, next(each for each in desk.page.fields if each.key == key))
         desk.go_on(place)
         desk.go_on(place)  # a second press of the same button does nothing
+    assert [each.round for each in FILE.read().done] == ["weights"]
     assert "hire at" in desk.result.value and "side by side" in desk.result.value and desk.sitting.own
     assert debrief(desk.sitting).count("staff answer") == 1 and "Where do checkpoints appear" in everything(
         desk.sitting

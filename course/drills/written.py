@@ -1,0 +1,95 @@
+"""A number as people write it: "about 2.2 GB", "at most 87.6", "90 ms ± 10", "2.4 x 10^6 tokens".
+
+One reader for drills, rounds and napkin sums. The site's pages read by the same two patterns and names (`exported`).
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+HEDGES = (
+    *(
+        "about",
+        "around",
+        "roughly",
+        "approximately",
+        "approx",
+        "circa",
+        "ca",
+        "nearly",
+        "almost",
+        "just",
+        "some",
+        "say",
+    ),
+    *("at most", "at least", "up to", "no more than", "more than", "less than", "under", "over", "below", "above"),
+    *("maximum", "minimum", "max", "min", "it's", "it is", "i'd say"),
+)
+"""Words before a number that don't change which number it is. A bound is read as the number that it names."""
+HEDGE = r"^(?:(?:" + "|".join(HEDGES) + r")\b[.:,]?|[~≈<>≤≥=])\s*"
+"""One of them; any case, and there may be several."""
+_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+\.?[0-9]*|\.[0-9]+)"
+NUMBER = (
+    rf"^([$]?)\s*({_DIGITS}(?:[eE][+-]?[0-9]+)?)(?:\s*[x×*]\s*10(?:\^|\*\*)([+-]?[0-9]+))?"
+    r"\s*(?:(k|K|M|[Tt]housand|[Mm]illion|[Bb]illion|bn|[Tt]rillion)(?![A-Za-z/]))?"
+    rf"\s*([^0-9±]*?)(?:(?:±|\+/?-|plus or minus|give or take)\s*{_DIGITS}\s*([^0-9]*))?$"
+)
+"""Dollar sign, digits, power of ten, multiple, what stands behind; and behind a tolerance, which isn't read."""
+MULTIPLES = {"k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "bn": 1e9, "billion": 1e9, "trillion": 1e12}
+A_SECOND = r"\s*(?:\bper|\ba|\beach|/)\s*(?:second|sec|s)\b"
+ALSO = {
+    **dict.fromkeys(("us", "usec", "microsecond", "microseconds"), "µs"),
+    **dict.fromkeys(("msec", "millisecond", "milliseconds"), "ms"),
+    **dict.fromkeys(("sec", "secs", "second", "seconds"), "s"),
+    **dict.fromkeys(("min", "mins", "minute"), "minutes"),
+    **dict.fromkeys(("h", "hr", "hrs", "hour"), "hours"),
+    **dict.fromkeys(("d", "day"), "days"),
+    **dict.fromkeys(("percent", "pct"), "%"),
+    **dict.fromkeys(("x", "×", "fold", "-fold"), "times"),
+    **dict.fromkeys(("byte", "bytes"), "b"),
+    **dict.fromkeys(("token", "tok", "toks"), "tokens"),
+    **dict.fromkeys(("tok/s", "toks/s", "token/s"), "tokens/s"),
+    **dict.fromkeys(("req/s", "reqs/s", "request/s", "rps", "qps"), "requests/s"),
+    **dict.fromkeys(("dollar", "dollars", "usd"), "$"),
+    **{f"{size}bps": f"{size}bit/s" for size in "mgt"},
+    **{f"{size}-byte{s}": f"{size}b" for size in "kmgt" for s in ("", "s")},
+    **{f"{word}byte{s}": f"{word[0]}b" for word in ("kilo", "mega", "giga", "tera", "peta") for s in ("", "s")},
+}
+"""Other names of units, in small letters."""
+
+
+@dataclass(frozen=True)
+class WrittenNumber:
+    """A number, and the words that stand behind it."""
+
+    value: float
+    behind: str
+    """A unit and perhaps more; empty = nothing."""
+
+
+def read_written(text: str) -> WrittenNumber | None:
+    """The one number of a text; None if there is none, or more than one, as in "2 to 3"."""
+    text, before = text.strip(), ""
+    while text != before:
+        text, before = re.sub(HEDGE, "", text, flags=re.IGNORECASE), text
+    if (found := re.match(NUMBER, text)) is None:
+        return None
+    dollar, digits, power, multiple, behind, at_last = found.groups(default="")
+    value = float(f"{digits.replace(',', '')}e{power}") if power and "e" not in digits.lower() else _plain(digits)
+    return WrittenNumber(value * MULTIPLES.get(multiple.lower(), 1.0), dollar or behind.strip() or at_last.strip())
+
+
+def _plain(digits: str) -> float:
+    return float(digits.replace(",", ""))
+
+
+def names_in(behind: str) -> list[str]:
+    """What the words behind a number may name, in small letters, the longest first: "GB of weights" may be "gb"."""
+    words = re.sub(A_SECOND, "/s", behind.lower()).rstrip(" .!,;").split(" ")
+    found = [" ".join(words[:count]).rstrip(",;") for count in range(len(words), 0, -1)]
+    return [ALSO.get(name, name) for name in found]
+
+
+def exported() -> dict[str, Any]:
+    """Patterns and names for static/written.js."""
+    return {"hedge": HEDGE, "number": NUMBER, "multiples": MULTIPLES, "a_second": A_SECOND, "also": ALSO}
