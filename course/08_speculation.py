@@ -400,8 +400,8 @@ check("q5", ...)
 #   took an 8B 1.02 plain steps for one request, 1.23 for 32 and 1.57 for 64
 #   ([measured](../docs/measured.md#speculation-on-an-h100)).
 # - **Trees.** Some systems check several continuations at once. This engine checks one.
-# - **Overlap.** With drafts, this engine doesn't plan a step while the one before runs; looking for guesses that
-#   weren't there cost it a tenth of a step for one request. vLLM and SGLang plan ahead, with EAGLE and MTP drafts.
+# - **Overlap.** With drafts, this engine doesn't plan a step while the one before runs: a tenth of a step there, even
+#   where nothing was guessed. vLLM and SGLang plan ahead.
 #
 # ## Sources
 #

@@ -149,17 +149,15 @@ pictures.promises_table(found, roof)
 stack(pictures.draw_speedups(found), words.by_batch(found, roof))
 
 # %% [markdown]
-# Curves like these belong to **kernels**, not to formats. This engine's own on an H100 (int8 and int4 dequantize and
-# multiply in 16 bits; fp8 is PyTorch's product):
+# Curves like these belong to **kernels**, not to formats. This engine's own on an H100 (fp8 is PyTorch's):
 
 # %%
 pictures.h100_table()
 
 # %% [markdown]
-# Up to 32 requests our int4 leads, then int8. At 128 both lose to bf16, whose step still waits for memory (80% of the
-# bandwidth): their kernels are made for few rows, and beyond those unpack the same weights again for each further block
-# of rows. (A simulated H100 doesn't show that: it prices bytes.) Production kernels push that border out: W4A16 stays
-# ahead up to a larger batch. From there on FP8 leads, because it multiplies in 8 bits.
+# At 128 our int4 and int8 lose to bf16, whose step still waits for memory: they unpack the same weights again for each
+# block of rows. (A simulated H100 prices bytes, and doesn't show that.) Production kernels push that border out; beyond
+# it FP8 leads, because it multiplies in 8 bits.
 #
 # ### The same at 70B
 #

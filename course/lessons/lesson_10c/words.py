@@ -65,7 +65,7 @@ def tell_crowds(found: Mapping[tuple[str, str], CrowdOfReaders]) -> Finding:
         told |= {f"{key}_steps": straight.steps, f"{key}_all_steps": gateway.steps}
         told |= {f"{key}_s": straight.seconds, f"{key}_all_s": gateway.seconds}
     if saved["queue"] < SAVED:
-        outcome = "too_close"
+        outcome = "contradictory" if saved["slots"] >= SAVED else "too_close"
     else:
         outcome = "shorter_steps_as_well" if saved["slots"] >= SAVED else "with_a_queue"
     return tell("10c", "crowds", outcome, **told)

@@ -83,7 +83,8 @@ def test_steps_that_overlap_count_once() -> None:
     [
         (0.99, 1.6, "**Cancelling pays when something is waiting"),
         (0.8, 1.6, "**Cancelling pays twice**"),
-        (0.7, 1.95, "too close to say"),
+        (0.98, 1.95, "too close to say"),
+        (0.7, 1.95, "something else kept this machine busy"),
     ],
 )
 def test_what_cancelling_is_worth_is_told_in_time(slots_s: float, queue_s: float, says: str) -> None:
