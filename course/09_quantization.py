@@ -170,7 +170,7 @@ simulated.phases_lab()
 # %% [markdown]
 # <details><summary>Three things to try, answered</summary>
 #
-# - *Chat, quiet, int8*: decode gains. On the **stack of 2023** it hardly moves: kernel launches set a floor that no
+# - *Chat, quiet, int8*: decode gains. On the **stack of 2023** it barely moves: kernel launches set a floor that no
 #   format lowers.
 # - *Long prompts, busy, int8 against fp8*: prefill is compute-bound. Dequantizing makes it longer and multiplying in
 #   8 bits makes it shorter; "quantization helps prefill a little" describes neither.
@@ -339,7 +339,7 @@ pictures.formats_explorer()
 #
 # ### When memory is what's short
 #
-# Two H100s hold the 16-bit weights and hardly anything else, and chats arrive faster than that setup can serve.
+# Two H100s hold the 16-bit weights and little else, and chats arrive faster than that setup can serve.
 
 # %%
 cramped = simulated.cramped()

@@ -77,7 +77,7 @@ def checking(costs: VerifyCosts) -> Finding:
     elif most <= CHEAP:
         outcome = "cheap_at_every_batch"
     else:
-        outcome = "dearer_in_a_batch" if ratios["crowd"] > CHEAP * ratios["alone"] else "same_in_a_batch"
+        outcome = "costlier_in_a_batch" if ratios["crowd"] > CHEAP * ratios["alone"] else "same_in_a_batch"
     return tell("08", "checking", outcome, batch=large, k=K, border=border or 1.0, **ratios)
 
 
