@@ -139,7 +139,7 @@ def stories(lab: Lab) -> dict[str, tuple[DraftStory, DraftStory]]:
     If a trained draft head comes with minillm, chat with its drafts, too.
     """
     ways = [(name, kind, {"method": "ngram", "k": 7}) for name, kind in zip(LOOKED_UP, (COPYING, CHAT))]
-    ways.append(("chat, drafts that pass 6 times in 10", CHAT, {"method": "synthetic", "acceptance_rate": 0.6, "k": 4}))
+    ways.append(("chat, drafts accepted 6 times in 10", CHAT, {"method": "synthetic", "acceptance_rate": 0.6, "k": 4}))
     if "draft head" in (found := drafters(lab)):
         ways.append(("chat, a trained draft head", CHAT, {**found["draft head"], "k": 4}))
     tokens = 64 if lab.scale == 1 else 14
@@ -429,7 +429,7 @@ def crowded(every: Sequence[WorkloadRuns]) -> MeasuredAnswer | str:
         return f"the best runs differ by ×{gain:.2f}, but the others overlap: not enough runs on so busy a machine"
     answer = CROWDED[0] if apart and gain > NOISE else CROWDED[2] if apart and gain < 1 / NOISE else CROWDED[1]
     found = (
-        f"{always.acceptance:.0%} of the guesses that were tested passed, "
+        f"{always.acceptance:.0%} of the tested guesses were accepted, "
         f"{number(always.drafts.emitted_per_verify or 1)} tokens a verification; speed of each request ×{gain:.2f}"
     )
     return MeasuredAnswer(answer, found)

@@ -93,7 +93,9 @@ def kinds(every: Sequence[WorkloadRuns]) -> Finding:
         if one.way == ALWAYS:
             gates = next(each for each in every if each.workload == one.workload and each.way == "gates")
             base = base_of(one, every)
-            passed = f"{one.acceptance:.0%} of tested guesses passed" if one.acceptance is not None else "no guess made"
+            passed = (
+                f"{one.acceptance:.0%} of tested guesses accepted" if one.acceptance is not None else "no guess made"
+            )
             gains = f"always ×{faster(one, base):.2f}, gates ×{faster(gates, base):.2f}"
             if abs(one.drafting_share - gates.drafting_share) <= AS_MANY:
                 by_noise.append(ratio_of(one.decode_s, gates.decode_s))
