@@ -237,10 +237,14 @@ class Lab(PredictionBook):
     def _model_of(self, config: EngineConfig) -> LoadedModel:
         """The weights that a configuration asks for. Those in memory, if it's these: then the lab's engine stays."""
         with self.alone():
-            kept = self._engine
-            if kept is None or any(getattr(kept.config, name) != getattr(config, name) for name in WEIGHT_FIELDS):
-                kept = self._prepare(config)
-            return kept.model
+            engine = self._engine if self._has_weights_of(config) else self._prepare(config)
+            return engine.model
+
+    def _has_weights_of(self, config: EngineConfig) -> bool:
+        """Whether the lab's engine has the weights that a configuration asks for."""
+        if self._engine is None:
+            return False
+        return all(getattr(self._engine.config, name) == getattr(config, name) for name in WEIGHT_FIELDS)
 
     def close(self) -> None:
         """End the run that is going on, stop the engine and let go of the model. The lab cannot be used any more."""
@@ -260,6 +264,8 @@ class Lab(PredictionBook):
     def _prepare(self, config: EngineConfig) -> Any:
         """A fresh engine on the loaded weights. The first one is warmed up, so that no run pays for it."""
         if self._engine is not None:
+            if not self._has_weights_of(config):
+                self._own_runners = KeptRunners()  # it would keep the weights of before in memory, beside these
             try:
                 self._engine.reconfigure(config)
                 return self._engine

@@ -1,5 +1,6 @@
 """The bench itself: what a cell that is run again leaves behind, runs that fail, and who may step an engine when."""
 
+import gc
 import threading
 import time
 import traceback
@@ -72,6 +73,11 @@ def test_engines_in_turn_share_a_runner_and_the_labs_own_engine_stays(tiny_lab: 
     assert tiny_lab.next_engine(num_kv_blocks=65).torch_runner is not first.torch_runner, "a larger pool"
     assert tiny_lab.engine().torch_runner is not first.torch_runner, "beside them"
     assert tiny_lab._engine.config == own, "an engine of one's own leaves it alone"
+    weights = weakref.ref(first.torch_runner.model.decoder)
+    del first, second
+    assert tiny_lab.next_engine(quantization="int8").model.quantization == "int8"
+    gc.collect()
+    assert weights() is None, "those of before aren't kept in memory beside them"
 
 
 def test_a_tokenizer_is_had_without_weights(tiny_lab: Lab) -> None:
