@@ -77,8 +77,9 @@ stack(pictures.losses_table(rounded), words.rounding(rounded))
 # deploy: this one has a scale for each token and head. vLLM's `--kv-cache-dtype fp8` has one per tensor, 1.0 unless the
 # checkpoint brings calibrated ones, and with FlashAttention-3 queries and attention's products are FP8, too, so nothing
 # above speaks for it: calibrate (llm-compressor), then run your evals. `int8_per_token_head` is scaled as here, but not
-# every attention backend reads it: compare ITL before and after. (8-bit KV is also half the reads of a long context,
-# which a capacity table doesn't show.)
+# every attention backend reads it: compare ITL before and after. (8-bit KV also halves the reads of long contexts,
+# which a capacity table doesn't show. On an H100, our 8B's step with 32 contexts of 2,100 tokens took 7.8 ms, and in 16
+# bits some 9.3 on another day.)
 #
 # ### Fetch it, or compute it again?
 #

@@ -50,8 +50,8 @@ words.watched(told)
 # %% [markdown]
 # ### Predict
 #
-# **Acceptance**, α, is the probability that a guess passes, given that the ones before it did. Say α = 0.6, drafts of k
-# = 4 tokens, and each guess costs a tenth of a decode step.
+# **Acceptance**, α, is the probability that a guess is accepted, given that the ones before it were. Say α = 0.6,
+# drafts of k = 4 tokens, and each guess costs a tenth of a decode step.
 
 # %%
 bet = lab.predict(
@@ -74,10 +74,10 @@ bet.score(run.alone(point, checking))
 #
 # ### What a verification yields
 #
-# A guess counts only if all the ones before it passed. The first passes with probability α, the second counts with α²,
-# and so on; the model's own token is always there. So a verification yields 1 + α + α² + … + α^k tokens. The popular "k
-# × α" is wrong twice: it forgets the model's own token, and it ignores the fact that later positions are reached less
-# and less often.
+# A guess counts only if all the ones before it were accepted. The first is accepted with probability α, the second
+# counts with α², and so on; the model's own token is always there. So a verification yields 1 + α + α² + … + α^k
+# tokens. The popular "k × α" is wrong twice: it forgets the model's own token, and it ignores the fact that later
+# positions are reached less and less often.
 #
 # To test that, you need drafts with a known acceptance. The lab has them: the model drafts for itself and errs on
 # purpose, which saves no time but tests the formula. Add points of your own; each press is a run.
@@ -126,7 +126,7 @@ pictures.price_lab(checking)
 #
 # - *With α = 0.6 and a draft cost of 0.1 steps per token, which k is best at batch 1?* Two or three on most machines:
 #   position k adds α^k tokens and costs 0.1 steps plus a row. The chart's title says which.
-# - *Free guesses that all pass: does any batch lose?* Where a verification of k + 1 rows takes more than k + 1 plain
+# - *Free guesses, all accepted: does any batch lose?* Where a verification of k + 1 rows takes more than k + 1 plain
 #   steps.
 # - *c = 1, as if the model drafted for itself?* It can't gain: a guess costs a full step, which is the most it can
 #   save.
@@ -137,7 +137,7 @@ pictures.price_lab(checking)
 #
 # ### Copying, chat and verse
 #
-# Looked-up guesses are nearly free to make. Here are three kinds of text, one request at a time: copying a paragraph,
+# Looked-up guesses take no step of any model. Here are three kinds of text, one request at a time: copying a paragraph,
 # everyday questions, and verse sampled at temperature 1. Each is served three ways: without drafts; *always* drafting;
 # and with the engine's **gates**, which watch acceptance and decide whether to draft, and how far. What a row costs,
 # they take from the table above.
@@ -154,12 +154,12 @@ stack(pictures.served_table(kinds), words.kinds(kinds))
 pictures.draw_strips(kinds)
 
 # %% [markdown]
-# Each column is one step: the model's own token at the bottom, guesses that passed above it, and in red, the ones that
-# didn't. The gates are fields of `speculative`:
+# Each column is one step: the model's own token at the bottom, accepted guesses above it, and rejected ones
+# in red. The gates are fields of `speculative`:
 #
 # | field | drafts nothing when |
 # |---|---|
-# | `acceptance_floor` | guesses pass too rarely to be worth a row (it retries now and then) |
+# | `acceptance_floor` | guesses are accepted too rarely to be worth a row (it retries now and then) |
 # | `adaptive_k` | (drafts shorter, not nothing) a position that far out is unlikely to be reached |
 # | `max_batch` | more requests than this are running, and checking costs more than drafts can gain |
 # | `min_output_tokens` | the request's `max_tokens` is smaller than this |
@@ -199,8 +199,8 @@ stack(pictures.served_table(together), words.crowd(together, checking))
 pictures.drafters_table()
 
 # %% [markdown]
-# DeepSeek-V3's report says its one extra token passes 85 to 90% of the time. How many tokens per step should that give,
-# before costs?
+# DeepSeek-V3's report says its one extra token is accepted 85 to 90% of the time. How many tokens per step should that
+# give, before costs?
 
 # %%
 print(pictures.mtp())
@@ -261,8 +261,8 @@ simulated_70b.error_band(simulated_70b.deployment(model=simulated.MIXTURE, tp=si
 #
 # ## Deep dive
 #
-# **Why nothing is lost, greedy.** A guess passes only if it's the very token the model would have chosen. (In 16 bits
-# two logits can be so close that the order of summation decides, and texts may diverge, as they do between any two
+# **Why nothing is lost, greedy.** A guess is accepted only if it's the very token the model would have chosen. (In 16
+# bits two logits can be so close that the order of summation decides, and texts may diverge, as they do between any two
 # batch sizes. In 32 bits this engine's tests require identical tokens.)
 
 # %%
@@ -270,8 +270,8 @@ d5(told)
 
 # %% [markdown]
 # **Why nothing is lost, sampled.** Let $p$ be the model's distribution of the next token, and $q$ the drafter's. A
-# guess $x$, drawn from $q$, passes with probability $\min(1, p(x)/q(x))$. If it fails, the token is drawn from where
-# $q$ fell short: $\max(p - q, 0)$, normalised. Token $x$ then comes out with probability
+# guess $x$, drawn from $q$, is accepted with probability $\min(1, p(x)/q(x))$. If it fails, the token is drawn from
+# where $q$ fell short: $\max(p - q, 0)$, normalised. Token $x$ then comes out with probability
 #
 # $$\min(p, q)(x) + \Bigl(1 - \sum_y \min(p, q)(y)\Bigr) \cdot \frac{\max(p - q, 0)(x)}{\sum_y \max(p - q, 0)(y)} = p(x), \qquad
 # \alpha = \sum_y \min(p, q)(y)$$
@@ -298,9 +298,10 @@ pictures.overlap_lab(choice)
 # $$\text{speedup} = \frac{1 + \alpha + \dots + \alpha^k}{v + k\,c} = \frac{1 - \alpha^{k+1}}{(1 - \alpha)(v + k\,c)}$$
 #
 # The paper has $v = 1$: a step that waits for memory. On average, no draft yields more than $1/(1-\alpha)$ tokens: 2.5
-# at 0.6, 10 at 0.9. And α is a mean: real guesses pass in runs, so acceptance by position needn't follow powers of α.
+# at 0.6, 10 at 0.9. And α is a mean: real guesses are accepted in runs, so acceptance by position needn't follow powers
+# of α.
 #
-# **The code.** These decide how far a request drafts, and whether a sampled guess passes:
+# **The code.** These decide how far a request drafts, and whether a sampled guess is accepted:
 
 # %%
 import inspect
@@ -378,11 +379,12 @@ check.card()
 #
 # - **Your acceptance.** It depends on your model, your drafter and your traffic. Measure it by kind of request: a mean
 #   hides the kinds that lose.
-# - **Your cost of checking.** Two CPU cores have little arithmetic to spare. On an H100 one more request adds half a
-#   percent to an 8B's step (docs/measured.md); with drafts, this engine hasn't been measured there yet.
+# - **Your cost of checking.** Two CPU cores have little arithmetic to spare. An H100 has plenty: checking four guesses
+#   took an 8B 1.02 plain steps for one request, 1.23 for 32 and 1.57 for 64
+#   ([measured](../docs/measured.md#speculation-on-an-h100)).
 # - **Trees.** Some systems check several continuations at once. This engine checks one.
-# - **Overlap.** With drafts, this engine doesn't plan a step while the one before runs. vLLM and SGLang do, with EAGLE
-#   and MTP drafts.
+# - **Overlap.** With drafts, this engine doesn't plan a step while the one before runs: a tenth of a step there, even
+#   where nothing was guessed. vLLM and SGLang plan ahead.
 #
 # ## Sources
 #

@@ -57,7 +57,7 @@ pictures.rounding_lab(matrix)
 # Here's the same model in four other formats. (**KV**, the cached keys and values, can be rounded as well.)
 
 # %%
-pictures.formats_table(shelf)
+pictures.formats_table(shelf)  # loads four sets of weights: on a GPU that takes most of a minute
 
 # %% [markdown]
 # ### Predict
@@ -127,7 +127,8 @@ own
 # waits. But it waits for other requests' decode, or for the memory they hold. Shorten their decode or make room for
 # more of them, and the queue shrinks. With the pool fixed, smaller weights free no KV blocks, so only faster decode
 # shortens the queue. int4 reads a third of the bytes but has to unpack them. Past the knee a batch is compute-bound,
-# and fewer bytes don't matter: on two cores that's a dozen or more requests, on an H100 some hundreds.
+# and fewer bytes don't matter: on two cores that's a dozen or more requests, on an H100 some hundreds. A kernel can
+# lose before that: ours do (below).
 #
 # </details>
 #
@@ -137,27 +138,26 @@ own
 # The rest stays as it was.
 
 # %%
-found = run.sweep(shelf)
-pictures.promises_table(found, this_machine(lab))
+found, roof = run.sweep(shelf), this_machine(lab)
+pictures.promises_table(found, roof)
 
 # %% [markdown]
-# Where *measured* is longer than *step, if only reading changed*, unpacking ate part of the saving. Where it's shorter,
+# Where *measured* is longer than *step, if only reading changed*, the kernel ate part of the saving. Where it's shorter,
 # the step reads below peak bandwidth. And a larger batch waits less for weights, because it shares them:
 
 # %%
-stack(pictures.draw_speedups(found), words.by_batch(found))
+stack(pictures.draw_speedups(found), words.by_batch(found, roof))
 
 # %% [markdown]
-# Curves like these belong to **kernels**, not to formats. This engine's own on an H100 (int8 and int4 dequantize and
-# multiply in 16 bits; fp8 is PyTorch's product):
+# Curves like these belong to **kernels**, not to formats. This engine's own on an H100 (fp8 is PyTorch's):
 
 # %%
 pictures.h100_table()
 
 # %% [markdown]
-# int8 gains most there and our int4 loses: its unpacking takes longer than the read it saves.
-# (A simulated H100 says otherwise: it prices bytes.) Production kernels rank otherwise: W4A16 first at batch 1, FP8 first
-# at large batch, because it multiplies in 8 bits.
+# At 128 our int4 and int8 lose to bf16, whose step still waits for memory: they unpack the same weights again for each
+# block of rows. (A simulated H100 prices bytes, and doesn't show that.) Production kernels push that border out; beyond
+# it FP8 leads, because it multiplies in 8 bits.
 #
 # ### The same at 70B
 #
@@ -170,7 +170,7 @@ simulated.phases_lab()
 # %% [markdown]
 # <details><summary>Three things to try, answered</summary>
 #
-# - *Chat, quiet, int8*: decode gains. On the **stack of 2023** it hardly moves: kernel launches set a floor that no
+# - *Chat, quiet, int8*: decode gains. On the **stack of 2023** it barely moves: kernel launches set a floor that no
 #   format lowers.
 # - *Long prompts, busy, int8 against fp8*: prefill is compute-bound. Dequantizing makes it longer and multiplying in
 #   8 bits makes it shorter; "quantization helps prefill a little" describes neither.
@@ -317,7 +317,7 @@ pictures.formats_explorer()
 #
 # ### When memory is what's short
 #
-# Two H100s hold the 16-bit weights and hardly anything else, and chats arrive faster than that setup can serve.
+# Two H100s hold the 16-bit weights and little else, and chats arrive faster than that setup can serve.
 
 # %%
 cramped = simulated.cramped()

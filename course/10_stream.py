@@ -175,8 +175,8 @@ detok = run.detokenizing_cost(lab.model.tokenizer, run.PROMPT, lab.scale < 1)
 pictures.detokenizing_table(detok)
 
 # %% [markdown]
-# Both are in `minillm/frontend/detokenizer.py`. The window, for vocabularies that aren't bytes, is the method of
-# Hugging Face's text-generation-inference and of vLLM:
+# Window and bytes are both in `minillm/frontend/detokenizer.py`. The window, for vocabularies that aren't bytes, is the
+# method of Hugging Face's text-generation-inference and of vLLM:
 
 # %%
 import inspect

@@ -2,7 +2,7 @@
 # # 10c · Clients that leave, stall and retry
 #
 # Half of the users closed the tab. The server is still generating for them. Meanwhile a mobile client has stopped
-# reading, and another one retries every failed request at once, up to five times. What does each of them cost the
+# reading, and another one retries every failed request immediately, up to five times. What does each of them cost the
 # others?
 #
 # - **Surface** (five minutes): a client leaves halfway, directly and behind a gateway.
@@ -87,7 +87,7 @@ pictures.faults_table(troubles)
 # %%
 amplified = lab.predict(
     "storm",
-    "Clients retry at once, six attempts at most: how many attempts per user request, over the whole run?",
+    "Clients retry immediately, six attempts at most: how many attempts per user request, over the whole run?",
     unit="attempts",
     between=(1, 6),
 )
@@ -122,7 +122,7 @@ at_70b = simulated.storms_at_70b()
 servers = simulated.servers_at_70b()
 stack(
     pictures.storms_table(at_70b),
-    pictures.storms_table(servers, "retry at once; the server"),
+    pictures.storms_table(servers, "retry immediately; the server"),
     words.tell_clients(at_70b, servers),
 )
 
@@ -134,8 +134,8 @@ pictures.draw_storms(
 # %% [markdown]
 # <details><summary>If the server refuses early, do breakers still help?</summary>
 #
-# Try `run.live_storms(lab, only=(simulated.AT_ONCE, simulated.BREAKER), max_queue_len=8)`. A refusal costs the server
-# next to nothing, so clients that retry immediately soon get in. The breaker counts refusals as failures, opens, and holds
+# Try `run.live_storms(lab, only=(simulated.IMMEDIATELY, simulated.BREAKER), max_queue_len=8)`. A refusal costs the server
+# almost nothing, so clients that retry immediately soon get in. The breaker counts refusals as failures, opens, and holds
 # back requests that would've been served. Let a breaker count time-outs and 5xx, and let clients obey the `Retry-After`
 # on a 429; this server sends one with every 429 and 503.
 #
@@ -210,7 +210,7 @@ check.card()
 # ## What this lab cannot tell you
 #
 # - **Compute saved in money.** Token shares here are counted exactly. What a saved token is worth depends on what's
-#   waiting for the slot, and on what a row costs: next to nothing in a GPU's small batch, more in its full one.
+#   waiting for the slot, and on what a row costs: almost nothing in a GPU's small batch, more in its full one.
 # - **Your clients.** SDKs retry by default: find out how often, on which errors, and with which delays, before an
 #   incident does.
 #

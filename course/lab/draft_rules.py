@@ -26,7 +26,7 @@ Rule = Callable[[Tensor, Tensor, Tensor, torch.Generator], Tensor]
 def next_token(lab: Lab, token_ids: Sequence[int]) -> Tensor:
     """[V] float64, the model's distribution of the token after some others, at temperature 1."""
     with lab.alone():
-        engine = lab.engine()
+        engine = lab.next_engine()
         decoded = next(iter(decode_texts(engine, [[*token_ids, 0]], [len(token_ids)])))
         return decoded.logits[0].double().softmax(-1).cpu()
 

@@ -103,7 +103,9 @@ def watch(lab: Lab, prompt: Prompt, max_tokens: int, way: dict[str, Any] | None,
     params = SamplingParams(temperature=HOT if hot else 0.0, max_tokens=max_tokens, seed=0)
     lab.needs_model("Watching guesses in a real text")
     with lab.alone():
-        steps, token_ids = _answer(lab.engine(speculative=speculative, enable_prefix_caching=False), prompt, params)
+        steps, token_ids = _answer(
+            lab.next_engine(speculative=speculative, enable_prefix_caching=False), prompt, params
+        )
     return DraftStory("without speculation" if way is None else way["method"], tuple(steps), tuple(token_ids))
 
 

@@ -373,6 +373,8 @@ class ServerLab(PredictionBook):
     def engine(self, **fields: Any) -> NoReturn:
         raise unseen("An engine without traffic")
 
+    next_engine = engine
+
     def serving_thread(self, config: EngineConfig) -> NoReturn:
         raise unseen("Serving with other fields")
 

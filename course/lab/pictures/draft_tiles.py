@@ -68,7 +68,9 @@ def draw_step(story: DraftStory, plain: DraftStory, number: int) -> Picture:
     step = story.steps[number - 1]
     body = _written(story.written(number - 1))
     body += _guesses(step) + _outcome(step) + _lanes(story, plain, number)
-    return Picture(f"Step {number}: which guesses pass?", body, HEIGHT, description=_told(story, plain, number, step))
+    return Picture(
+        f"Step {number}: which guesses are accepted?", body, HEIGHT, description=_told(story, plain, number, step)
+    )
 
 
 def shown(token: str) -> str:
@@ -167,7 +169,7 @@ def _lanes(story: DraftStory, plain: DraftStory, number: int) -> str:
 
 def _legend() -> str:
     baseline, body = LEGEND_TOP + LEGEND_BOX - 2, ""
-    for x, fill, words in ((LEFT, PASSED, "a guess that passed"), (LEFT + 150, OWN, "the model’s own")):
+    for x, fill, words in ((LEFT, PASSED, "an accepted guess"), (LEFT + 150, OWN, "the model’s own")):
         body += rect(x, LEGEND_TOP, LEGEND_BOX, LEGEND_BOX, fill=fill)
         body += text(x + LEGEND_BOX + 5, baseline, words, size=11, fill=SOFT)
     rest = "a line ends each step; empty cells are still to come"
@@ -177,7 +179,7 @@ def _legend() -> str:
 def _told(story: DraftStory, plain: DraftStory, number: int, step: DraftStep) -> str:
     guesses = ", ".join(repr(token) for token in step.drafted) or "nothing"
     return (
-        f"Guessed: {guesses}. {step.passed} of {len(step.drafted)} passed. Output: "
+        f"Guessed: {guesses}. {step.passed} of {len(step.drafted)} accepted. Output: "
         f"{', '.join(repr(token) for token in step.emitted)}. After {number} steps: {story.tokens_after(number)} "
         f"tokens with drafts, {plain.tokens_after(number)} without; the whole answer takes {len(story.steps)} "
         f"steps with them and {len(plain.steps)} without."

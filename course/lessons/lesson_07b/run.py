@@ -111,14 +111,22 @@ def recalled(found: Mapping[int, Found], far: int) -> float:
     return (found[far].share - nothing) / max(near - nothing, 1e-9)
 
 
-def needle_share(found: Mapping[str, Mapping[int, Found]]) -> MeasuredAnswer:
-    """The needle that is farthest back, with a window that it has left.
+def can_recall(found: Mapping[str, Mapping[int, Found]]) -> bool:
+    """Whether the model foresees more of a needle just given than of one it has never seen: else none can be lost."""
+    whole = next(iter(found.values()))
+    return whole[min(d for d in whole if d != FIRST_TIME)].share - whole[FIRST_TIME].share >= SOME
+
+
+def needle_share(found: Mapping[str, Mapping[int, Found]]) -> MeasuredAnswer | str:
+    """The needle that is farthest back, with a window that it has left. A sentence, if this model recalls none.
 
     Args:
         found: by name of the configuration: all in sight first, the window with sinks last.
     """
     whole, *_, windowed = found.values()
     far = max(windowed)
+    if not can_recall(found):
+        return "this model doesn't recall the passage even with everything in sight, so it has nothing to lose"
     share = recalled({**whole, far: windowed[far]}, far)
     answer = FORESEEN[0] if share >= ALL else FORESEEN[1] if share >= SOME else FORESEEN[2]
     return MeasuredAnswer(
@@ -243,7 +251,7 @@ def measure_losses(lab: Lab) -> dict[str, Loss]:
     tried = candidates(lab)
     pool = {"num_kv_blocks": most_tokens(lab) // lesson_07.BLOCK + SPARE_BLOCKS}
     with lab.alone():
-        reference, *others = [lesson_07.engine(lab, **pool, **fields) for fields in ({}, *tried.values())]
+        reference, *others = [lab.engine(**{**lesson_07.STEPPED, **pool, **fields}) for fields in ({}, *tried.values())]
         pieces = cut(reference.tokenizer.encode(held_text())[: most_tokens(lab)], max(map(_tokens_seen, others)))
         num_given = [max(len(piece) // GIVEN, 1) for piece in pieces]
         scores = [TextScore() for _ in others]

@@ -23,17 +23,21 @@ def forgotten(found: Mapping[str, Mapping[int, Found]]) -> Finding:
     far = max(windowed)
     share = recalled({**whole, far: windowed[far]}, far)
     outcome = "kept" if share >= ALL else "some" if share >= SOME else "gone"
+    if not run.can_recall(found):
+        outcome = "never_there"
     return tell("07b", "needle", outcome, far=far, whole=whole[far].share, windowed=windowed[far].share)
 
 
 def rounding(found: Mapping[str, Loss]) -> Finding:
     """Whether int8 KV kept the floors, beside what it saves."""
     loss = found["KV in int8"]
-    broken = ", ".join(loss.broken(Floors()))
-    outcome = "broken" if broken else "kept"
-    return tell(
-        "07b", "rounding", outcome, share=loss.kv_share, rise=loss.rise, agreement=loss.agreement, broken=broken
-    )
+    floors, broken = Floors(), loss.broken(Floors())
+    outcome = "toss_up" if broken == ["likeliest token"] else "broken" if broken else "kept"
+    without, with_sinks = list(found.values())[1:]
+    sinks_matter = without.rise > floors.perplexity_rise and with_sinks.rise < without.rise / 2
+    sinks = f" {tell('07b', 'sinks', 'most_of_it').here}" if sinks_matter else ""
+    told = {"share": loss.kv_share, "rise": loss.rise, "kl": loss.kl, "agreement": loss.agreement}
+    return tell("07b", "rounding", outcome, **told, broken=", ".join(broken), sinks=sinks)
 
 
 def tiered(fleets: Mapping[str, FleetRun]) -> Finding:

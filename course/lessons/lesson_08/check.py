@@ -24,7 +24,7 @@ def checks(costs: VerifyCosts, told: Mapping[str, tuple[DraftStory, DraftStory]]
 
     def q1(answer: object) -> tuple[Criterion, ...]:
         slips = {
-            popular(ALPHA, K): "that is k × α: it forgets that a guess counts only if all before it passed",
+            popular(ALPHA, K): "that is k × α: it forgets that a guess counts only if all before it were accepted",
             emitted(ALPHA, K) - 1: "those are the guesses alone: the model's own token comes in addition",
             emitted(ALPHA, K - 1): "one term short: the sum goes up to α^k, k + 1 terms",
             1 / (1 - ALPHA): "that's the limit for endlessly long drafts",

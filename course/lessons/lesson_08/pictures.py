@@ -50,7 +50,7 @@ def draw_places(points: Sequence[AcceptancePoint]) -> Picture:
         for p in points
     )
     return draw_chart(
-        "How often does each position of a draft pass?",
+        "How often is each position of a draft accepted?",
         curves,
         Axis("position in the draft (1 = the first guess)"),
         Axis("share of drafts in which it passed", low=0, high=1.02),
@@ -81,7 +81,7 @@ def draw_emitted(points: Sequence[AcceptancePoint], k: int, newest: AcceptancePo
     return draw_chart(
         f"Drafts of {k}: how many tokens does a verification yield?",
         curves,
-        Axis("α: probability that a guess passes", low=0, high=1.02),
+        Axis("α: probability that a guess is accepted", low=0, high=1.02),
         Axis("tokens per verification", low=0.8, high=k + 1.2),
         marks,
         description=found or "Nothing measured for this k yet.",
@@ -275,7 +275,7 @@ class Drafter:
 
 
 TODAYS_DRAFTERS = {
-    "n-gram lookup": Drafter("a search in the text so far", 0.0, "free; passes when the answer copies the prompt"),
+    "n-gram lookup": Drafter("a search in the text so far", 0.0, "free; accepted when the answer copies the prompt"),
     "draft model, 1B": Drafter(
         "a small model of the same family",
         find_model("llama-3.2-1b").read_bytes("bfloat16"),
@@ -289,7 +289,7 @@ TODAYS_DRAFTERS = {
     "MTP module": Drafter(
         "one layer trained with the model",
         LAYER + 2 * TARGET.vocab_size * TARGET.hidden,
-        "second token passes 85 to 90%, 1.8x (DeepSeek-V3)",
+        "second token accepted 85 to 90%, 1.8x (DeepSeek-V3)",
     ),
 }
 
@@ -322,7 +322,7 @@ def served_table(every: Sequence[WorkloadRuns]) -> Html:
     columns: dict[str, Callable[[WorkloadRuns], str]] = {
         "requests": lambda one: one.workload,
         "drafts": lambda one: one.way,
-        "passed, of those tested (α)": lambda one: _or_dash(one.acceptance, "{:.0%}".format),
+        "accepted, of those tested (α)": lambda one: _or_dash(one.acceptance, "{:.0%}".format),
         "of all guesses": lambda one: _or_dash(one.accepted_share, "{:.0%}".format),
         "tokens per verification": lambda one: _or_dash(one.drafts.emitted_per_verify, number),
         "steps with a draft": lambda one: f"{one.drafting_share:.0%}",
@@ -340,7 +340,7 @@ def _or_dash(value: float | None, written: Callable[[float], str]) -> str:
 def draw_strips(every: Sequence[WorkloadRuns]) -> Picture:
     """Every step of some runs as a column: what passed, what failed, and where the gates drafted nothing."""
     speculating = [one for one in every if one.way != WITHOUT]
-    fills = {"the model's own": OWN, "guesses that passed": PASSED, "that did not": ALARM}
+    fills = {"the model's own": OWN, "accepted guesses": PASSED, "rejected": ALARM}
     body, most = swatches(STRIP_LEFT, 18, fills), max(_num_turns(one) for one in speculating)
     step = (WIDTH - STRIP_LEFT - STRIP_RIGHT) / max(most, 1)
     wide = max(step - STRIP_GAP, STRIP_GAP)
@@ -358,12 +358,12 @@ def draw_strips(every: Sequence[WorkloadRuns]) -> Picture:
                     body += rect(x, top, wide, STRIP_ROW * tokens, fill=fill)
     told = "; ".join(
         f"{one.workload}, {one.way}: {_num_turns(one)} steps, drafts in {one.drafting_share:.0%}, "
-        f"passed {one.acceptance or 0:.0%}"
+        f"accepted {_or_dash(one.acceptance, '{:.0%}'.format)}"
         for one in speculating
     )
     height = STRIP_TOP + STRIP_LANE * len(speculating) + 20
     body += text(STRIP_LEFT, height - 8, "steps, in order; the shorter a strip, the sooner done", size=11, fill=SOFT)
-    return Picture("Where did drafts pass, and where did the gates stop them?", body, height, description=told)
+    return Picture("Where were drafts accepted, and where did the gates stop them?", body, height, description=told)
 
 
 def _columns(one: WorkloadRuns) -> list[tuple[int, int]]:
@@ -411,7 +411,9 @@ def draw_overlap(choice: NextToken, skill: float, rule: str) -> Picture:
             Curve("q: the drafter", places, q.tolist(), "dashes"),
             Curve("what comes out", places, out.tolist(), "points"),
         ],
-        Axis(f"next token; a guess passes in {passed:.0%} of cases", names=(*map(shown, choice.names), "all others")),
+        Axis(
+            f"next token; a guess is accepted in {passed:.0%} of cases", names=(*map(shown, choice.names), "all others")
+        ),
         Axis("probability", low=0),
-        description=f"After {choice.text!r} a guess passes in {passed:.0%} of cases, the sum of min(p, q). {title}.",
+        description=f"After {choice.text!r} {passed:.0%} of guesses are accepted, the sum of min(p, q). {title}.",
     )

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from course.lab.draft_story import GATES_OPEN, HOT, DraftStory, watch
@@ -44,6 +45,8 @@ FULL_DRAFT, HOPELESS = 4, 0.9
 SHORT_CROWD = 5
 BUDGET = 1024
 """Tokens of one step."""
+LONGEST = 64
+"""Tokens of an answer that there's always room for: with pools of one size, a GPU goes on with the graphs it has."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ def play(lab: Lab, traffic: LabWorkload, way: dict[str, Any]) -> Run:
     if way.get("speculative") is not None and not isinstance(way["speculative"], SyntheticDrafts):
         lab.needs_model("Seeing which guesses a text proves right")
     at_once = traffic.max_in_flight or len(traffic.arrivals)
-    longest = max(arrival.max_tokens for arrival in traffic.arrivals)
+    longest = max(LONGEST, *(arrival.max_tokens for arrival in traffic.arrivals))
     room = {
         "max_num_seqs": at_once,
         "max_num_batched_tokens": BUDGET,
@@ -126,6 +129,8 @@ def drafters(lab: Lab) -> dict[str, dict[str, Any]]:
 
 INDEX = 4
 """Which of the prompts of a kind is watched."""
+LOOKED_UP = tuple(f"{kind}, drafts looked up" for kind in (COPYING, CHAT))
+"""Names of those answers whose drafts are looked up."""
 
 
 def stories(lab: Lab) -> dict[str, tuple[DraftStory, DraftStory]]:
@@ -133,8 +138,8 @@ def stories(lab: Lab) -> dict[str, tuple[DraftStory, DraftStory]]:
 
     If a trained draft head comes with minillm, chat with its drafts, too.
     """
-    ways = [(f"{kind}, drafts looked up", kind, {"method": "ngram", "k": 7}) for kind in (COPYING, CHAT)]
-    ways.append(("chat, drafts that pass 6 times in 10", CHAT, {"method": "synthetic", "acceptance_rate": 0.6, "k": 4}))
+    ways = [(name, kind, {"method": "ngram", "k": 7}) for name, kind in zip(LOOKED_UP, (COPYING, CHAT))]
+    ways.append(("chat, drafts accepted 6 times in 10", CHAT, {"method": "synthetic", "acceptance_rate": 0.6, "k": 4}))
     if "draft head" in (found := drafters(lab)):
         ways.append(("chat, a trained draft head", CHAT, {**found["draft head"], "k": 4}))
     tokens = 64 if lab.scale == 1 else 14
@@ -265,6 +270,17 @@ class WorkloadRuns:
         return sum(share.num_drafts > 0 for share in shares) / max(len(shares), 1)
 
     @property
+    def draft_s(self) -> float:
+        """Seconds a decode-only step took to make guesses, in the mean, whether or not it made any."""
+        took = [step.stages.get("draft", 0.0) for step in self.runs[-1].steps if not step.num_prefill_tokens]
+        return sum(took) / max(len(took), 1)
+
+    @property
+    def plans_ahead(self) -> bool:
+        """Whether a step was planned while the one before ran."""
+        return any(later.start < step.end for step, later in pairwise(self.runs[-1].steps))
+
+    @property
     def texts(self) -> list[str]:
         return [view.text for view in self.runs[-1].views]
 
@@ -279,10 +295,11 @@ def compare(
     """Every workload every way, by turns, round after round.
 
     Args:
-        rounds: None = as many as suit the lab's scale.
+        rounds: None = as many as suit the lab's scale, and its device: a GPU's runs differ little.
     """
+    usual = 3 if lab.scale == 1 and lab.model.device.type != "cuda" else 2
     runs: dict[tuple[str, str], list[Run]] = {(w.name, way): [] for w in workloads for way in ways}
-    for i in range(rounds or (3 if lab.scale == 1 else 2)):
+    for i in range(rounds or usual):
         for way in list(ways) if i % 2 == 0 else reversed(ways):
             for each in workloads:
                 runs[each.name, way].append(play(lab, each, ways[way]))
@@ -340,7 +357,8 @@ def short_answers(lab: Lab) -> list[WorkloadRuns]:
     lengths = ANSWER_LENGTHS if lab.scale == 1 else SHORT_ANSWER_LENGTHS
     # Cut short: there is little text to gain back in what drafting cost.
     work = [workload(CHAT, 3 if lab.scale == 1 else 2, tokens) for tokens in lengths]
-    return compare(lab, work, {WITHOUT: OFF, ALWAYS: ALWAYS_DRAFTING}, rounds=5 if lab.scale == 1 else 2)
+    many = 5 if lab.scale == 1 and lab.model.device.type != "cuda" else None
+    return compare(lab, work, {WITHOUT: OFF, ALWAYS: ALWAYS_DRAFTING}, many)
 
 
 @dataclass(frozen=True)
@@ -401,15 +419,17 @@ def alone(point: AcceptancePoint, costs: VerifyCosts) -> MeasuredAnswer:
 def crowded(every: Sequence[WorkloadRuns]) -> MeasuredAnswer | str:
     """Speed of decoding with drafts, gates open, when many copy at once. If their runs overlap: no difference.
 
-    A sentence, if they overlap although the best ones differ by too much for that.
+    A sentence, if they overlap although the best ones differ by too much for that, or if nothing was guessed.
     """
     without, always = (next(one for one in every if one.way == way) for way in (WITHOUT, ALWAYS))
+    if always.acceptance is None:
+        return "lookup made no guess in these answers, so they say nothing about drafts in a full batch"
     gain, apart = faster(always, without), is_apart(always, without)
     if not apart and ratio_of(gain, 1.0) > CEILING:
         return f"the best runs differ by ×{gain:.2f}, but the others overlap: not enough runs on so busy a machine"
     answer = CROWDED[0] if apart and gain > NOISE else CROWDED[2] if apart and gain < 1 / NOISE else CROWDED[1]
     found = (
-        f"{always.acceptance or 0:.0%} of the guesses that were tested passed, "
+        f"{always.acceptance:.0%} of the tested guesses were accepted, "
         f"{number(always.drafts.emitted_per_verify or 1)} tokens a verification; speed of each request ×{gain:.2f}"
     )
     return MeasuredAnswer(answer, found)

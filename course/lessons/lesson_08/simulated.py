@@ -73,7 +73,7 @@ def draw_mixture(k: int, context: int) -> Picture:
     dense, mixture = (curve.ys for curve in curves)
     worst = BATCHES[mixture.index(max(mixture))]
     return draw_chart(
-        f"Checking {k} guesses, in plain steps: the mixture's is dearest at batch {worst}, ×{max(mixture):.2f}",
+        f"Checking {k} guesses, in plain steps: the mixture's costs most at batch {worst}, ×{max(mixture):.2f}",
         curves,
         Axis("batch, requests", log=True),
         Axis("plain steps", low=0, high=1.15 * max(*dense, *mixture)),

@@ -37,7 +37,7 @@ from course.lessons.lesson_08.run import (
 K, ORDINARY = 4, 0.6
 """A draft's length, and the acceptance of text that isn't a copy."""
 CHEAP = 1.15
-"""A verification that takes no more plain steps than that is nearly free."""
+"""A verification that takes no more plain steps than that is cheap, for what it may yield."""
 AS_MANY = 0.1
 """Two ways whose shares of steps with a draft differ by no more drafted in about as many."""
 
@@ -51,56 +51,83 @@ def watched(told: Mapping[str, tuple[DraftStory, DraftStory]]) -> Finding:
     lines = [
         f"*{name}*: {len(plain.steps)} steps without, {len(story.steps)} with" for name, (story, plain) in told.items()
     ]
-    return tell("08", "watched", "steps_taken", told="; ".join(lines))
+    copying, chat = (_is_shorter(*told[name]) for name in run.LOOKED_UP)
+    outcome = (
+        "in_both" if copying and chat else "where_text_is_copied" if copying else "in_chat" if chat else "in_neither"
+    )
+    lookup = tell("08", "looked_up", outcome).here
+    return tell("08", "watched", "steps_taken", told="; ".join(lines), lookup=lookup)
+
+
+def _is_shorter(story: DraftStory, plain: DraftStory) -> bool:
+    """Whether drafts saved a tenth of the steps."""
+    return NOISE * len(story.steps) < len(plain.steps)
 
 
 def checking(costs: VerifyCosts) -> Finding:
     """How free checking is here, alone and at the largest batch."""
     small, large = costs.batches[0], costs.batches[-1]
-    ratios = {"alone": costs.relative(small, K), "crowd": costs.relative(large, K)}
+    most = max(costs.relative(batch, K) for batch in costs.batches)
+    ratios = {"alone": costs.relative(small, K), "crowd": costs.relative(large, K), "extra": max(most - 1, 0.0)}
     border = break_even(K, 0.0, ratios["crowd"])
     if costs.is_restless:
         outcome = "restless"
     elif border is None:
         outcome = "never_pays"
-    elif ratios["crowd"] <= CHEAP:
-        outcome = "nearly_free"
+    elif most <= CHEAP:
+        outcome = "cheap_at_every_batch"
     else:
-        outcome = "dearer_in_a_batch" if ratios["crowd"] > CHEAP * ratios["alone"] else "same_in_a_batch"
+        outcome = "costlier_in_a_batch" if ratios["crowd"] > CHEAP * ratios["alone"] else "same_in_a_batch"
     return tell("08", "checking", outcome, batch=large, k=K, border=border or 1.0, **ratios)
 
 
 def kinds(every: Sequence[WorkloadRuns]) -> Finding:
     """What drafting gained on each kind of text: always, and with the gates. Equal work differs by noise at most."""
     lines, by_noise = [], [1.0]
+    drafting = [one for one in every if one.way == ALWAYS]
+    cost = {
+        "lookup": max(one.draft_s for one in drafting),
+        "ahead": _lost_overlap(drafting[0], base_of(drafting[0], every)),
+    }
     for one in every:
-        if one.way == "always":
+        if one.way == ALWAYS:
             gates = next(each for each in every if each.workload == one.workload and each.way == "gates")
             base = base_of(one, every)
-            passed = f"{one.acceptance or 0:.0%} of tested guesses passed"
+            passed = (
+                f"{one.acceptance:.0%} of tested guesses accepted" if one.acceptance is not None else "no guess made"
+            )
             gains = f"always ×{faster(one, base):.2f}, gates ×{faster(gates, base):.2f}"
             if abs(one.drafting_share - gates.drafting_share) <= AS_MANY:
                 by_noise.append(ratio_of(one.decode_s, gates.decode_s))
             lines.append(f"**{one.workload.partition(',')[0]}**: {passed}, {gains}")
-    outcome = "disturbed" if max(by_noise) > CEILING else "compared"
-    return tell("08", "kinds", outcome, told="; ".join(lines), most=max(by_noise))
+    outcome = "compared" if any(one.acceptance is not None for one in drafting) else "no_guesses"
+    if max(by_noise) > CEILING:
+        outcome = "disturbed"
+    return tell("08", "kinds", outcome, told="; ".join(lines), most=max(by_noise), **cost)
+
+
+def _lost_overlap(drafted: WorkloadRuns, plain: WorkloadRuns) -> str:
+    """What drafts cost where an engine without them plans a step while the one before runs; nothing elsewhere."""
+    is_lost = plain.plans_ahead and not drafted.plans_ahead
+    return f" {tell('08', 'overlap', 'lost').here}" if is_lost else ""
 
 
 def crowd(every: Sequence[WorkloadRuns], costs: VerifyCosts) -> Finding:
     """Many copying at once, gates open, against one at a time; and what an ordinary acceptance would give."""
     bet, batch = crowded(every), costs.batches[-1]
-    if isinstance(bet, str):
+    always, gates = (next(each for each in every if each.way == way) for way in (ALWAYS, "gates"))
+    if isinstance(bet, str) and always.acceptance is not None:
         return tell("08", "crowd", "unclear", why=bet)
-    outcome = CROWD_OUTCOMES[bet.answer]
+    outcome = "no_guesses" if isinstance(bet, str) else CROWD_OUTCOMES[bet.answer]
     if costs.relative(batch, K) <= CHEAP:
         outcome = WHERE_CHECKING_IS_CHEAP.get(outcome, outcome)
-    always, gates = (next(each for each in every if each.way == way) for way in ("always", "gates"))
     base = next(each for each in every if each.way == WITHOUT)
     told = {"share": ORDINARY, "yields": emitted(ORDINARY, K), "takes": costs.relative(batch, K)}
     gains = {"gain": faster(always, base), "gates": faster(gates, base), "ordinary": told["yields"] / told["takes"]}
     missed = gains["gain"] > NOISE * gains["gates"]
     why = " So they missed this gain: a gate only knows what earlier drafts told it." if missed else ""
     gains |= {"drafting": gates.drafting_share, "at_once": at_once(base), "missed": why}
+    gains |= {"lookup": always.draft_s, "ahead": _lost_overlap(always, base)}
     return tell("08", "crowd", outcome, passed=always.acceptance or 0.0, **gains, **told)
 
 
@@ -128,7 +155,9 @@ def a14(every: Sequence[WorkloadRuns]) -> Claim:
     apart = [kind for kind in kinds if is_apart(_of(every, kind, NGRAM), _of(every, kind, INT8))]
     wins = [kind for kind in apart if gains[kind, NGRAM] > NOISE * gains[kind, INT8]]
     losses = [kind for kind in apart if gains[kind, INT8] > NOISE * gains[kind, NGRAM]]
-    if len(wins) == len(kinds):
+    if all(_of(every, kind, NGRAM).acceptance is None for kind in kinds):
+        verdict = "nothing_was_guessed"
+    elif len(wins) == len(kinds):
         verdict = "drafts_gain_more"
     elif wins:
         verdict = "only_for_guessable_text"
@@ -211,7 +240,9 @@ def d6(every: Sequence[WorkloadRuns], pay_backs: Sequence[PayBack]) -> Claim:
     ratios = {name: _of(every, name, ALWAYS).e2e_s / _of(every, name, WITHOUT).e2e_s for name in lengths}
     shortest_lost, longest_lost = (_lost(every, name) for name in (lengths[0], lengths[-1]))
     early = [one.tokens is not None and one.tokens < SHORTEST_GATE for one in pay_backs]
-    if longest_lost and not shortest_lost:
+    if all(_of(every, name, ALWAYS).acceptance is None for name in lengths):
+        verdict = "nothing_was_guessed"
+    elif longest_lost and not shortest_lost:
         verdict = "only_long_answers_lost"
     elif shortest_lost:
         verdict = "only_with_a_cost_up_front" if any(early) else "short_answers_lost"

@@ -11,10 +11,11 @@ from course.lab.lab import Lab
 from course.lab.model_shape import ModelShape
 from course.lab.noise import CEILING, ratio_of
 from course.lab.predict import MeasuredAnswer
-from course.lab.run import Run
+from course.lab.roof import Roof
+from course.lab.run import Run, percentile
 from course.lab.style import seconds
 from course.lab.workloads import LabWorkload
-from course.lessons.lesson_06.run import Dot, room, side_by_side
+from course.lessons.lesson_06.run import RESTLESS, Dot, room, side_by_side
 from course.measure.quality import Cost, Floors, Quality, Verdict, judge, request_bytes
 from course.measure.scoring import GIVEN, TextScore, decode_texts, held_text
 from minillm import Engine
@@ -266,9 +267,20 @@ def break_even(found: Sweep, name: str) -> int | None:
     return next((dot.batch for i, dot in enumerate(dots) if speedup(found, name, i) <= 1), None)
 
 
+def memory_share(found: Sweep, batch: int, roof: Roof) -> float:
+    """Share of a 16-bit step at a batch of the sweep that its reads explain: the seconds that they take at least."""
+    return min(next(dot for dot in found[PLAIN] if dot.batch == batch).mbu(roof), 1.0)
+
+
+def is_uneven(dot: Dot) -> bool:
+    """Whether even the middle half of its steps differ too much for their median to be trusted. One slow step of six
+    doesn't move that."""
+    return len(dot.gaps) > 2 and percentile(dot.gaps, 75) > RESTLESS * percentile(dot.gaps, 25)
+
+
 def is_restless(found: Mapping[str, Sequence[Dot]]) -> bool:
     """Whether something else was running, too: steps of one kind that differ, or more gain than the bytes allow."""
-    uneven = any(dots[i].is_restless for dots in found.values() for i in (0, -1))
+    uneven = any(is_uneven(dots[i]) for dots in found.values() for i in (0, -1))
     allowed = {name: PLAUSIBLE * found[PLAIN][0].bytes / dots[0].bytes for name, dots in found.items()}
     return uneven or any(
         speedup(found, name, i) > allowed[name] for name, dots in found.items() for i in range(len(dots))
@@ -278,17 +290,17 @@ def is_restless(found: Mapping[str, Sequence[Dot]]) -> bool:
 # ---------------------------------------------------------------- our kernels on a GPU, as they were measured there
 
 MEASURED = Path(__file__).parents[2] / "data/measured"
-H100, H100_INT4 = MEASURED / "gpu_check_h100.json", MEASURED / "int4_h100.json"
-H100_SECTIONS = {PLAIN: "decode_8b", "int8": "decode_8b_int8", "fp8": "decode_8b_fp8"}
+H100 = MEASURED / "gpu_check_h100_few_bits.json"
+H100_SECTIONS = {PLAIN: "decode_8b", "int8": "decode_8b_int8", "int4": "decode_8b_int4", "fp8": "decode_8b_fp8"}
 
 
 def h100_steps() -> dict[str, dict[int, float]]:
-    """Seconds of an 8B's decode step on an H100, by format and batch, as `make gpu-check` measured them there; int4's
-    kernel is newer, and was measured by `minillm bench decode`."""
+    """Seconds of an 8B's decode step on an H100, by format and batch, as `make gpu-check` measured them there."""
     sections = json.loads(H100.read_text())["sections"]
-    results = {name: sections[section]["results"] for name, section in H100_SECTIONS.items()}
-    results["int4"] = json.loads(H100_INT4.read_text())["results"]
-    return {name: {row["batch"]: row["step_s"] for row in rows} for name, rows in results.items()}
+    return {
+        name: {row["batch"]: row["step_s"] for row in sections[section]["results"]}
+        for name, section in H100_SECTIONS.items()
+    }
 
 
 # ---------------------------------------------------------------- phases, before and after

@@ -10,6 +10,7 @@ from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
 from course.lab.matrix_rounding import load_matrix
 from course.lab.matrix_zeros import Timed
+from course.lab.roof import Roof
 from course.lab.simulated_70b import phase_means
 from course.lab.style import PHASE_LABELS
 from course.lessons.lesson_09 import run, simulated
@@ -54,8 +55,12 @@ def _ratios(pairs: Mapping[str, PhasePair]) -> str:
     return f"prefill ×{pairs['prefill'].ratio:.2f}, decode ×{pairs['decode'].ratio:.2f}"
 
 
-def by_batch(found: run.Sweep) -> Finding:
-    """From which batch on int8 stops paying here."""
+READS = 0.5
+"""A 16-bit step of which reads explain that share still waits for memory, for the most part."""
+
+
+def by_batch(found: run.Sweep, roof: Roof) -> Finding:
+    """From which batch on int8 stops paying here, and whether that's because 16-bit steps no longer wait for reads."""
     border = run.break_even(found, "int8")
     ends = {"first": run.speedup(found, "int8", 0), "last": run.speedup(found, "int8", -1)}
     int4 = run.speedup(found, "int4", 0) if "int4" in found else float("nan")
@@ -66,9 +71,11 @@ def by_batch(found: run.Sweep) -> Finding:
         return tell("09", "batch", "never_stops_paying", **ends)
     if border != found["int8"][0].batch and ends["last"] > 1:
         return tell("09", "batch", "uneven", border=border, **ends)
-    return tell(
-        "09", "batch", "never_pays" if border == found["int8"][0].batch else "stops_paying", border=border, **ends
-    )
+    share = run.memory_share(found, border, roof)
+    if border == found["int8"][0].batch:
+        return tell("09", "batch", "never_pays", share=share, **ends)
+    outcome = "kernel_stops_paying" if share >= READS else "stops_paying"
+    return tell("09", "batch", outcome, border=border, share=share, **ends)
 
 
 def quality(scores: run.Scores, on_grid: float) -> Finding:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from course.lab.claims import Claim, conclude
 from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
-from course.lab.noise import CEILING, ratio_of
+from course.lab.noise import ratio_of
 from course.lab.predict import MeasuredAnswer
 from course.lab.server import LabServer
 from course.lab.style import seconds
@@ -19,11 +19,15 @@ def far(found: Sequence[Trip]) -> MeasuredAnswer:
     return MeasuredAnswer((last.ttft - near.ttft) / last.rtt_s, f"{told}; a round trip is {seconds(last.rtt_s)}")
 
 
+STAYS = 1.2
+"""Medians of ITL whose longest is no more than so many times the shortest haven't changed."""
+
+
 def tell_trips(found: Sequence[Trip]) -> Finding:
     """What distance and handshakes did to TTFT; and whether the medians of ITL are the same at every distance."""
     near, last = found[0], found[-1]
     gaps = [each.itl for each in found]
-    is_same = ratio_of(min(gaps), max(gaps)) <= CEILING
+    is_same = ratio_of(min(gaps), max(gaps)) <= STAYS
     told = {"grown": (last.ttft - near.ttft) / last.rtt_s, "rtt": last.rtt_s, "ttft": near.ttft, "far_ttft": last.ttft}
     outcome = "itl_stays" if is_same else "itl_differs"
     return tell("10b", "trips", outcome, least=min(gaps), most=max(gaps), **told)

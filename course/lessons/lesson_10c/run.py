@@ -23,9 +23,9 @@ from course.lab.texts import CHAT_QUESTIONS
 from course.lab.waiting import with_progress
 from course.lessons.lesson_10.run import PROMPT, num_tokens
 from course.lessons.lesson_10c.simulated import (
-    AT_ONCE,
     BUDGET,
     GIVE_UP,
+    IMMEDIATELY,
     JITTER,
     Storm,
     moment_of,
@@ -356,7 +356,7 @@ FAULTS: dict[str, Callable[[LabServer], tuple[str, bool]]] = {
     "JSON that breaks off": _no_json,
     "headers that never end": _half(HEAD),
     "a body that never comes whole": _half(HEAD + b"Content-Length: 500\r\n\r\n{"),
-    "hangs up at once": _leaves_early,
+    "hangs up immediately": _leaves_early,
     "hangs up in mid-answer": _leaves_late,
     "stops reading": _stops_reading,
     "an agent whose tool is slow": _slow_tool,
@@ -378,7 +378,7 @@ REFUSALS = (Failure.RATE_LIMITED, Failure.SERVER_ERROR)
 
 
 def live_storms(
-    lab: Lab, *, only: Sequence[str] = (GIVE_UP, AT_ONCE, JITTER, BUDGET), ends_s: float = ENDS_S, **fields: Any
+    lab: Lab, *, only: Sequence[str] = (GIVE_UP, IMMEDIATELY, JITTER, BUDGET), ends_s: float = ENDS_S, **fields: Any
 ) -> dict[str, Storm]:
     """Each policy against a server of its own. The load follows what this machine's server can do, measured first.
 

@@ -1,8 +1,8 @@
 """A retry storm: a few seconds of overload, then load as usual, and clients that retry in six ways. At 70B, simulated.
 
 storms = storms_at_70b()
-storms["retry at once"].per_second("offered")
-storms["retry at once"].goodput_after       # share of the requests due after the spike that were answered
+storms["retry immediately"].per_second("offered")
+storms["retry immediately"].goodput_after       # share of the requests due after the spike that were answered
 
 The same on the lab's real server: `run.live_storms`.
 """
@@ -54,7 +54,7 @@ class Storm:
         return len(self.offered) / len(self.due)
 
 
-GIVE_UP, AT_ONCE, JITTER = "give up", "retry at once", "backoff, jitter"
+GIVE_UP, IMMEDIATELY, JITTER = "give up", "retry immediately", "backoff, jitter"
 BUDGET, BREAKER = "retry budget of 10%", "circuit breaker"
 """On top of backoff and jitter."""
 MOST_ATTEMPTS = 6
@@ -73,7 +73,7 @@ def policies(patience_s: float) -> dict[str, RetryPolicy]:
     breaker = BreakerPolicy(window_s=patience_s, open_s=patience_s)
     return {
         GIVE_UP: RetryPolicy(),
-        AT_ONCE: naive,
+        IMMEDIATELY: naive,
         "backoff": backoff,
         JITTER: jitter,
         BUDGET: jitter.replace(retry_budget=0.1),
@@ -117,8 +117,8 @@ def storms_at_70b(only: Sequence[str] = ()) -> dict[str, Storm]:
 
 
 def servers_at_70b() -> dict[str, Storm]:
-    """Clients that retry at once, in front of each kind of server."""
-    return {name: played(AT_ONCE, name) for name in with_progress(SERVERS, "simulating servers")}
+    """Clients that retry immediately, in front of each kind of server."""
+    return {name: played(IMMEDIATELY, name) for name in with_progress(SERVERS, "simulating servers")}
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from course.lessons.lesson_10c.run import (
     crowds,
     send_all_faults,
 )
-from course.lessons.lesson_10c.simulated import AT_ONCE, GIVE_UP, Storm
+from course.lessons.lesson_10c.simulated import GIVE_UP, IMMEDIATELY, Storm
 
 SAVES = {
     (True, True): "direct: nearly all of it; gateway: nearly all of it",
@@ -65,7 +65,7 @@ def tell_crowds(found: Mapping[tuple[str, str], CrowdOfReaders]) -> Finding:
         told |= {f"{key}_steps": straight.steps, f"{key}_all_steps": gateway.steps}
         told |= {f"{key}_s": straight.seconds, f"{key}_all_s": gateway.seconds}
     if saved["queue"] < SAVED:
-        outcome = "too_close"
+        outcome = "contradictory" if saved["slots"] >= SAVED else "too_close"
     else:
         outcome = "shorter_steps_as_well" if saved["slots"] >= SAVED else "with_a_queue"
     return tell("10c", "crowds", outcome, **told)
@@ -73,7 +73,7 @@ def tell_crowds(found: Mapping[tuple[str, str], CrowdOfReaders]) -> Finding:
 
 def amplification(storms: Mapping[str, Storm]) -> MeasuredAnswer:
     """Attempts per request with immediate retries: the answer to a prediction."""
-    value = storms[AT_ONCE].attempts_per_request
+    value = storms[IMMEDIATELY].attempts_per_request
     return MeasuredAnswer(
         value, f"{value:.2f} attempts per user request; {storms[GIVE_UP].attempts_per_request:.2f} without"
     )
@@ -81,8 +81,8 @@ def amplification(storms: Mapping[str, Storm]) -> MeasuredAnswer:
 
 def tell_storm(storms: Mapping[str, Storm]) -> Finding:
     """Whether the server came back after the spike, by kind of client."""
-    give_up, at_once = storms[GIVE_UP].goodput_after, storms[AT_ONCE].goodput_after
-    shares = {"give_up": give_up, "at_once": at_once, "attempts": storms[AT_ONCE].attempts_per_request}
+    give_up, at_once = storms[GIVE_UP].goodput_after, storms[IMMEDIATELY].goodput_after
+    shares = {"give_up": give_up, "at_once": at_once, "attempts": storms[IMMEDIATELY].attempts_per_request}
     return tell("10c", "storm", "stuck" if at_once < give_up / 2 else "drained", **shares)
 
 

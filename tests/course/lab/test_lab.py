@@ -1,5 +1,6 @@
 """The bench itself: what a cell that is run again leaves behind, runs that fail, and who may step an engine when."""
 
+import gc
 import threading
 import time
 import traceback
@@ -18,7 +19,7 @@ from course.lessons.lesson_03 import run as lesson_03
 from course.lessons.lesson_09 import run as lesson_09
 from course.lessons.lesson_09.run import PLAIN, Shelf
 from course.measure.scoring import decode_texts
-from minillm import Engine
+from minillm import Engine, SamplingParams
 from minillm.frontend.errors import EngineDeadError
 
 WAIT_S = PATIENCE_S
@@ -52,6 +53,31 @@ def test_a_shelf_that_takes_anothers_place_closes_its_labs(tiny_lab: Lab) -> Non
     with pytest.raises(EngineDeadError):
         _ = rounded.model
     assert tiny_lab.model is not None, "the lab that was given stays"
+
+
+def test_engines_in_turn_share_a_runner_and_the_labs_own_engine_stays(tiny_lab: Lab) -> None:
+    assert tiny_lab.model is not None
+    own = tiny_lab._engine.config
+
+    def answer(engine: Engine) -> list[int]:
+        engine.add_request("Hello there", SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True))
+        while engine.has_unfinished:
+            outputs = engine.step()
+        return outputs[0].completions[0].token_ids
+
+    first = tiny_lab.next_engine(num_kv_blocks=64)
+    said = answer(first)
+    second = tiny_lab.next_engine(num_kv_blocks=32, max_num_seqs=2)
+    assert second.torch_runner is first.torch_runner and answer(second) == said
+    assert len(second.steps) == len(first.steps), "its own steps only"
+    assert tiny_lab.next_engine(num_kv_blocks=65).torch_runner is not first.torch_runner, "a larger pool"
+    assert tiny_lab.engine().torch_runner is not first.torch_runner, "beside them"
+    assert tiny_lab._engine.config == own, "an engine of one's own leaves it alone"
+    weights = weakref.ref(first.torch_runner.model.decoder)
+    del first, second
+    assert tiny_lab.next_engine(quantization="int8").model.quantization == "int8"
+    gc.collect()
+    assert weights() is None, "those of before aren't kept in memory beside them"
 
 
 def test_a_tokenizer_is_had_without_weights(tiny_lab: Lab) -> None:
@@ -161,17 +187,21 @@ EXPERIMENTS = {
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_whoever_steps_an_engine_has_the_lab_alone(name: str, tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    make, decode, disturbed = Lab.engine, decode_texts, []
+    decode, disturbed = decode_texts, []
 
-    def engine(self: Lab, **fields: object) -> Engine:
-        disturbed.append(can_be_had(tiny_lab))
-        return make(self, **fields)
+    def watching(make: Callable[..., Engine]) -> Callable[..., Engine]:
+        def engine(self: Lab, **fields: object) -> Engine:
+            disturbed.append(can_be_had(tiny_lab))
+            return make(self, **fields)
+
+        return engine
 
     def decoding(*args: object) -> object:
         disturbed.append(can_be_had(tiny_lab))
         return decode(*args)
 
-    monkeypatch.setattr(Lab, "engine", engine)
+    for way in ("engine", "next_engine"):
+        monkeypatch.setattr(Lab, way, watching(getattr(Lab, way)))
     monkeypatch.setattr(lesson_09, "decode_texts", decoding)
     EXPERIMENTS[name](tiny_lab)
     assert disturbed and not any(disturbed)

@@ -109,7 +109,14 @@ def test_what_cannot_be_had_is_a_note_and_no_zero(lab: ServerLab, monkeypatch: p
     shell = InteractiveShell()
     notes.NotedNotebook(shell).watch()
     shell.user_ns.update(lab=lab, run=lab.run(services.few_slots(lab)))
-    inside = ("len(run.steps)", "run.snapshot.block_owners[0]", "run.outputs[0].token_ids", "lab.model", "lab.engine()")
+    inside = (
+        "len(run.steps)",
+        "run.snapshot.block_owners[0]",
+        "run.outputs[0].token_ids",
+        "lab.model",
+        "lab.engine()",
+        "lab.next_engine()",
+    )
     for use in (*inside, "lab.needs_model('Timing attention')", "lab.defaults"):
         assert shell.run_cell(use).success and "can't be had from outside" in shown.pop(), use
 

@@ -70,6 +70,22 @@ def test_floors_are_kept_or_named() -> None:
     assert loss(rise=0.05).rise == pytest.approx(0.05)
 
 
+def test_findings_say_no_more_than_the_model_showed() -> None:
+    """With random weights nothing is recalled, so nothing is lost; and the likeliest token is a toss-up."""
+    never = {"whole": found(0.2, 0.2), "window": found(0.2, 0.2)}
+    assert isinstance(run.needle_share(never), str) and "can't show what a window loses" in words.forgotten(never).here
+    lost = {"whole": found(0.9, 0.9), "window": found(0.9, 0.2)}
+    assert "**It's gone**" in words.forgotten(lost).here
+    for rounded, says in (
+        (loss(agreed=50), "a toss-up"),
+        (loss(kl=0.2), "breaks KL"),
+        (loss(), "all three floors hold"),
+    ):
+        for with_sinks, is_told in ((loss(rise=0.1), True), (loss(rise=0.9), False)):
+            told = words.rounding({"KV in int8": rounded, "window": loss(rise=1.0), "sinks": with_sinks}).here
+            assert says in told and ("first four tokens" in told) == is_told
+
+
 def test_fetching_wins_above_the_break_even() -> None:
     n = 8192
     bandwidth = n * run.token_bytes() / run.compute_s(n) / 1e9

@@ -156,7 +156,7 @@ def costs_of(alone: float, crowd: float, batch: int = 64) -> VerifyCosts:
 @pytest.mark.parametrize(
     ("alone", "crowd", "says", "most"),
     [
-        (0.0, 0.02, "nearly free at every batch here", 64),
+        (0.0, 0.02, "adds at most 8% to a step at any batch here", 64),
         (0.0, 0.2, "what was spare at batch 1, the batch itself uses", 64),
         (0.2, 0.21, "about as much", 64),
         (0.1, 1.2, "loses even if every guess is free", 1),
@@ -263,7 +263,7 @@ def test_a_mixture_gains_least_at_a_batch_between() -> None:
     on = simulated_70b.deployment(model=simulated.MIXTURE, tp=simulated.PAIR_GPUS)
     alone, few, many = (simulated.price_round(on, batch, 1024, 4, None).gain(0.7, 4) for batch in (1, 4, 64))
     assert few < alone < many
-    shows(simulated.draw_mixture(4, 1024), "dearest at batch")
+    shows(simulated.draw_mixture(4, 1024), "costs most at batch")
 
 
 def test_a_draft_model_pays_back_later_after_longer_prompts() -> None:
@@ -286,11 +286,11 @@ def test_each_bet_has_its_answer() -> None:
 class Made(run.WorkloadRuns):
     """A served workload with speeds of our own."""
 
-    def __new__(cls, workload: str, way: str, decode_s: float, e2e_s: float = 1.0):
+    def __new__(cls, workload: str, way: str, decode_s: float, e2e_s: float = 1.0, drafts: int = 4):
         return object.__new__(cls)
 
-    def __init__(self, workload: str, way: str, decode_s: float, e2e_s: float = 1.0) -> None:
-        super().__init__(workload, way, (run_with([(4, 2)], k=4),))
+    def __init__(self, workload: str, way: str, decode_s: float, e2e_s: float = 1.0, drafts: int = 4) -> None:
+        super().__init__(workload, way, (run_with([(drafts, drafts // 2)], k=4),))
         object.__setattr__(self, "speeds", (decode_s, e2e_s))
 
     each_decode_s = property(lambda self: [self.speeds[0]])
@@ -316,6 +316,29 @@ def test_the_crowd_bet() -> None:
 def test_what_a_crowd_gains_is_explained_by_what_checking_costs(seconds: float, crowd: float, says: str) -> None:
     every = [Made("w", run.WITHOUT, 1.0), Made("w", run.ALWAYS, seconds), Made("w", "gates", 0.9)]
     assert says in words.crowd(every, costs_of(0.0, crowd)).here
+
+
+def test_where_nothing_was_guessed_no_draft_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with random weights, which copy nothing: a lookup that finds nothing isn't a guess that failed."""
+    ways = (run.WITHOUT, 1.0), (run.ALWAYS, 1.2), ("gates", 1.2)
+    every = [Made("copying, 2", way, seconds, drafts=0) for way, seconds in ways]
+    monkeypatch.setattr(Made, "plans_ahead", property(lambda self: self.way == run.WITHOUT))
+    assert isinstance(run.crowded(every), str)
+    for found in (words.kinds(every), words.crowd(every, costs_of(0.0, 0.1))):
+        assert "Lookup made no guess" in found.here and "plans ahead" in found.here
+        assert "tested guesses" not in found.here and not found.is_disturbed
+    three = [
+        Made("copying, 2", way, seconds, drafts=0) for way, seconds in (*ways[:1], (run.NGRAM, 1.2), (run.INT8, 0.6))
+    ]
+    assert words.a14(three).kind == words.d6(every, []).kind == "not shown"
+    assert "int8 weights made batch size 1 faster" in words.a14(three).verdict
+
+
+def test_watched_answers_say_where_lookup_paid() -> None:
+    long, short = (DraftStory("", tuple(DraftStep((), 0, ("A",)) for _ in range(n)), ()) for n in (64, 8))
+    copying, chat = run.LOOKED_UP
+    for copied, chatted, says in ((short, long, "pays where the answer copies"), (long, long, "no steps in either")):
+        assert says in words.watched({copying: (copied, long), chat: (chatted, long)}).here
 
 
 def test_runs_that_overlap_decide_no_bet(monkeypatch: pytest.MonkeyPatch) -> None:

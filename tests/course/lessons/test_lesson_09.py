@@ -141,7 +141,7 @@ def test_bets_are_scored_by_the_pairs() -> None:
     ("batch", "prompt", "says"),
     [
         (0.5, 3.0, ("Half the bytes still shorten its steps", "adds dequantizing to them")),
-        (3.0, 0.5, ("isn't what these steps wait for", "Fewer bytes explain at most")),
+        (3.0, 0.5, ("the sweep below tells which", "Fewer bytes explain at most")),
         (1.0, 1.0, ("as much time as the shorter read", "little to gain from a shorter read")),
     ],
 )
@@ -189,17 +189,25 @@ def test_speedups_and_where_they_end() -> None:
     assert run.speedup(SWEEP, "int8") == pytest.approx(1.6)
     assert run.break_even(SWEEP, "int8") == 8 and run.slowdown(SWEEP, "int8") == pytest.approx(1.5)
     assert run.break_even({**SWEEP, "int8": SWEEP["int8"][:1]}, "int8") is None
-    assert "From batch 8 on" in words.by_batch(SWEEP).here
-    assert "never stops paying" in words.by_batch({**SWEEP, "int8": SWEEP["int8"][:1]}).here
+    assert "never stops paying" in words.by_batch({**SWEEP, "int8": SWEEP["int8"][:1]}, ROOF).here
     slow = {**SWEEP, "int8": [made_dot(1, 0.021, "int8")]}
-    assert "doesn't pay here at any batch" in words.by_batch(slow).here
+    assert "doesn't pay here at any batch" in words.by_batch(slow, ROOF).here
     table = str(pictures.promises_table(SWEEP, ROOF))
     assert "×1.60" in table and f"×{SWEEP[PLAIN][0].bytes / SWEEP['int8'][0].bytes:.2f}" in table
     assert not run.is_restless(SWEEP)
     restless = Dot(LLAMA_70B, 1, 20, (0.02, 0.05, 0.2))
     assert run.is_restless({**SWEEP, "int8": [restless, *SWEEP["int8"]]})
+    one_slow_step = Dot(LLAMA_70B, 1, 20, (0.02,) * 5 + (0.2,))
+    assert one_slow_step.is_restless and not run.is_uneven(one_slow_step)
     too_good = [SWEEP["int8"][0], made_dot(8, 0.010, "int8"), SWEEP["int8"][2]]
     assert run.is_restless({**SWEEP, "int8": too_good})
+
+
+@pytest.mark.parametrize(("share", "says"), [(0.8, "it's our kernel that loses"), (0.3, "Reads explain only 30%")])
+def test_what_stops_paying_is_the_kernel_where_reads_explain_the_16_bit_step(share: float, says: str) -> None:
+    plain = SWEEP[PLAIN][1]
+    found = words.by_batch(SWEEP, Roof("made", plain.bytes / (share * plain.itl), 1e15, "by hand")).here
+    assert "From batch 8 on" in found and says in found and f"{share:.0%}" in found
 
 
 # ---------------------------------------------------------------- the gate
@@ -313,7 +321,11 @@ def test_b4_needs_a_floor_that_decides() -> None:
 def test_d10_is_a_range_not_a_figure() -> None:
     both = words.d10(SWEEP, SCORES, {"made": 1.0})
     assert both.kind == "holds only when"
-    assert "×0.67" in both.measured and "H100, measured: batch 1 ×1.4" in both.measured
+    assert (
+        "×0.67" in both.measured
+        and "H100, measured: batch 1 ×1.64" in both.measured
+        and "batch 128 ×0.70" in both.measured
+    )
     assert words.d10({name: dots[1:] for name, dots in SWEEP.items()}, SCORES, {"made": 1.0}).kind == "wrong"
     restless = Dot(LLAMA_70B, 1, 20, (0.02, 0.05, 0.2))
     assert words.d10({**SWEEP, "int8": [restless, *SWEEP["int8"][1:]]}, SCORES, {"made": 1.0}).kind == "not shown"
