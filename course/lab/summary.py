@@ -77,6 +77,19 @@ class Comparison:
         is_negligible = abs(now[phase] - was) <= NEGLIGIBLE * sum(now.values())
         return "" if is_negligible else self.told(phase, was, now[phase])
 
+    def judged(self) -> dict[str, dict[str, object]]:
+        """By figure and phase: whether it changed (`changed`, `same`, `unsure`), and the ratio that equal runs may differ by."""
+        was, now = ({**figures(run), **run.mean_phases()} for run in (self.before, self.run))
+        return {
+            name: {"verdict": self.verdict(name, was[name], now[name]).name.lower(), "band": self.noise.limit(name)}
+            for name in now
+            if name in was
+        }
+
+    def note(self) -> str:
+        """What is known of the noise, or why nothing is compared, in a few words."""
+        return self._said()[-1]
+
     def chips(self) -> str:
         """What was changed since the run before, whether the difference exceeds the noise, and that; HTML."""
         *chips, note = self._said()

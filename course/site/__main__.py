@@ -1,6 +1,7 @@
 """python -m course.site FOLDER [--url URL]: write the static site."""
 
 import argparse
+import gzip
 import itertools
 import json
 import shutil
@@ -17,6 +18,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from course.drills.library import ALL as DRILLS
 from course.lab.build import COURSE, RECORDED, lesson_sources
 from course.lab.recording import read_recording
+from course.lab.view import bundle, library
+from course.lab.view.record import start_config
 from course.site import drills, incidents
 from course.site.calculator import exported, stack
 from course.site.pages import Page, map_page, markdown_page, notebook_page
@@ -78,6 +81,7 @@ def write(folder: Path, url: str = "") -> list[Path]:
     write_frames(folder / "frames")
     prices = f"window.minillmPrices = {json.dumps(exported())};\n"
     (folder / "static" / "prices.js").write_text(prices, encoding="utf-8")
+    simulated_on = write_dashboard(folder / "static")
     made = list(pages())
     lessons = [page for page in made if page.source.endswith(".ipynb") and page.name != "map"]
     common = {
@@ -98,6 +102,7 @@ def write(folder: Path, url: str = "") -> list[Path]:
     rendered |= {
         "drills": rendering("drills", drills=DRILLS),
         "calculator": rendering("calculator", stack=stack()),
+        "dashboard": rendering("dashboard", on=simulated_on),
     }
     for number, drill in enumerate(DRILLS, 1):
         data = in_script(drills.exported(drill.drawn()))
@@ -121,6 +126,16 @@ def recorded_incidents() -> dict[int, dict[str, Any]]:
 def in_script(value: object) -> str:
     """JSON that may stand inside a <script>."""
     return json.dumps(value).replace("</", "<\\/")
+
+
+def write_dashboard(folder: Path) -> str:
+    """The dashboard's script, style and recorded runs. Returns what those ran on."""
+    held = library.page_library(start_config())
+    packed = b64encode(gzip.compress(json.dumps(held, separators=(",", ":")).encode(), mtime=0)).decode()
+    (folder / "dashboard.js").write_text(bundle.page_script(), encoding="utf-8")
+    (folder / "dashboard_runs.js").write_text(f'minillmDashboard.mountAll("{packed}");\n', encoding="utf-8")
+    shutil.copy(bundle.STYLE, folder / "dashboard.css")
+    return library.note_of(held["runs"]["chat"][0]["run"]).partition("(")[2].rstrip(")")
 
 
 def write_frames(folder: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from made_run import made_config, made_run
 
 from course.lab import style
-from course.lab.dashboard import render
+from course.lab.printed import render
 from course.lab.pictures.blocks import GLYPHS, MANY, draw_blocks
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.pictures.compare import draw_one_number, draw_phase_bars, draw_two_numbers
