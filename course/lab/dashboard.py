@@ -88,7 +88,7 @@ class Dashboard(LivePanel):
         fields: EngineConfig fields that the controls start with.
     """
 
-    extra_traffic: Mapping[str, str] = {OWN: "One prompt, typed by you."}  # noqa: RUF012 - a Mapping: nobody changes it
+    extra_traffic: Mapping[str, str] = {OWN: "One prompt, typed by you."}
     controls: tuple[TechniqueControl, ...] = CONTROLS
 
     def __init__(self, lab: Bench, name: str | LabWorkload = "chat", **fields: Any) -> None:
@@ -161,7 +161,7 @@ class Dashboard(LivePanel):
         self._begin([Job(now["traffic"], now["fields"])])
 
     def try_out(self, recipe: str) -> None:
-        """Begin both runs of a recipe, pinned as A and B; the first one twice, where no run was ever repeated. Returns at
+        """Begin both runs of a recipe, pinned as A and B; the first one twice, where none was ever repeated. Returns at
         once.
 
         Raises:
@@ -173,9 +173,13 @@ class Dashboard(LivePanel):
         if self.is_busy:
             return
         self.set(traffic=asked["traffic"], **second)
-        knows_noise = self.run is not None and self.noise.of(self.run).num_repeats > 0
-        once = [] if knows_noise else [Job(asked["traffic"], first)]
+        once = [] if self._knows_noise else [Job(asked["traffic"], first)]
         self._begin([*once, Job(asked["traffic"], first, "A"), Job(asked["traffic"], second, "B", recipe)])
+
+    @property
+    def _knows_noise(self) -> bool:
+        """Runs were repeated where this one ran, or need not be."""
+        return self.run is not None and (bool(self.run.simulated_on) or self.noise.of(self.run).num_repeats > 0)
 
     def _begin(self, jobs: Sequence[Job]) -> None:
         if self.is_busy:
@@ -329,7 +333,9 @@ class Dashboard(LivePanel):
         """What the view shows of this run, and of those beside it."""
         compared = self.compared()
         before = self.previous if compared.is_possible else None
-        pins = {letter: run for letter, run in self.pinned.items() if run is not self.run and self.run.same_workload(run)}
+        pins = {
+            letter: run for letter, run in self.pinned.items() if run is not self.run and self.run.same_workload(run)
+        }
         name = next((letter for letter, run in pins.items() if run is before), compared.name)
         return {
             "id": number,

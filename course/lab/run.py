@@ -16,7 +16,6 @@ from minillm.frontend.snapshot import CACHED, FREE, EngineSnapshot, RequestView
 from minillm.observe.percentiles import percentile as of_samples
 from minillm.observe.records import Recordable
 
-
 Owners = tuple[tuple[int, int], ...]
 """EngineSnapshot.block_owners, as (owner, how many in a row)."""
 

@@ -43,7 +43,7 @@ function headline() {
 
 /** @param {number | null} band */
 function bandOf(band) {
-  if (band === 1) return "no noise: simulated";
+  if (band === 1) return "no noise";
   return band ? `noise ×${band.toFixed(2)}` : "";
 }
 

@@ -1,4 +1,4 @@
-"""Recorded runs of the dashboard: what it shows before the first run, and all that it can show on a page without a kernel."""
+"""Recorded runs: what a dashboard shows before its first run, and all that it has on a page without a kernel."""
 
 import functools
 import gzip
@@ -45,7 +45,11 @@ def _values(fields: Mapping[str, Any]) -> Told:
 
 
 def spec(
-    controls: Sequence[TechniqueControl], start: EngineConfig, traffics: Mapping[str, str], own: str = "", where: str = ""
+    controls: Sequence[TechniqueControl],
+    start: EngineConfig,
+    traffics: Mapping[str, str],
+    own: str = "",
+    where: str = "",
 ) -> Told:
     """What the view is told once.
 

@@ -6,7 +6,9 @@ import { PHASES, bordersAt, countUntil } from "./trace.js";
 /** @typedef {import("./trace.js").Row} Row */
 /** @typedef {import("./paint.js").Palette} Palette */
 
-const LEFT = 92, RIGHT = 72, TOP = 6, AXIS = 20, MOST_PITCH = 26;
+const LEFT = 92, RIGHT = 72, TOP = 6, AXIS = 20;
+/** Of rows: the highest, and the lowest whose figures don't touch. */
+const MOST_PITCH = 26, LEAST_PITCH = 9;
 /** Height of the strip of steps: tokens above, requests below. */
 const STEPS = 76;
 /** A client that sends so much later than it wanted to was held back. */
@@ -89,7 +91,7 @@ function placeAt(canvas, scene, atX, atY) {
  *   y: number, pitch: number, time: number, hasGhost: boolean}} drawn
  */
 function drawRow({ pen, palette, x, width, run, row, i, y, pitch, time, hasGhost }) {
-  const height = pitch * (hasGhost ? 0.66 : 0.8), middle = y + height / 2 + 4, hasWords = pitch >= SMALL + 1;
+  const height = pitch * (hasGhost ? 0.66 : 0.8), middle = y + height / 2 + 4, hasWords = pitch >= LEAST_PITCH;
   const borders = bordersAt(row, time), ended = row.borders.length > 5 && row.borders[5] <= time;
   const count = countUntil(row.tokens, time);
   if (hasWords) {

@@ -98,7 +98,7 @@ function render({ model, el }) {
   const reason = make("p", { class: "mm-why" });
   const timeline = make("canvas", { class: "mm-timeline", role: "img", "aria-label": "Where each request's time went" });
   const blocks = make("canvas", { class: "mm-blocks", role: "img", "aria-label": "Who holds the KV cache" });
-  const blocksTitle = make("div", { class: "mm-title" }), rowTitle = make("span", {}), rowText = make("div", { class: "mm-text", tabindex: 0, role: "region", "aria-label": "The request's text" });
+  const blocksTitle = make("div", { class: "mm-title mm-kv" }), rowTitle = make("span", {}), rowText = make("div", { class: "mm-text", tabindex: 0, role: "region", "aria-label": "The request's text" });
   const scrub = make("input", { type: "range", min: 0, max: 1000, value: 1000, "aria-label": "Moment", oninput: () => freeze((Number(scrub.value) / 1000) * (run?.end ?? 0)) });
   const playButton = make("button", { type: "button", class: "mm-plain", onclick: replay }, "▶ Replay");
   const moment = make("span", { class: "mm-moment" });
@@ -106,8 +106,9 @@ function render({ model, el }) {
     make("div", { class: "mm-title mm-rowline" }, rowTitle,
       make("button", { type: "button", class: "mm-plain", "aria-label": "The request before", onclick: () => choose(chosenRow - 1) }, "‹"),
       make("button", { type: "button", class: "mm-plain", "aria-label": "The next request", onclick: () => choose(chosenRow + 1) }, "›")), rowText);
+  const gone = make("div", { class: "mm-gone" }, "From an earlier session: it can be looked through; run this cell to use it.");
   const root = make("div", { class: `mm-dash${spec.where ? " mm-remote" : ""}`, role: "group", "aria-label": "Dashboard" },
-    make("div", { class: "mm-bar" }, runButton, stopButton, traffic.element, make("span", { class: "mm-right" },
+    gone, make("div", { class: "mm-bar" }, runButton, stopButton, traffic.element, make("span", { class: "mm-right" },
       ...(spec.isRecorded ? [] : [seed, pinButton]), resetButton, patterns)),
     make("div", { class: "mm-tries" }, recipes, prompt),
     make("div", { class: "mm-body" }, spec.where ? make("div", { class: "mm-where" }, spec.where) : controls.element,
@@ -161,8 +162,9 @@ function render({ model, el }) {
     const isUnsure = Object.values(noise).some((judged) => judged.verdict === "unsure");
     const answer = moved(run, now.before, noise);
     const said = bets[each.id] === UNSURE ? "nothing" : PHASE_NAMES[bets[each.id]];
-    if (!answer && isUnsure) return `You said ${said}. Not enough repeats to tell yet: lock it again. `;
-    return `You said ${said}: ${bets[each.id] === (answer || UNSURE) ? "right" : `it is ${answer ? PHASE_NAMES[answer] : "nothing"}`}. `;
+    if (!answer && isUnsure) return `You said ${said}. There aren't enough repeats yet to tell it from noise: lock it again.`;
+    const told = bets[each.id] === (answer || UNSURE) ? "right" : `it is ${answer ? PHASE_NAMES[answer] : "nothing"}`;
+    return `You said ${said}: ${told}. ${why(run, now.before, noise)} ${each.note}`;
   }
 
   /** In words: "slots 4 → 12". @param {Fields} to @param {Fields} from */
@@ -284,8 +286,7 @@ function render({ model, el }) {
     top.show(run, now.before, noise, time);
     const step = stepAt(run, time), held = heldAt(run, isFull ? fullestMoment(run) : time);
     const outcome = recipe && now.recipe === recipe.id && isFull ? verdictOf(recipe) : "";
-    const after = outcome && recipe ? ` ${recipe.note}` : "";
-    say(reason, isFull ? outcome + why(run, now.before, noise) + after : step
+    say(reason, isFull ? outcome || why(run, now.before, noise) : step
       ? `At ${seconds(time)}: a step of ${seconds(step.end - step.start)} with ${step.shares.reduce((sum, [, count]) => sum + count, 0)} tokens; ${step.running} running, ${step.waiting} waiting.`
       : `At ${seconds(time)}: no step runs.`);
     say(blocksTitle, `KV blocks ${isFull ? "at their fullest" : "now"}: ${held.requests} of ${run.blocks} held${held.shared ? `, ${held.shared} shared (s)` : ""}${held.cached ? `, ${held.cached} kept for reuse` : ""}`);

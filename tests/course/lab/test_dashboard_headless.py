@@ -43,7 +43,9 @@ def test_the_browser_is_told_every_stamp_of_a_run(tiny_lab: Lab) -> None:
         assert row["borders"] == pytest.approx([border - run.start for border in view.borders], abs=1e-4)
         assert row["tokens"] == pytest.approx([stamp - run.start for stamp in view.deliveries], abs=1e-4)
         assert "".join(row["texts"]) == view.text
-    assert [step["start"] for step in told["steps"]] == pytest.approx([s.start - run.start for s in run.steps], abs=1e-4)
+    assert [step["start"] for step in told["steps"]] == pytest.approx(
+        [s.start - run.start for s in run.steps], abs=1e-4
+    )
     assert all(sum(count for _, count in owners) == told["blocks"] for _, owners in told["kv"])
     assert max(sum(n for owner, n in owners if owner >= 0) for _, owners in told["kv"]) > 0
     assert "<svg" in dash.static_html()
@@ -197,7 +199,9 @@ def test_a_run_that_never_began_leaves_the_one_before_on_show(tiny_lab: Lab) -> 
     played(dash)
     dash.set(max_num_seqs="many")
     dash.start()
-    assert dash.wait(WAIT_S) and dash.widget.status["state"] == "failed" and "max_num_seqs" in dash.widget.status["words"]
+    assert (
+        dash.wait(WAIT_S) and dash.widget.status["state"] == "failed" and "max_num_seqs" in dash.widget.status["words"]
+    )
     assert dash.run is not None and dash.previous is None
 
 
