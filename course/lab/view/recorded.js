@@ -1,4 +1,5 @@
 // Recorded runs in the kernel's place, for pages that have none.
+import { renderPlayer } from "./player.js";
 import { render } from "./view.js";
 /** @typedef {import("./trace.js").Trace} Trace */
 /** @typedef {import("./view.js").Settings} Settings */
@@ -64,20 +65,29 @@ function recordedModel(library) {
   };
 }
 
-/** What was packed by gzip, in base64. @param {string} packed @returns {Promise<Library>} */
+/** What was packed by gzip, in base64. @param {string} packed @returns {Promise<any>} */
 async function unpack(packed) {
   const bytes = Uint8Array.from(atob(packed), (each) => each.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return JSON.parse(await new Response(stream).text());
 }
 
+/** Puts a player in the place of each run that the page holds. */
+async function mountPlayers() {
+  for (const el of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-replay]"))) {
+    const played = await unpack(el.dataset.replay ?? "");
+    el.replaceChildren();
+    renderPlayer({ model: { get: () => played }, el });
+  }
+}
+
 /** Fills each place on the page that asks for a dashboard. @param {string} packed */
 async function mountAll(packed) {
-  const library = await unpack(packed);
+  /** @type {Library} */ const library = await unpack(packed);
   for (const el of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-dashboard]"))) {
     el.replaceChildren();
     render({ model: recordedModel(library), el });
   }
 }
 
-export { mountAll };
+export { mountAll, mountPlayers };

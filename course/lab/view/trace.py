@@ -21,11 +21,11 @@ class TraceFeed:
 
     Args:
         run: as it begins.
-        traffic: what is played.
+        traffic: what is played; None = nobody knows any more, and prompts aren't told.
         fields: those of its configuration that are told.
     """
 
-    def __init__(self, run: Run, traffic: LabWorkload, fields: Sequence[str]) -> None:
+    def __init__(self, run: Run, traffic: LabWorkload | None, fields: Sequence[str]) -> None:
         self._start = run.start
         self._rows = {row.request_id: row.index for row in run.rows}
         self._told: list[Told] = [{} for _ in run.rows]
@@ -33,8 +33,8 @@ class TraceFeed:
         self._next_step = self._num_frames = 0
         config = run.config
         self.head: Told = {
-            "traffic": traffic.name,
-            "about": traffic.about,
+            "traffic": run.workload,
+            "about": traffic.about if traffic else "",
             "on": run.simulated_on,
             "inferred": sorted(run.remote.inferred) if run.remote else [],
             "config": {name: getattr(config, name) for name in fields},
@@ -43,7 +43,7 @@ class TraceFeed:
             "blocks": len(run.snapshot.block_owners),
             "state": "running",
             "end": 0.0,
-            "rows": [_blank(i, traffic) for i in range(len(run.rows))],
+            "rows": [_blank(row, traffic) for row in run.rows],
             "steps": [],
             "kv": [],
         }
@@ -108,7 +108,7 @@ class TraceFeed:
         }
 
 
-def trace_of(run: Run, traffic: LabWorkload, fields: Sequence[str]) -> Told:
+def trace_of(run: Run, traffic: LabWorkload | None, fields: Sequence[str]) -> Told:
     """A whole run."""
     feed = TraceFeed(run, traffic, fields)
     return extended(feed.head, feed.more(run))
@@ -135,17 +135,17 @@ def _after(steps: Sequence[StepRecord], first: int) -> Iterator[StepRecord]:
     return reversed(found)
 
 
-def _blank(i: int, traffic: LabWorkload) -> Told:
+def _blank(row: Row, traffic: LabWorkload | None) -> Told:
     """A request of which nothing is known but when it is due, and what it asks."""
-    arrival = traffic.arrivals[i]
+    arrival = traffic.arrivals[row.index] if traffic else None
     return {
-        "due": round(arrival.offset, DIGITS),
+        "due": round(row.due, DIGITS),
         "sent": None,
         "refused": "",
-        "asked": _asked(arrival.prompt),
+        "asked": _asked(arrival.prompt) if arrival else "",
         "prompt": 0,
         "cached": 0,
-        "most": arrival.max_tokens,
+        "most": arrival.max_tokens if arrival else 0,
         "borders": [],
         "tokens": [],
         "texts": [],

@@ -219,8 +219,9 @@ function render({ model, el }) {
     for (const chip of chips) chip.disabled = isBusy;
     patterns.setAttribute("aria-checked", String(wanted.patterns));
     root.classList.toggle("mm-patterned", wanted.patterns);
-    const changed = run && now.before ? changesOf(run.config, now.before.config) : "";
-    const told = run ? [`${run.state === "running" ? "running" : run.state} · ${run.traffic}: ${run.about}`, changed && `changed: ${changed}`, now.note] : [];
+    const differs = run && now.before ? changesOf(run.config, now.before.config) : "";
+    const changed = differs ? `changed: ${differs}` : now.before ? "nothing changed" : "";
+    const told = run ? [`${run.state === "running" ? "running" : run.state} · ${run.traffic}: ${run.about}`, changed, now.note] : [];
     const line = state === "failed" ? `This cannot run. ${said}` : said || told.filter(Boolean).join(" · ");
     say(status, line || "Press Run: the requests appear here as they arrive.");
     status.title = line;

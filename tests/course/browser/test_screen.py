@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from nbformat.v4 import new_code_cell, new_notebook
 
-from .conftest import PATIENCE_MS, REPOSITORY, Open
+from .conftest import REPOSITORY, Open
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 FILE = "course/screen.ipynb"
@@ -25,7 +25,8 @@ READY = ".mm-bar .mm-run:enabled"
 LIVE, STILL = (f".mm-dash[data-mode={mode}]" for mode in ("live", "still"))
 NAMED = "document.activeElement.ariaLabel || document.activeElement.textContent.slice(0, 20)"
 FRAMES = """async (ms) => {
-    const dashboard = document.querySelector('.mm-dash'), first = Number(dashboard.dataset.drawn), began = performance.now();
+    const dashboard = document.querySelector('.mm-dash'), first = Number(dashboard.dataset.drawn);
+    const began = performance.now();
     let last = first, changed = began, longest = 0;
     while (performance.now() - began < ms) {
         await new Promise(requestAnimationFrame);
@@ -111,7 +112,7 @@ def test_a_bet_is_asked_both_runs_are_made_and_it_is_decided(page: Any) -> None:
     page.get_by_role("button", name="burst: more slots").click()
     page.get_by_role("button", name="Lock it, and run both").click()
     page.wait_for_selector("text=Choose an answer first")
-    page.get_by_role("radio", name="queue").click()
+    page.locator(".mm-bet").get_by_role("radio", name="queue").click()
     page.get_by_role("button", name="Lock it, and run both").click()
     page.wait_for_selector(".mm-why:has-text('You said queue')")
     assert page.inner_text(".mm-other .mm-who") == "A"

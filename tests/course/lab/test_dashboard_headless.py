@@ -1,6 +1,8 @@
 """The dashboard without a kernel or a browser, on the real engine with a tiny model."""
 
+import gzip
 import json
+import re
 import time
 
 import pytest
@@ -12,7 +14,7 @@ from course.lab.lab import Lab
 from course.lab.run import phases_of
 from course.lab.svg import PATTERNS
 from course.lab.texts import CHAT_QUESTIONS
-from course.lab.view import library
+from course.lab.view import bundle, library
 from course.lab.view.trace import TraceFeed, extended, trace_of
 from course.lab.workloads import MAKERS, LabWorkload, PromptArrival, workload
 from minillm.core.timeline import PHASES
@@ -72,6 +74,14 @@ def test_a_dashboard_opens_with_a_recorded_run_that_nothing_is_compared_with(tin
     assert dash.run is None
     played(dash)
     assert dash.widget.shown["before"] is None and dash.widget.shown["id"] == 1
+
+
+def test_the_view_is_one_small_script_that_loads_nothing() -> None:
+    page, widget, style = bundle.page_script(), bundle.widget_script(), bundle.STYLE.read_text(encoding="utf-8")
+    assert len(gzip.compress((page + style).encode())) < 150_000
+    assert re.findall(r"^(?:import|export) .*", widget, re.M) == ["export default { render: render };"]
+    assert not re.findall(r"^(?:import|export) .*", page, re.M)
+    assert not re.search(r"https?://|@import|url\(", page + style)
 
 
 @pytest.mark.parametrize("recipe", [each["id"] for each in library.recipes()])
