@@ -61,8 +61,8 @@ function renderPlayer({ model, el }) {
     key.style.setProperty("--phase", phase ? `var(--mm-${phase})` : "transparent");
     say(text, textAt(run.rows[followed], time));
     timeline.setAttribute("aria-label", `${run.rows.length} requests as of ${seconds(time)}. Request ${words}.`);
-    say(moment, `${playhead.mode === "frozen" ? "⏸ " : ""}${seconds(Math.min(time, run.end))}`);
-    say(playButton, playhead.mode === "playing" ? "⏭ End" : "▶ Replay");
+    say(moment, `${playhead.mode === "frozen" ? "‖ " : ""}${seconds(Math.min(time, run.end))}`);
+    say(playButton, playhead.mode === "playing" ? "» End" : "▶ Replay");
     if (playhead.mode !== "frozen") scrub.value = String(Math.round((1000 * time) / Math.max(run.end, 1e-9)));
     scrub.setAttribute("aria-valuetext", seconds(time));
     root.dataset.mode = playhead.mode;

@@ -292,11 +292,11 @@ function render({ model, el }) {
       : `At ${seconds(time)}: no step runs.`);
     say(blocksTitle, `KV blocks ${isFull ? "at their fullest" : "now"}: ${held.requests} of ${run.blocks} held${held.shared ? `, ${held.shared} shared (s)` : ""}${held.cached ? `, ${held.cached} kept for reuse` : ""}`);
     row(hovered ?? chosenRow, time);
-    say(moment, `${playhead.mode === "frozen" ? "⏸ " : ""}${seconds(Math.min(time, run.end))}`);
+    say(moment, `${playhead.mode === "frozen" ? "‖ " : ""}${seconds(Math.min(time, run.end))}`);
     const place = String(Math.round((1000 * Math.min(time, run.end)) / Math.max(run.end, 1e-9)));
     if (document.activeElement !== scrub || playhead.mode !== "frozen") scrub.value = place;
     scrub.setAttribute("aria-valuetext", seconds(time));
-    say(playButton, playhead.mode === "playing" ? "⏭ End" : "▶ Replay");
+    say(playButton, playhead.mode === "playing" ? "» End" : "▶ Replay");
     playButton.disabled = scrub.disabled = run.state === "running";
     const means = meanPhases(run, time);
     timeline.setAttribute("aria-label", `${run.rows.length} requests as of ${seconds(time)}. Mean per phase: ${Object.entries(means).map(([phase, value]) => `${PHASE_NAMES[phase]} ${seconds(value)}`).join(", ")}.`);
