@@ -14,10 +14,15 @@ from course.lab.pictures.timeline import draw_timeline
 from course.lab.run import Run
 from course.lab.style import seconds
 from course.lab.view import bundle
-from course.lab.view.trace import trace_of
+from course.lab.view.trace import Told, trace_of
 
 PACKED = "data-replay"
 """On a page without a kernel: the run, for the site to play."""
+
+
+def packed(played: Told) -> str:
+    """JSON for a page's script: `unpack` in recorded.js reads it."""
+    return b64encode(gzip.compress(json.dumps(played).encode(), mtime=0)).decode()
 
 
 class PlayerView(anywidget.AnyWidget):
@@ -43,10 +48,11 @@ class Replay(LivePanel):
 
     def static_html(self) -> str:
         """Where there is no kernel: how it ended."""
-        packed = b64encode(gzip.compress(json.dumps(self.played).encode(), mtime=0)).decode()
         view = self.run.row_of(self.row.index)
         told = f"request #{self.row.index} finished, after {seconds(view.borders[-1] - view.borders[0])}"
         picture = draw_timeline(self.run, title=f"Where did request #{self.row.index}'s time go?")
         text = escape("".join(self.row.texts))
         look = "white-space:pre-wrap;word-break:normal;margin:0 0 0 10px"
-        return f'<div {PACKED}="{packed}"><p>{told}</p>{picture.svg()}<pre style="{look}">{text}</pre></div>'
+        return (
+            f'<div {PACKED}="{packed(self.played)}"><p>{told}</p>{picture.svg()}<pre style="{look}">{text}</pre></div>'
+        )

@@ -1,7 +1,6 @@
 """python -m course.site FOLDER [--url URL]: write the static site."""
 
 import argparse
-import gzip
 import itertools
 import json
 import shutil
@@ -18,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from course.drills.library import ALL as DRILLS
 from course.lab.build import COURSE, RECORDED, lesson_sources
 from course.lab.recording import read_recording
+from course.lab.replay import packed
 from course.lab.view import bundle, library
 from course.lab.view.record import start_config
 from course.site import drills, incidents
@@ -31,6 +31,8 @@ TEMPLATES = Environment(
     undefined=StrictUndefined,
     trim_blocks=True,
 )
+FRONT_TRAFFIC, FRONT_ROW = "chat", 7
+"""The recorded run that the front page plays, and the request that it follows."""
 GUIDES = ("course/guide_2am.md", "course/guide_debugging.md")
 DOCS = tuple(
     f"docs/{name}.md"
@@ -94,7 +96,8 @@ def write(folder: Path, url: str = "") -> list[Path]:
         rendered[page.name] = rendering("page", page=page, before=before, after=after)
     played = recorded_incidents()
     alarms = json.dumps([[number, each["alarm"]] for number, each in played.items()])
-    rendered |= {"index": rendering("index", **common, opening=opening(lessons), alarms=alarms)}
+    front = {"replay": packed({"run": library.opening(FRONT_TRAFFIC), "row": FRONT_ROW}), "replay_on": simulated_on}
+    rendered |= {"index": rendering("index", **common, **front, opening=opening(lessons), alarms=alarms)}
     rendered |= {"incidents_to_play": rendering("incidents_to_play", incidents=played, alarms=alarms)}
     for number, each in played.items():
         data = in_script({**each, "id": str(number)})
@@ -131,9 +134,8 @@ def in_script(value: object) -> str:
 def write_dashboard(folder: Path) -> str:
     """The dashboard's script, style and recorded runs. Returns what those ran on."""
     held = library.page_library(start_config())
-    packed = b64encode(gzip.compress(json.dumps(held, separators=(",", ":")).encode(), mtime=0)).decode()
     (folder / "dashboard.js").write_text(bundle.page_script(), encoding="utf-8")
-    (folder / "dashboard_runs.js").write_text(f'minillmDashboard.mountAll("{packed}");\n', encoding="utf-8")
+    (folder / "dashboard_runs.js").write_text(f'minillmDashboard.mountAll("{packed(held)}");\n', encoding="utf-8")
     shutil.copy(bundle.STYLE, folder / "dashboard.css")
     return library.note_of(held["runs"]["chat"][0]["run"]).partition("(")[2].rstrip(")")
 

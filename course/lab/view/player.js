@@ -37,6 +37,7 @@ function renderPlayer({ model, el }) {
   const controls = make("div", { class: "mm-scrub" }, playButton, scrub, moment);
   const root = make("div", { class: "mm-dash mm-player", role: "group", "aria-label": "Replay of a run" },
     make("div", { class: "mm-narrated" }, key, told), timeline, controls, text);
+  text.hidden = run.rows.every((each) => !each.texts.length); // placeholders aren't recorded
   el.append(root);
   let palette = paletteOf(root, false);
 

@@ -359,7 +359,8 @@ function render({ model, el }) {
   root.setAttribute("data-lm-suppress-shortcuts", "true");
   root.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && playhead.mode === "frozen" && run) freeze(run.end);
-    if (event.key !== "Tab" && !(event.shiftKey && event.key === "Enter")) event.stopPropagation();
+    const isTheirs = event.key === "Tab" || event.ctrlKey || event.metaKey || event.altKey || (event.shiftKey && event.key === "Enter");
+    if (!isTheirs) event.stopPropagation();
   });
 
   const theme = new MutationObserver(refresh);

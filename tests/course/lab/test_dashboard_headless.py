@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 import time
+from pathlib import Path
 
 import pytest
 from patience import PATIENCE_S
@@ -12,9 +13,11 @@ from course.lab.controls import CONTROLS, FIELDS
 from course.lab.dashboard import LOADING, STOPPING, Dashboard
 from course.lab.lab import Lab
 from course.lab.run import phases_of
+from course.lab.simulated_device import VARIABLE
 from course.lab.svg import PATTERNS
 from course.lab.texts import CHAT_QUESTIONS
 from course.lab.view import bundle, library
+from course.lab.view.record import DEVICE, record
 from course.lab.view.trace import TraceFeed, extended, trace_of
 from course.lab.workloads import MAKERS, LabWorkload, PromptArrival, workload
 from minillm.core.timeline import PHASES
@@ -91,6 +94,18 @@ def test_a_recipe_names_traffic_and_settings_that_exist_and_were_recorded(recipe
     for fields in (asked["first"], {**asked["first"], **asked["change"]}):
         assert all(value in offered[name] for name, value in fields.items())
         assert any(each["fields"] == fields for each in library.recorded(asked["traffic"]))
+
+
+@pytest.mark.parametrize(("traffic", "fields"), [("rag", {}), ("burst", {"max_num_seqs": 12})])
+def test_recorded_runs_are_what_is_simulated_today(
+    traffic: str, fields: dict, smollm_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, DEVICE)
+    lab = Lab(short=False)
+    found = json.loads(json.dumps(record(lab, traffic, fields)))
+    kept = next(each for each in library.recorded(traffic) if each["fields"] == fields)
+    assert found == kept, "python -m course.lab.view.record"
+    lab.close()
 
 
 def test_a_recipe_makes_both_runs_and_pins_them(tiny_lab: Lab) -> None:
