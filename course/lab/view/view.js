@@ -287,9 +287,10 @@ function render({ model, el }) {
     top.show(run, now.before, noise, time);
     const step = stepAt(run, time), held = heldAt(run, isFull ? fullestMoment(run) : time);
     const outcome = recipe && now.recipe === recipe.id && isFull ? verdictOf(recipe) : "";
+    const tokens = step?.shares.reduce((sum, [, count]) => sum + count, 0);
     say(reason, isFull ? outcome || why(run, now.before, noise) : step
-      ? `At ${seconds(time)}: a step of ${seconds(step.end - step.start)} with ${step.shares.reduce((sum, [, count]) => sum + count, 0)} tokens; ${step.running} running, ${step.waiting} waiting.`
-      : `At ${seconds(time)}: no step runs.`);
+      ? `At ${seconds(time)}: a step of ${seconds(step.end - step.start)} with ${tokens} token${tokens === 1 ? "" : "s"}; ${step.running} running, ${step.waiting} waiting.`
+      : run.blocks ? `At ${seconds(time)}: no step runs.` : `At ${seconds(time)}.`);
     say(blocksTitle, `KV blocks ${isFull ? "at their fullest" : "now"}: ${held.requests} of ${run.blocks} held${held.shared ? `, ${held.shared} shared (s)` : ""}${held.cached ? `, ${held.cached} kept for reuse` : ""}`);
     row(hovered ?? chosenRow, time);
     say(moment, `${playhead.mode === "frozen" ? "‖ " : ""}${seconds(Math.min(time, run.end))}`);
