@@ -31,7 +31,7 @@ from minillm import EngineConfig
 from minillm.core.errors import ConfigError, MinillmError
 
 FRAME_S = 1 / 8
-"""Between two pieces of news; the browser draws sixty pictures a second from them. One takes 0.3 to 0.5 ms of CPU, so all
+"""Between two pieces of news; the browser draws sixty pictures a second from them. One takes 0.3 to 0.5 ms of CPU, all
 of them 0.26 to 0.38% of a core (2 cores of an AMD EPYC, Zen 5, 2026-11-27; `tests/course/lab/dashboard_cost.py`)."""
 OWN = "your own prompt"
 OWN_TOKENS = 64

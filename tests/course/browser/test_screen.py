@@ -90,6 +90,7 @@ def test_it_draws_picture_after_picture_while_the_engine_works(page: Any) -> Non
 
 def test_two_equal_runs_are_called_noise_and_a_change_is_named(page: Any) -> None:
     play(page)
+    play(page)
     page.wait_for_selector("text=nothing changed")
     slots = page.get_by_role("spinbutton", name="slots")
     slots.focus()
