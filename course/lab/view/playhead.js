@@ -89,12 +89,11 @@ class Axis {
     const low = whole === null ? this.low + Math.max(time - near, 0) : 0;
     const high = whole === null ? low + span : whole;
     const share = whole === null ? 1 : 1 - Math.exp(-passed / 0.12);
-    const [was, wasHigh] = [this.low, this.high];
     this.low += (low - this.low) * share;
     this.high += (high - this.high) * share;
-    const isThere = Math.abs(this.low - low) + Math.abs(this.high - high) < 0.002 * (high - low);
-    if (isThere) [this.low, this.high] = [low, high];
-    return was !== this.low || wasHigh !== this.high;
+    const isMoving = Math.abs(this.low - low) + Math.abs(this.high - high) > 0.002 * (high - low);
+    if (!isMoving) [this.low, this.high] = [low, high];
+    return isMoving;
   }
 }
 

@@ -221,7 +221,7 @@ function render({ model, el }) {
     root.classList.toggle("mm-patterned", wanted.patterns);
     const differs = run && now.before ? changesOf(run.config, now.before.config) : "";
     const changed = differs ? `changed: ${differs}` : now.before ? "nothing changed" : "";
-    const told = run ? [`${run.state === "running" ? "running" : run.state} · ${run.traffic}: ${run.about}`, changed, now.note] : [];
+    const told = run ? [`${run.state === "running" ? "running" : run.state} · ${run.traffic}: ${run.about}`, changed, now.note.includes(run.on) ? "" : run.on, now.note] : [];
     const line = state === "failed" ? `This cannot run. ${said}` : said || told.filter(Boolean).join(" · ");
     say(status, line || "Press Run: the requests appear here as they arrive.");
     status.title = line;

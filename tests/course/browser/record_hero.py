@@ -31,7 +31,7 @@ RUN = ".mm-bar .mm-run:enabled"
 LIVE, STILL = (f".mm-dash[data-mode={mode}]" for mode in ("live", "still"))
 SIZE, SHARPNESS = {"width": 1440, "height": 1300}, 1.5
 """Higher than a laptop's screen: nothing of the dashboard is cut."""
-MARGIN = 6
+MARGIN = 2
 
 
 def main() -> int:
