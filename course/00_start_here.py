@@ -111,37 +111,29 @@ words.eight_together(one, eight)
 # %% [markdown]
 # ## Guided
 #
-# The same engine, live. Pick traffic, press **Run**, change one control, press **Run** again: the previous run stays as
-# a thin outline, and the bar under **Run** shows what each phase gained or lost. **Stop** takes effect within one step,
-# **Pin** keeps a run to compare with, and **Patterns** hatches the colours. Hover over a control to see what it does.
-# In the map of KV blocks, a request's blocks have the same tint as its row.
+# The same engine, live. It opens with a recorded run. Pick traffic, press **Run**, change one control, press **Run**
+# again: the large figures say by how much each number changed, and whether that's better or worse; the previous run stays
+# as a thin bar and as outlines. Controls stand under the phase that they act on; what you changed is marked, and ↺ takes
+# it back. **Stop** takes effect within one step, **Pin** keeps a run to compare with, **Patterns** hatches the colours.
+#
+# Move over the timeline, and everything shows that moment, the KV blocks too; a click freezes it, and picks a request
+# whose text you want to read. A request's blocks have the same tint as its row.
 #
 # On a real machine two equal runs are never quite equal. Run the same settings twice, and the dashboard learns how far
-# apart they lie on this one: **≈** beside a number means that the difference is no larger than that, and a question mark
-# that there aren't enough repeats yet to tell. After a few runs it looks like this:
-#
-# ![The dashboard after prefix caching was switched on: the five-phase timeline with the previous run as thin outlines, the engine's steps,
-# the KV block map, and the difference per phase](images/dashboard.png)
+# apart they lie on this one: **≈** means that a difference is no larger than that, and a question mark that there aren't
+# enough repeats yet to tell.
 
 # %%
 dashboard = Dashboard(lab, "chat")
 dashboard
 
 # %% [markdown]
-# Things to try; say what you expect before each second run. Some terms first. The **token budget** is the most tokens a
-# step may compute. For every token, the model keeps two vectors per layer that later tokens look up, its **key** and
-# its **value**: that's the **KV cache**, held in **KV blocks**. A **preempted** request loses its blocks and is
-# recomputed later. The **queue limit** is how many requests may wait; beyond it, new ones are refused. *rag*
-# (retrieval-augmented generation) is traffic whose prompts begin with retrieved text.
-#
-# | traffic | first run | then change | watch |
-# |---|---|---|---|
-# | burst | as it is | slots 4 → 12 | the queue disappears; what does decode pay? |
-# | rag | as it is | prefix caching off | prefill, and which phase moves with it? |
-# | chat | as it is | prefix caching off | does anything move at all? |
-# | long document | token budget 1024 | token budget 64 | the chats' ITL against the document's TTFT |
-# | mixed | as it is | KV blocks → 24 | dashed gaps: what is preempted, and computed twice? |
-# | burst | as it is | queue limit 4 | TTFT improves. At whose expense? |
+# The buttons beside *Try* are experiments: each asks for a bet, makes both runs, and keeps the first one as A. Some terms
+# first. The **token budget** is the most tokens a step may compute. For every token, the model keeps two vectors per
+# layer that later tokens look up, its **key** and its **value**: that's the **KV cache**, held in **KV blocks**. A
+# **preempted** request loses its blocks and is recomputed later. The **queue limit** is how many requests may wait;
+# beyond it, new ones are refused. *rag* (retrieval-augmented generation) is traffic whose prompts begin with retrieved
+# text.
 #
 # <details><summary>What to expect</summary>
 #
@@ -320,8 +312,9 @@ check.card()
 #   requests; ML.ENERGY leaderboard, vLLM). Phases, order and causes carry over; shares don't.
 # - **The network.** Client and engine share one process here, so *stream* is close to zero. Behind a slow proxy it
 #   isn't.
-# - **The cost of looking.** Sending six pictures a second to the browser takes CPU time from the engine. Runs without
-#   the dashboard (`lab.run`) are a little faster.
+# - **The cost of looking.** Telling the browser eight times a second what happened takes under 1% of a core; but the
+#   browser draws sixty pictures a second from it, on this machine. Runs without the dashboard (`lab.run`) are a little
+#   faster.
 # - **Statistics.** Eight requests are an illustration. Percentiles need far more; lesson 01 says how many.
 #
 # ## Sources

@@ -21,9 +21,9 @@ from course.grading.plug_in_scheduler import (
     TreePrefix,
 )
 from course.grading.props import Holder
-from course.lab.dashboard import render
 from course.lab.display import Html
 from course.lab.lab import Lab
+from course.lab.printed import render
 from course.lab.run import Run
 from course.lab.summary import Comparison
 from course.lab.workloads import LabWorkload

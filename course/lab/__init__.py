@@ -3,6 +3,7 @@
 lab.py         Lab: one model, one engine at a time, runs to compare
 session.py     the client of an experiment     run.py    what happened in one run
 dashboard.py   the live app                    controls.py, workloads.py   what it can change
+view/          what the browser draws of it                    printed.py  the same without scripts
 explorer.py    a picture with sliders       simulated_70b.py  the same questions at 70B, simulated
 simulated_device.py  an accelerator that isn't there             stepped_engine.py  runs on it    three_machines.py
 server_lab.py  lessons on a server elsewhere                     remote.py, server_tap.py, notes.py

@@ -58,7 +58,7 @@ class Hero(BaseModel):
         shown = _shown(compared)
         return cls(
             date=datetime.now(UTC).date().isoformat(),
-            device=f"{describe_cpu()[0]}, {os.cpu_count()} cores",
+            device=compared.run.simulated_on or f"{describe_cpu()[0]}, {os.cpu_count()} cores",
             traffic=compared.run.workload,
             changed=compared.changed,
             repeats=compared.noise.num_repeats,

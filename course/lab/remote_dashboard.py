@@ -2,13 +2,11 @@
 
 from html import escape
 
-import ipywidgets as widgets
-
-from course.lab.dashboard import TALL, WIDTH, Dashboard, frame
+from course.lab.dashboard import Dashboard
 from course.lab.pictures.distribution import draw_distributions
 from course.lab.pictures.timeline import draw_timeline
+from course.lab.printed import TALL, WIDTH, frame
 from course.lab.remote import RemoteLab
-from course.lab.summary import Comparison
 from course.lab.workloads import LabWorkload
 
 
@@ -20,16 +18,20 @@ class RemoteDashboard(Dashboard):
         name: the workload to start with, by name, or a LabWorkload of your own.
     """
 
-    extra_traffic = ()
+    lab: RemoteLab
+    extra_traffic = {}  # noqa: RUF012
+    controls = ()
 
     def __init__(self, lab: RemoteLab, name: str | LabWorkload = "chat") -> None:
         super().__init__(lab, name)
-        where = f"<b>{escape(lab.endpoint.url)}</b>, seen from outside: no steps, no KV blocks, no controls."
-        bar, _controls, view = self.widget.children
-        self.widget.children = (bar, widgets.HTML(where), view)
 
-    def render(self, compared: Comparison, status: str) -> str:
-        """One frame: the phases, the timeline, and how the two numbers are spread."""
-        run, ghost = compared.run, compared.before
-        left = draw_timeline(run, ghost, size=(WIDTH, TALL)).svg()
-        return frame(compared, status, self.pinned, left, draw_distributions(run, ghost).svg())
+    @property
+    def where(self) -> str:
+        return f"{self.lab.endpoint.url}, seen from outside: no steps, no KV blocks, no controls."
+
+    def printed(self, status: str) -> str:
+        """The phases, the timeline, and how the two numbers are spread."""
+        compared = self.compared()
+        left = draw_timeline(compared.run, compared.before, size=(WIDTH, TALL)).svg()
+        right = draw_distributions(compared.run, compared.before).svg()
+        return frame(compared, escape(status), self.pinned, left, right)

@@ -6,7 +6,7 @@ A Run can be looked at while it is still going on; it then speaks of the moment 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from course.lab.style import PHASE_LABELS, seconds
 from minillm import EngineConfig
@@ -15,6 +15,14 @@ from minillm.core.timeline import PHASES, StepRecord
 from minillm.frontend.snapshot import CACHED, FREE, EngineSnapshot, RequestView
 from minillm.observe.percentiles import percentile as of_samples
 from minillm.observe.records import Recordable
+
+Owners = tuple[tuple[int, int], ...]
+"""EngineSnapshot.block_owners, as (owner, how many in a row)."""
+
+
+def run_lengths(owners: Sequence[int]) -> Owners:
+    """Who owns the KV blocks, in a hundredth of the numbers."""
+    return tuple((owner, len(list(same))) for owner, same in groupby(owners))
 
 
 def phases_of(view: RequestView) -> dict[str, float]:
@@ -96,6 +104,8 @@ class Run:
     """Stop was pressed."""
     remote: RemoteSource | None = None
     """None: on our own engine, which stamps every border. Otherwise there are no steps and no KV blocks to see."""
+    kv_frames: tuple[tuple[float, Owners], ...] = ()
+    """Who held the KV blocks, from a moment of the engine's clock on: as often as the engine said so."""
     simulated_on: str = ""
     """What the times are those of, if not of this machine: `simulated: llama-3.1-8b on 4 x h100-sxm`."""
 

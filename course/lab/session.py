@@ -13,7 +13,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from course.lab.run import Row, Run, blocks_held
+from course.lab.run import Owners, Row, Run, blocks_held, run_lengths
 from course.lab.workloads import LabWorkload, PromptArrival
 from minillm import EngineConfig, RequestOutput
 from minillm.frontend.errors import EngineDeadError
@@ -35,6 +35,10 @@ def _twin(error: BaseException) -> BaseException:
     return twin.with_traceback(error.__traceback__)
 
 
+MOST_BLOCKS = 4096
+"""A larger KV pool isn't followed block by block: nobody could draw it."""
+
+
 class Session:
     """One run in progress. Call start() once; stop(), wait() and run() at any time, from any thread."""
 
@@ -50,6 +54,7 @@ class Session:
         self._texts: dict[int, list[str]] = {}
         self._refused: dict[int, str] = {}
         self._fullest = self._seen = engine.snapshot()
+        self._kv_frames: list[tuple[float, Owners]] = []
         self._began = engine.clock.now()
         self._stopped = False
         self._final: Run | None = None
@@ -105,6 +110,7 @@ class Session:
             self._began,
             done,
             self._stopped,
+            kv_frames=tuple(self._kv_frames),
             simulated_on=self.simulated_on(),
         )
 
@@ -151,6 +157,7 @@ class Session:
             else:
                 self._listen(self._patience(due))
         self._await_last_snapshot()
+        self._keep_fullest(self._engine.snapshot())
 
     @property
     def _now(self) -> float:
@@ -216,6 +223,11 @@ class Session:
         self._seen = snapshot
         if blocks_held(snapshot) > blocks_held(self._fullest):
             self._fullest = snapshot
+        if len(snapshot.block_owners) > MOST_BLOCKS:
+            return
+        owners = run_lengths(snapshot.block_owners)
+        if not self._kv_frames or self._kv_frames[-1][1] != owners:
+            self._kv_frames.append((snapshot.now, owners))
 
     def _await_last_snapshot(self) -> None:
         """The engine publishes a moment after it has handed over the last token."""

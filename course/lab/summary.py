@@ -10,6 +10,8 @@ from course.lab.run import RemoteSource, Run, percentile
 from course.lab.style import ALARM, PHASE_LABELS, change, number, seconds
 from minillm.core.timeline import PHASES
 
+EXACT = 1.01
+"""Between simulated runs, a larger ratio is a change."""
 NEGLIGIBLE = 0.005
 """A phase that changed by less than this share of E2E is shown without a verdict."""
 FELT = ("TTFT p50", "ITL p50", "E2E p50")
@@ -49,8 +51,15 @@ class Comparison:
         """The same settings, on the same engine: whatever differs is noise."""
         return self.name == PREVIOUS and not self.changed
 
+    @property
+    def is_exact(self) -> bool:
+        """Both were simulated: equal work takes equally long, and there is no noise."""
+        return bool(self.run.simulated_on and self.before and self.before.simulated_on)
+
     def verdict(self, name: str, before: float, after: float) -> NoiseVerdict:
         """Whether a figure changed. In a repeat none did; but a large difference is never called none."""
+        if self.is_exact:
+            return NoiseVerdict.CHANGED if ratio_of(before, after) > EXACT else NoiseVerdict.SAME
         if self.is_repeat:
             return NoiseVerdict.SAME if ratio_of(before, after) <= CEILING else NoiseVerdict.UNSURE
         return self.noise.verdict(name, before, after)
@@ -77,6 +86,19 @@ class Comparison:
         is_negligible = abs(now[phase] - was) <= NEGLIGIBLE * sum(now.values())
         return "" if is_negligible else self.told(phase, was, now[phase])
 
+    def judged(self) -> dict[str, dict[str, object]]:
+        """By figure and phase: whether it changed (`changed`, `same`, `unsure`), and how far equal runs may differ."""
+        was, now = ({**figures(run), **run.mean_phases()} for run in (self.before, self.run))
+        return {name: self._judged(name, was[name], now[name]) for name in now if name in was}
+
+    def _judged(self, name: str, was: float, now: float) -> dict[str, object]:
+        verdict = NoiseVerdict.SAME if was == now else self.verdict(name, was, now)
+        return {"verdict": verdict.name.lower(), "band": 1.0 if self.is_exact else self.noise.limit(name)}
+
+    def note(self) -> str:
+        """What is known of the noise, or why nothing is compared, in a few words."""
+        return self._said()[-1]
+
     def chips(self) -> str:
         """What was changed since the run before, whether the difference exceeds the noise, and that; HTML."""
         *chips, note = self._said()
@@ -98,6 +120,8 @@ class Comparison:
         said = f"changed: {changed}" if changed else "nothing changed: what differs from the run before is noise"
         if not self.run.done:
             return said, "compared when it's done"
+        if self.is_exact:
+            return said, *(self._verdicts() if changed else ()), "no noise: simulated"
         if not self.noise.num_repeats:
             return said, "noise: not enough repeats, run the same settings twice"
         limits = {name: self.noise.limit(name) for name in FELT}

@@ -20,6 +20,9 @@ from course.drills.amounts import KNOWN_UNITS
 from course.drills.library import ALL as DRILLS
 from course.lab.build import COURSE, RECORDED, lesson_sources
 from course.lab.recording import read_recording
+from course.lab.replay import packed
+from course.lab.view import bundle, library
+from course.lab.view.record import start_config
 from course.rounds.library import IDS as ROUNDS
 from course.rounds.library import find_round
 from course.site import drills, incidents, napkins, rounds
@@ -33,6 +36,8 @@ TEMPLATES = Environment(
     undefined=StrictUndefined,
     trim_blocks=True,
 )
+FRONT_TRAFFIC, FRONT_ROW = "chat", 7
+"""The recorded run that the front page plays, and the request that it follows."""
 GUIDES = ("course/guide_2am.md", "course/guide_debugging.md")
 DOCS = tuple(
     f"docs/{name}.md"
@@ -85,6 +90,7 @@ def write(folder: Path, url: str = "", day: date | None = None) -> list[Path]:
     for picture in (ROOT / "docs").glob("*.png"):
         shutil.copy(picture, folder)
     write_frames(folder / "frames")
+    simulated_on = write_dashboard(folder / "static")
     made = list(pages())
     lessons = [page for page in made if page.source.endswith(".ipynb") and page.name != "map"]
     by_number = {page.name.partition("_")[0]: page.name for page in lessons}
@@ -101,7 +107,8 @@ def write(folder: Path, url: str = "", day: date | None = None) -> list[Path]:
         rendered[page.name] = rendering("page", page=page, before=before, after=after)
     played = recorded_incidents()
     alarms = json.dumps([[number, each["alarm"]] for number, each in played.items()])
-    rendered |= {"index": rendering("index", **common, opening=opening(lessons), alarms=alarms)}
+    front = {"replay": packed({"run": library.opening(FRONT_TRAFFIC), "row": FRONT_ROW}), "replay_on": simulated_on}
+    rendered |= {"index": rendering("index", **common, **front, opening=opening(lessons), alarms=alarms)}
     rendered |= {"incidents_to_play": rendering("incidents_to_play", incidents=played, alarms=alarms)}
     for number, each in played.items():
         data = in_script({**each, "id": str(number)})
@@ -109,6 +116,7 @@ def write(folder: Path, url: str = "", day: date | None = None) -> list[Path]:
     rendered |= {
         "drills": rendering("drills", drills=DRILLS),
         "calculator": rendering("calculator", stack=stack()),
+        "dashboard": rendering("dashboard", on=simulated_on),
     }
     for number, drill in enumerate(DRILLS, 1):
         data = in_script(drills.exported(drill.drawn()))
@@ -141,6 +149,15 @@ def in_script(value: object) -> str:
 def write_data(file: Path, name: str, value: object) -> None:
     """A script that sets one global of a page."""
     file.write_text(f"window.{name} = {json.dumps(value)};\n", encoding="utf-8")
+
+
+def write_dashboard(folder: Path) -> str:
+    """The dashboard's script, style and recorded runs. Returns what those ran on."""
+    held = library.page_library(start_config())
+    (folder / "dashboard.js").write_text(bundle.page_script(), encoding="utf-8")
+    (folder / "dashboard_runs.js").write_text(f'minillmDashboard.mountAll("{packed(held)}");\n', encoding="utf-8")
+    shutil.copy(bundle.STYLE, folder / "dashboard.css")
+    return library.note_of(held["runs"]["chat"][0]["run"]).partition("(")[2].rstrip(")")
 
 
 def write_frames(folder: Path) -> None:

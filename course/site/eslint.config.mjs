@@ -16,14 +16,18 @@ const rules = [
 ];
 
 export default [
+  { files: ["**/view/*.js"], languageOptions: { ecmaVersion: 2022, sourceType: "module" } },
+  {
+    files: ["**/static/*.js"],
+    languageOptions: { ecmaVersion: 2022, sourceType: "script" },
+    rules: { strict: ["error", "global"] },
+  },
   {
     files: ["**/*.js"],
-    languageOptions: { ecmaVersion: 2022, sourceType: "script" },
     linterOptions: { reportUnusedDisableDirectives: "error" },
     rules: {
       ...Object.fromEntries(rules.map((rule) => [rule, "error"])),
       "no-use-before-define": ["error", { functions: false }],
-      strict: ["error", "global"],
     },
   },
 ];

@@ -16,6 +16,7 @@ from course.lab.build import RECORDED
 from course.lab.marks import FOLDED
 from course.lab.outcomes import ExampleRun, as_html, runs_of
 from course.lab.recording import BET, FRAMES, OUTCOME, data_attribute, read_recording
+from course.lab.replay import PACKED
 
 LIVE = re.compile(r"<(\w+): run this cell to use it>")
 CHECK = re.compile(r"^check\.card\(\)", re.M)
@@ -134,7 +135,8 @@ def parts_of(notebook: NotebookNode, recorded: Path) -> Iterator[PagePart]:
         elif CHECK.search(cell.source):
             yield PagePart("check", shown, code)
         else:
-            yield PagePart("live" if panel and FRAMES not in shown else "output", shown, code, panel=panel)
+            is_live = panel and FRAMES not in shown and PACKED not in shown
+            yield PagePart("live" if is_live else "output", shown, code, panel=panel)
 
 
 def _beside(other: ExampleRun) -> ExampleRun:

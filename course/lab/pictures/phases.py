@@ -25,7 +25,7 @@ def draw_phases(compared: Comparison, beside: Mapping[str, Run]) -> Picture:
     longest = max(sum(each.values()) for each in (now, *means.values())) or 1.0
     scale = Scale(0, nice(longest / 8) * -(-longest // nice(longest / 8)), LEFT, WIDTH - RIGHT)
     body = text(LEFT - 8, 18, "this run", size=13, text_anchor="end", font_weight="bold")
-    body += _bar(now, scale, 0, TALL, run)
+    body += _bar(now, scale, 0, TALL)
     y = TALL + 4.0
     for name, each in means.items():
         body += text(LEFT - 8, y + LOW - 2, name, size=11, fill=SOFT, text_anchor="end") + _bar(each, scale, y, LOW)
@@ -38,25 +38,16 @@ def draw_phases(compared: Comparison, beside: Mapping[str, Run]) -> Picture:
     )
 
 
-def _bar(means: Mapping[str, float], scale: Scale, y: float, height: float, live: Run | None = None) -> str:
-    """Phases left to right, then their sum. Those of requests that are still at it grow in the browser."""
-    rates = _rates(live, scale) if live and not live.done else dict.fromkeys(PHASES, 0.0)
-    body, edge, moved = "", 0.0, 0.0
+def _bar(means: Mapping[str, float], scale: Scale, y: float, height: float) -> str:
+    """Phases left to right, then their sum."""
+    body, edge = "", 0.0
     for phase, value in means.items():
         width = scale(edge + value) - scale(edge)
-        grow = {"data_grow": rates[phase] or None, "data_move": moved or None}
-        body += rect(scale(edge), y, width, height, fill=phase_fill(phase), stroke=PAPER, stroke_width=0.6, **grow)
-        edge, moved = edge + value, moved + rates[phase]
+        body += rect(scale(edge), y, width, height, fill=phase_fill(phase), stroke=PAPER, stroke_width=0.6)
+        edge += value
     size = 13 if height == TALL else 11
     ink = INK if height == TALL else SOFT
-    words = seconds(edge) if edge else "–"
-    return body + text(scale(edge) + 6, y + height / 2 + 4, words, size=size, fill=ink, data_move=moved or None)
-
-
-def _rates(run: Run, scale: Scale) -> dict[str, float]:
-    """Units by which each phase grows in a second."""
-    each = (scale(1.0) - scale(0.0)) / max(len(run.views), 1)
-    return {phase: each * sum(view.phase == phase for view in run.views) for phase in PHASES}
+    return body + text(scale(edge) + 6, y + height / 2 + 4, seconds(edge) if edge else "–", size=size, fill=ink)
 
 
 def _column(

@@ -1,9 +1,9 @@
 """What was the engine busy with? One bar a step, as wide as the step took, on the timeline's own time axis."""
 
-from course.lab.pictures.timeline import time_marks, time_scale
+from course.lab.pictures.timeline import time_scale
 from course.lab.run import Run
 from course.lab.style import PHASE_COLOURS, WIDTH
-from course.lab.svg import INK, SOFT, Picture, Scale, boxes, line, nice, phase_fill, tag, text, time_axis
+from course.lab.svg import INK, SOFT, Picture, Scale, boxes, line, nice, phase_fill, text, time_axis
 
 TOKENS_TOP, TOKENS_BOTTOM = 18, 86
 SLOTS_TOP, SLOTS_BOTTOM = 106, 148
@@ -12,20 +12,9 @@ SLOTS_TOP, SLOTS_BOTTOM = 106, 148
 def draw_steps(run: Run, ghost: Run | None = None, width: float = WIDTH) -> Picture:
     """Tokens of each step against the token budget; requests running and waiting against the slots."""
     scale = time_scale(run, ghost if run.same_workload(ghost) else None, width)
-    body = time_axis(scale, TOKENS_TOP - 6, SLOTS_BOTTOM + 2)
-    marks = {**time_marks(scale, TOKENS_TOP - 6, SLOTS_BOTTOM + 2), "data_steps": _told(run)}
-    body = tag("g", body + _tokens(run, scale) + _slots(run, scale), **marks)
+    body = time_axis(scale, TOKENS_TOP - 6, SLOTS_BOTTOM + 2) + _tokens(run, scale) + _slots(run, scale)
     title = "What was the engine busy with, step by step?"
     return Picture(title, body, SLOTS_BOTTOM + 36, width, description=_describe(run))
-
-
-def _told(run: Run) -> str:
-    """For the browser's cursor, a step each: start in s, duration in ms, tokens of prefill and of decode, requests."""
-    return ";".join(
-        f"{step.start - run.start:.3f},{1000 * (step.end - step.start):.0f},{step.num_prefill_tokens},"
-        f"{step.num_tokens - step.num_prefill_tokens},{step.num_running},{step.num_waiting}"
-        for step in run.steps
-    )
 
 
 def _tokens(run: Run, scale: Scale) -> str:

@@ -2,7 +2,7 @@
 
 from course.lab.pictures.outside import draw_bar_from_outside, first_token_flag
 from course.lab.run import Row, Run, phases_of
-from course.lab.style import ALARM, PHASE_COLOURS, PHASE_LABELS, WIDTH, seconds, tint
+from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds, tint
 from course.lab.svg import (
     HALO,
     INK,
@@ -35,11 +35,6 @@ def span(run: Run, ghost: Run | None) -> float:
 def time_scale(run: Run, ghost: Run | None, width: float = WIDTH) -> Scale:
     """The one time axis that the timeline and the steps under it share."""
     return Scale(0.0, span(run, ghost), LEFT, width - RIGHT)
-
-
-def time_marks(scale: Scale, top: float, bottom: float) -> dict[str, str]:
-    """For the browser's cursor over a picture: the axis' ends in units and in seconds, and its height."""
-    return {"data_axis": f"{scale.start},{scale.end},{scale.low:g},{scale.high:g},{top:g},{bottom:g}"}
 
 
 def draw_timeline(
@@ -76,29 +71,11 @@ def draw_timeline(
             drawn += rect(LEFT - 6, y, 4, pitch * 0.64, fill=tint(row.index), stroke=SOFT, stroke_width=0.8)
         if ghost and ghost.rows[row.index].view:
             drawn += _ghost(ghost, ghost.rows[row.index].view, scale, y + pitch * 0.74, pitch * 0.18)
-        body += tag("g", drawn, data_request=row.index, data_tip=_tip(row))
+        body += tag("g", drawn, data_request=row.index)
     if not run.done and run.views:
         x = scale(run.snapshot.now - run.start)
-        look = {"stroke_width": 1, "stroke_dasharray": "2 2", "data_move": _pace(run, scale)}
-        body += line(x, TOP - 6, x, bottom + 2, stroke=INK, **look)
-    body = tag("g", body, **time_marks(scale, TOP - 4, bottom + 2))
+        body += line(x, TOP - 6, x, bottom + 2, stroke=INK, stroke_width=1, stroke_dasharray="2 2")
     return Picture(title, body, bottom + 36, width, description=_describe(run))
-
-
-def _pace(run: Run, scale: Scale) -> float | None:
-    """Units that what is going on grows by in a second; None when the run is over."""
-    return None if run.done else scale(1.0) - scale(0.0)
-
-
-def _tip(row: Row) -> str:
-    """What the mouse is told of a request."""
-    if row.view is None:
-        return f"#{row.index}: {row.refused or 'not sent yet'}"
-    spent = ", ".join(
-        f"{PHASE_LABELS[phase]} {seconds(value)}" for phase, value in phases_of(row.view).items() if value
-    )
-    lengths = f"{row.view.num_prompt_tokens} prompt tokens ({row.view.num_cached_tokens} cached)"
-    return f"#{row.index}: {lengths}, {row.view.num_output_tokens} of {row.view.max_tokens} generated\n{spent}"
 
 
 def is_held_back(row: Row) -> bool:
@@ -124,9 +101,8 @@ def _row(run: Run, row: Row, scale: Scale, y: float, pitch: float, with_ghost: b
     total = view.borders[-1] - view.borders[0]
     ending = "" if view.finish_reason in (None, "stop", "length") else f" {view.finish_reason}"
     end = scale(view.borders[-1] - run.start) + 5
-    going = _pace(run, scale) if view.finish_reason is None else None
     words = seconds(total) + ending
-    return body + text(end, middle, words, size=small, fill=ALARM if ending else INK, data_move=going)
+    return body + text(end, middle, words, size=small, fill=ALARM if ending else INK)
 
 
 def _label(row: Row) -> str:
@@ -140,14 +116,10 @@ def _bar(run: Run, view: RequestView, scale: Scale, y: float, height: float) -> 
     borders = [scale(border - run.start) for border in view.borders]
     if run.remote is not None:
         return draw_bar_from_outside(view, borders, run.remote.inferred, y, height)
-    grow = {view.phase: {"data_grow": _pace(run, scale)}}
     spans = [(borders[i], end - borders[i]) for i, end in enumerate(borders[1:])]
-    body = rect(
-        spans[0][0], y + height * 0.3, spans[0][1], height * 0.4, fill=phase_fill("queue"), **grow.get("queue", {})
-    )
+    body = rect(spans[0][0], y + height * 0.3, spans[0][1], height * 0.4, fill=phase_fill("queue"))
     for phase, (x, width) in (("prefill", spans[1]), ("decode", spans[3])):
-        look = {"fill": PHASE_COLOURS[phase], "fill_opacity": 0.22, **grow.get(phase, {})}
-        body += rect(x, y, width, height, **look)
+        body += rect(x, y, width, height, fill=PHASE_COLOURS[phase], fill_opacity=0.22)
     body += _steps(run, view, scale, y, height)
     for i, phase in ((2, "first_token"), (4, "stream")):  # milliseconds at most: drawn at least 2 units wide
         if borders[-1] > borders[i] and (phase == "first_token" or view.finish_reason):

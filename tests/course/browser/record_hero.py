@@ -27,10 +27,11 @@ CELLS = (
     f"dashboard = Dashboard(lab, {TRAFFIC!r}, enable_prefix_caching=False)\ndashboard",
     "print(Hero.of(dashboard).model_dump_json())",
 )
-RUN, STOP = (f"button.widget-button:enabled:has-text('{name}')" for name in ("Run", "Stop"))
+RUN = ".mm-bar .mm-run:enabled"
+LIVE, STILL = (f".mm-dash[data-mode={mode}]" for mode in ("live", "still"))
 SIZE, SHARPNESS = {"width": 1440, "height": 1300}, 1.5
 """Higher than a laptop's screen: nothing of the dashboard is cut."""
-MARGIN = 6
+MARGIN = 2
 
 
 def main() -> int:
@@ -87,13 +88,13 @@ def recorded(address: str, root: Path, picture: Path, dark: bool) -> Hero:
         page.wait_for_selector(RUN)
         for _ in range(1 + ENOUGH):
             play(page)
-        page.get_by_label("prefix caching").check()
+        page.get_by_role("switch", name="prefix caching").click()
         play(page)
         run_cell(page, 2)
         page.wait_for_function("() => [...window.jupyterapp.shell.currentWidget.content.model.cells][2].outputs.length")
         page.evaluate("window.jupyterapp.shell.currentWidget.content.scrollToItem(1, 'start')")
         page.mouse.move(0, 0)
-        box = page.locator(".jp-OutputArea-output .widget-vbox").first.bounding_box()
+        box = page.locator(".mm-dash").first.bounding_box()
         sides = {"x": box["x"] - MARGIN, "y": box["y"] - MARGIN}
         page.screenshot(path=picture, clip={**sides, **{side: box[side] + 2 * MARGIN for side in ("width", "height")}})
         (output,) = code_cells(page)[2]["outputs"]
@@ -103,8 +104,10 @@ def recorded(address: str, root: Path, picture: Path, dark: bool) -> Hero:
 
 def play(page: Any) -> None:
     """One run, to its end."""
+    page.wait_for_selector(STILL)
     page.click(RUN)
-    page.wait_for_selector(STOP)
+    page.wait_for_selector(LIVE)
+    page.wait_for_selector(STILL)
     page.wait_for_selector(RUN)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from made_run import made_run
 from rounds.players import first_of_the_menu, longest, only, play, silent, staff, staff_but, stuffed
 
 from course.drills.amounts import UNITS, AmountError, read_amount
@@ -20,8 +21,11 @@ from course.drills.talk import talk_of
 from course.incidents import Incident
 from course.incidents.causes import CAUSES
 from course.incidents.generate import Hidden
+from course.lab.controls import FIELDS
+from course.lab.noise import figures
 from course.lab.predict import MeasuredAnswer, Prediction
 from course.lab.recording import read_recording
+from course.lab.view.trace import trace_of
 from course.napkin.library import napkin_of_day
 from course.napkin.quantity import NapkinError
 from course.rounds.judge import judge
@@ -84,6 +88,51 @@ def test_a_bet_is_locked_revealed_scored_and_remembered(browser: Any, site: Path
     assert page.locator("details.outcome").first.is_visible()
     page.get_by_role("button", name="Bet again").click()
     assert not page.locator("details.outcome").first.is_visible()
+    page.close()
+
+
+def test_the_dashboard_measures_as_the_lab_does(browser: Any, site: Path) -> None:
+    page = opened(browser, site / "dashboard.html", [])
+    run = made_run(num_requests=7)
+    shown = page.evaluate(
+        "run => ({...minillmDashboard.meanPhases(run, run.end), ...minillmDashboard.figuresAt(run, run.end)})",
+        trace_of(run, None, FIELDS),
+    )
+    assert {name: shown[name] for name in figures(run)} == pytest.approx(figures(run), rel=1e-3)
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_dashboard_asks_for_a_bet_and_decides_it_on_one_screen(browser: Any, site: Path, scheme: str) -> None:
+    told: list[str] = []
+    page = opened(browser, site / "dashboard.html", told, viewport={"width": 1280, "height": 720}, color_scheme=scheme)
+    page.wait_for_selector(".mm-dash[data-mode=still]")
+    page.get_by_role("button", name="burst: more slots").click()
+    page.locator(".mm-bet").get_by_role("radio", name="queue").click()
+    page.get_by_role("button", name="Lock it, and run both").click()
+    page.wait_for_selector(".mm-why:has-text('You said queue: right')")
+    assert "better" in page.inner_text(".mm-card:has-text('TTFT')") and "−" in page.inner_text(".mm-delta >> nth=0")
+    bottom = page.locator(".mm-scrub").bounding_box()
+    assert bottom["y"] + bottom["height"] <= 720
+    sizes = "all => Math.min(...all.map(each => parseFloat(getComputedStyle(each).fontSize)))"
+    assert page.locator(".mm-dash *").evaluate_all(sizes) >= 11
+    assert not told
+    serious = [each for each in Axe().run(page).response["violations"] if each["impact"] in ("serious", "critical")]
+    assert not serious, serious
+    page.close()
+
+
+def test_the_dashboard_says_what_was_not_recorded_and_keeps_what_it_shows(browser: Any, site: Path) -> None:
+    page = opened(browser, site / "dashboard.html", [], reduced_motion="reduce")
+    run = page.locator(".mm-bar .mm-run")
+    for name in ("slots", "KV blocks"):
+        page.get_by_role("spinbutton", name=name).press("ArrowLeft")
+    run.click()
+    page.wait_for_selector(".mm-failed:has-text('Nobody recorded this')")
+    assert page.inner_text(".mm-total >> nth=0") != "–"
+    page.get_by_role("button", name="KV blocks: back to").click()
+    run.click()
+    page.wait_for_selector(".mm-status:has-text('slots 4 → 3')")
     page.close()
 
 

@@ -1,17 +1,26 @@
 """The dashboard without a kernel or a browser, on the real engine with a tiny model."""
 
+import gzip
+import json
+import re
 import time
+from pathlib import Path
 
 import pytest
 from patience import PATIENCE_S
 
-from course.lab.controls import OFF
-from course.lab.dashboard import LOADING_HTML, Dashboard
+from course.lab.controls import CONTROLS, FIELDS
+from course.lab.dashboard import LOADING, STOPPING, Dashboard
 from course.lab.lab import Lab
 from course.lab.run import phases_of
+from course.lab.simulated_device import VARIABLE
 from course.lab.svg import PATTERNS
 from course.lab.texts import CHAT_QUESTIONS
+from course.lab.view import bundle, library
+from course.lab.view.record import DEVICE, record
+from course.lab.view.trace import TraceFeed, extended, trace_of
 from course.lab.workloads import MAKERS, LabWorkload, PromptArrival, workload
+from minillm.core.timeline import PHASES
 
 WAIT_S = PATIENCE_S
 
@@ -22,17 +31,96 @@ def long_traffic(count: int = 6, tokens: int = 400) -> LabWorkload:
     )
 
 
-def test_run_shows_a_picture_and_phases_that_sum(tiny_lab: Lab) -> None:
+def played(dash: Dashboard) -> dict:
+    """One run with what the controls show, as the browser is told it."""
+    dash.start()
+    assert dash.wait(WAIT_S) and dash.widget.status["state"] == "idle", dash.widget.status
+    return dash.widget.shown["run"]
+
+
+def test_the_browser_is_told_every_stamp_of_a_run(tiny_lab: Lab) -> None:
     dash = Dashboard(tiny_lab, "chat")
-    before = dash.view.value
-    dash.run_button.click()
-    assert dash.wait(WAIT_S)
-    assert "<svg" in dash.view.value
-    assert dash.view.value != before
-    assert dash.run.done
-    assert len(dash.run.finished) == len(dash.run.rows)
-    for view, output in zip(dash.run.views, dash.run.outputs):
+    told = json.loads(json.dumps(played(dash)))
+    run = dash.run
+    assert run.done and told["state"] == "done" and len(run.finished) == len(told["rows"])
+    for view, output, row in zip(run.views, run.outputs, told["rows"]):
         assert sum(phases_of(view).values()) == pytest.approx(output.timeline.e2e)
+        assert row["borders"] == pytest.approx([border - run.start for border in view.borders], abs=1e-4)
+        assert row["tokens"] == pytest.approx([stamp - run.start for stamp in view.deliveries], abs=1e-4)
+        assert "".join(row["texts"]) == view.text
+    assert [step["start"] for step in told["steps"]] == pytest.approx(
+        [s.start - run.start for s in run.steps], abs=1e-4
+    )
+    assert all(sum(count for _, count in owners) == told["blocks"] for _, owners in told["kv"])
+    assert max(sum(n for owner, n in owners if owner >= 0) for _, owners in told["kv"]) > 0
+    assert "<svg" in dash.static_html()
+
+
+def test_news_add_up_to_the_whole(tiny_lab: Lab) -> None:
+    traffic = long_traffic(tokens=120)
+    session = tiny_lab.start(traffic, tiny_lab.config())
+    feed, run = None, session.run()
+    while not run.done:
+        session.wait(0.01)
+        run = session.run()
+        if feed is None:
+            feed = TraceFeed(run, traffic, FIELDS)
+            told, pieces = feed.head, 0
+        more = feed.more(run)
+        told, pieces = extended(told, more), pieces + bool(more["rows"])
+    assert pieces > 2 and told == trace_of(run, traffic, FIELDS)
+
+
+def test_a_dashboard_opens_with_a_recorded_run_that_nothing_is_compared_with(tiny_lab: Lab) -> None:
+    dash = Dashboard(tiny_lab, "rag")
+    assert dash.widget.shown["run"]["traffic"] == "rag" and "recorded" in dash.widget.shown["note"]
+    assert dash.run is None
+    played(dash)
+    assert dash.widget.shown["before"] is None and dash.widget.shown["id"] == 1
+
+
+def test_the_view_is_one_small_script_that_loads_nothing() -> None:
+    page, widget, style = bundle.page_script(), bundle.widget_script(), bundle.STYLE.read_text(encoding="utf-8")
+    assert len(gzip.compress((page + style).encode())) < 150_000
+    assert re.findall(r"^(?:import|export) .*", widget, re.M) == ["export default { render: render };"]
+    assert not re.findall(r"^(?:import|export) .*", page, re.M)
+    assert not re.search(r"https?://|@import|url\(", page + style)
+
+
+@pytest.mark.parametrize("recipe", [each["id"] for each in library.recipes()])
+def test_a_recipe_names_traffic_and_settings_that_exist_and_were_recorded(recipe: str) -> None:
+    asked = library.recipe_named(recipe)
+    offered = {control.field: control.choices or (False, True) for control in CONTROLS if control.first}
+    for fields in (asked["first"], {**asked["first"], **asked["change"]}):
+        assert all(value in offered[name] for name, value in fields.items())
+        assert any(each["fields"] == fields for each in library.recorded(asked["traffic"]))
+
+
+@pytest.mark.parametrize(("traffic", "fields"), [("rag", {}), ("burst", {"max_num_seqs": 12})])
+def test_recorded_runs_are_what_is_simulated_today(
+    traffic: str, fields: dict, smollm_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, DEVICE)
+    lab = Lab(short=False)
+    found = json.loads(json.dumps(record(lab, traffic, fields)))
+    kept = next(each for each in library.recorded(traffic) if each["fields"] == fields)
+    assert found == kept, "python -m course.lab.view.record"
+    lab.close()
+
+
+def test_a_recipe_makes_both_runs_and_pins_them(tiny_lab: Lab) -> None:
+    dash = Dashboard(tiny_lab, "chat")
+    with pytest.raises(LookupError, match="rag-uncached"):
+        dash.try_out("tea")
+    dash.try_out("rag-uncached")
+    assert dash.wait(WAIT_S)
+    shown = dash.widget.shown
+    assert dash.pinned["A"].config.enable_prefix_caching and not dash.pinned["B"].config.enable_prefix_caching
+    assert dash.pinned["B"] is dash.run and dash.pinned["A"] is dash.previous
+    assert (shown["id"], shown["beforeName"], shown["recipe"]) == (3, "A", "rag-uncached"), "A was played twice"
+    assert {judged["verdict"] for judged in shown["noise"].values()} <= {"changed", "same", "unsure"}
+    assert set(PHASES) <= set(shown["noise"])
+    assert dash.widget.settings["fields"]["enable_prefix_caching"] is False
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -45,100 +133,109 @@ def test_every_workload_runs(tiny_lab: Lab, name: str) -> None:
 
 def test_a_toggle_reaches_the_engine_and_the_previous_run_becomes_the_ghost(tiny_lab: Lab) -> None:
     dash = Dashboard(tiny_lab, "rag")
-    dash.run_button.click()
-    assert dash.wait(WAIT_S)
+    played(dash)
     assert (first := dash.run).snapshot.prefix_hits > 0
-    dash.controls["enable_prefix_caching"].value = False
-    dash.controls["max_num_seqs"].value = 1
-    dash.run_button.click()
-    assert dash.wait(WAIT_S)
+    dash.set(enable_prefix_caching=False, max_num_seqs=1)
+    played(dash)
     assert dash.previous is first and dash.run.snapshot.prefix_hits == 0
     assert max(step.num_running for step in dash.run.steps) == 1
-    assert "previous" in dash.view.value
+    assert dash.widget.shown["before"]["config"]["max_num_seqs"] == 4
+    assert dash.widget.shown["beforeName"] == "previous"
 
 
 def test_stop_ends_everything_soon_and_frees_the_seats(tiny_lab: Lab) -> None:
     dash = Dashboard(tiny_lab, long_traffic())
-    dash.view.value = LOADING_HTML
-    dash.stop_button.click()
-    assert "Stopping" in dash.view.value  # a model takes seconds to load
-    dash.run_button.click()
+    dash.widget.status = {"state": "busy", "words": LOADING}
+    dash.stop()
+    assert dash.widget.status["words"] == STOPPING  # a model takes seconds to load
+    dash.start()
     while dash.run is None or not dash.run.steps:
         time.sleep(0.01)
-    assert not dash.stop_button.disabled
-    dash.stop_button.click()
+    dash.stop()
     assert dash.wait(WAIT_S) and dash.run.stopped
     assert any(view.finish_reason == "abort" for view in dash.run.views)
     assert all(view.finish_reason is not None for view in dash.run.views)
     assert all(owner < 0 for owner in dash.run.snapshot.block_owners)
-    assert dash.stop_button.disabled and not dash.run_button.disabled and "stopped" in dash.view.value
+    assert dash.widget.shown["run"]["state"] == "stopped" and dash.widget.status["state"] == "idle"
 
 
 def test_reset_puts_the_controls_back_and_runs_stay(tiny_lab: Lab) -> None:
     dash = Dashboard(tiny_lab, "chat")
-    dash.controls["max_num_seqs"].value = 12
-    dash.run_button.click()
-    dash.wait(WAIT_S)
-    dash.reset_button.click()
-    assert dash.controls["max_num_seqs"].value == 4
-    assert dash.run.config.max_num_seqs == 12 and "<svg" in dash.view.value
+    dash.set(max_num_seqs=12)
+    played(dash)
+    dash.reset()
+    assert dash.widget.settings["fields"]["max_num_seqs"] == 4
+    assert dash.run.config.max_num_seqs == 12
 
 
-def test_controls_stand_still_during_a_run_and_equal_runs_are_noise(tiny_lab: Lab) -> None:
+def test_a_second_start_is_ignored_and_equal_runs_are_noise(tiny_lab: Lab) -> None:
     dash = Dashboard(tiny_lab, long_traffic(tokens=60))
-    dash.run_button.click()
+    dash.start()
     worker = dash._worker
-    dash.run_button.click()
+    dash.start()
     assert dash._worker is worker, "a second click while it runs is ignored"
-    assert dash.controls["max_num_seqs"].disabled
-    assert dash.wait(WAIT_S) and not dash.controls["max_num_seqs"].disabled
-    assert dash.previous is None
-    dash.pin_button.click()
-    assert dash.pinned == {"A": dash.run}
-    dash.run_button.click()
-    assert dash.wait(WAIT_S)
-    assert "nothing changed" in dash.view.value and "1 repeat here" in dash.view.value
-    assert ">A</text>" in dash.view.value
+    assert dash.wait(WAIT_S) and dash.previous is None
+    dash.pin()
+    dash.pin()
+    assert list(dash.pinned) == ["A"] and dash.pinned["A"] is dash.run
+    played(dash)
+    shown = dash.widget.shown
+    assert shown["beforeName"] == "A" and "1 repeat here" in shown["note"]
+    assert "changed" not in {judged["verdict"] for judged in shown["noise"].values()}
+
+
+def test_what_the_browser_asks_for_is_done_and_nothing_else(tiny_lab: Lab) -> None:
+    dash = Dashboard(tiny_lab, long_traffic(tokens=200))
+    dash._asked({"do": "erase"})
+    dash._asked({})
+    assert not dash.is_busy
+    dash._asked({"do": "run"})
+    while dash.run is None or not dash.run.steps:
+        time.sleep(0.01)
+    dash._asked({"do": "whole"})
+    assert dash.widget.shown["run"]["steps"], "a page that is opened in mid-run has what came before"
+    dash._asked({"do": "stop"})
+    assert dash.wait(WAIT_S) and dash.run.stopped
 
 
 def test_patterns_can_be_switched_on_and_off(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(PATTERNS, raising=False)
+    monkeypatch.setenv(PATTERNS, "0")
     dash = Dashboard(tiny_lab, "chat")
-    dash.run_button.click()
-    assert dash.wait(WAIT_S) and "<pattern" not in dash.view.value
-    dash.patterns.value = True
-    assert "<pattern" in dash.view.value and "<b>done</b>" in dash.view.value
-    dash.patterns.value = False
-    assert "<pattern" not in dash.view.value
+    played(dash)
+    assert "<pattern" not in dash.static_html()
+    dash.widget.settings = {**dash.widget.settings, "patterns": True}
+    assert "<pattern" in dash.static_html()
 
 
 def test_a_prompt_of_your_own_is_answered_and_an_empty_one_asked_for(tiny_lab: Lab) -> None:
-    dash = Dashboard(tiny_lab, "your own prompt")
-    dash.run_button.click()
-    assert dash.wait(WAIT_S) and "Type a prompt" in dash.view.value
-    dash.prompt.value = "Why is the sky <blue>?"
-    dash.run_button.click()
-    assert dash.wait(WAIT_S) and dash.run.finished
-    assert "sky &lt;blue&gt;" in dash.view.value and "<pre" in dash.view.value
-
-
-def test_a_run_that_never_began_is_compared_with_nothing(tiny_lab: Lab) -> None:
     dash = Dashboard(tiny_lab, "chat")
-    dash.run_button.click()
-    assert dash.wait(WAIT_S)
-    dash.controls.config = lambda: tiny_lab.config(max_model_len=100_000)
-    dash.run_button.click()
-    assert dash.wait(WAIT_S) and "cannot run" in dash.view.value
+    played(dash)
+    dash.set(traffic="your own prompt")
+    dash.start()
+    assert dash.wait(WAIT_S) and "Type a prompt" in dash.widget.status["words"]
+    assert dash.widget.shown["run"]["traffic"] == "chat", "the result stays"
+    dash.set(prompt="Why is the sky <blue>?")
+    told = played(dash)
+    assert dash.run.finished and told["rows"][0]["asked"] == "Why is the sky <blue>?"
+
+
+def test_a_run_that_never_began_leaves_the_one_before_on_show(tiny_lab: Lab) -> None:
+    dash = Dashboard(tiny_lab, "chat")
+    played(dash)
+    dash.set(max_num_seqs="many")
+    dash.start()
+    assert (
+        dash.wait(WAIT_S) and dash.widget.status["state"] == "failed" and "max_num_seqs" in dash.widget.status["words"]
+    )
     assert dash.run is not None and dash.previous is None
 
 
 def test_a_configuration_that_cannot_run_says_why(tiny_lab: Lab) -> None:
     dash = Dashboard(tiny_lab, "chat", max_model_len=100_000)
-    dash.run_button.click()
+    dash.start()
     assert dash.wait(WAIT_S)
-    assert "cannot run" in dash.view.value
-    assert "max_model_len" in dash.view.value
-    assert not dash.run_button.disabled
+    assert dash.widget.status["state"] == "failed" and "max_model_len" in dash.widget.status["words"]
+    assert not dash.is_busy
 
 
 def test_a_burst_arrives_before_the_first_step_and_in_order(tiny_lab: Lab) -> None:
@@ -155,12 +252,13 @@ def test_a_closed_loop_client_never_has_more_open_than_its_cap(tiny_lab: Lab) ->
     assert run.rows[-1].sent > run.rows[-1].due
 
 
-def test_controls_show_off_for_none_and_give_none_back(tiny_lab: Lab) -> None:
-    controls = Dashboard(tiny_lab, "chat").controls
-    assert controls["max_queue_len"].value == OFF
-    assert controls.config() == tiny_lab.config()
-    controls["max_queue_len"].value = 4
-    assert controls.config().max_queue_len == 4
+def test_controls_offer_what_the_lab_starts_with_and_five_at_once(tiny_lab: Lab) -> None:
+    spec = Dashboard(tiny_lab, "chat", max_num_seqs=5).widget.spec
+    slots = next(control for control in spec["controls"] if control["field"] == "max_num_seqs")
+    assert slots["choices"] == [1, 2, 3, 4, 5, 6, 8, 12, 16, 32] and spec["start"]["max_queue_len"] is None
+    assert sum(control["first"] for control in spec["controls"]) == 5
+    assert {control["phase"] for control in spec["controls"]} <= set(PHASES)
+    json.dumps(spec)
 
 
 def test_workloads_repeat_with_their_seed_and_differ_with_another() -> None:

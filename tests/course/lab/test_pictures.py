@@ -9,13 +9,13 @@ import pytest
 from made_run import made_config, made_run
 
 from course.lab import style
-from course.lab.dashboard import render
 from course.lab.pictures.blocks import GLYPHS, MANY, draw_blocks
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.pictures.compare import draw_one_number, draw_phase_bars, draw_two_numbers
 from course.lab.pictures.distribution import draw_distributions
 from course.lab.pictures.steps import draw_steps
 from course.lab.pictures.timeline import draw_timeline
+from course.lab.printed import render
 from course.lab.ruler import draw_ruler
 from course.lab.run import Run
 from course.lab.style import ALARM, PHASE_COLOURS, PHASE_LABELS, TINT_INK, TINTS, tint

@@ -1,0 +1,1 @@
+"""The dashboard's view in the browser, and what it is told."""

@@ -1,0 +1,93 @@
+// Recorded runs in the kernel's place, for pages that have none.
+import { renderPlayer } from "./player.js";
+import { render } from "./view.js";
+/** @typedef {import("./trace.js").Trace} Trace */
+/** @typedef {import("./view.js").Settings} Settings */
+/** @typedef {import("./view.js").Spec} Spec */
+/** @typedef {import("./view.js").Order} Order */
+
+/** @typedef {{fields: Record<string, unknown>, run: Trace}} Recorded fields: those that differ from where the controls start */
+/** @typedef {{spec: Spec, note: string, runs: Record<string, Recorded[]>}} Library runs by traffic; the first has no changes */
+
+/**
+ * @param {Library} library
+ * @returns {import("./view.js").Model}
+ */
+function recordedModel(library) {
+  /** @type {Record<string, any>} */
+  const state = {
+    spec: { ...library.spec, isRecorded: true },
+    settings: { traffic: library.spec.traffics[0].name, seed: 0, prompt: "", patterns: false, fields: library.spec.start },
+    status: { state: "idle", words: "" },
+  };
+  /** @type {Record<string, ((message: any) => void)[]>} */ const listeners = {};
+  /** @param {string} name @param {unknown} value */
+  function set(name, value) {
+    state[name] = value;
+    for (const heard of [...(listeners[`change:${name}`] ?? [])]) heard(undefined);
+  }
+  let count = 0;
+  /** @param {Trace} run @param {Trace | null} before @param {string} beforeName @param {string} recipe */
+  function show(run, before, beforeName, recipe) {
+    count += 1;
+    set("shown", { id: count, run, before, beforeName, noise: {}, pinned: before && recipe ? [[beforeName, before]] : [], note: library.note, recipe });
+  }
+
+  /** @param {string} traffic @param {Record<string, unknown>} fields */
+  function find(traffic, fields) {
+    const { start } = library.spec;
+    return library.runs[traffic]?.find((each) => Object.entries({ ...start, ...each.fields }).every(([name, value]) => fields[name] === value));
+  }
+
+  /** @param {Order} order */
+  function send(order) {
+    const settings = /** @type {Settings} */ (state.settings), { start, recipes } = library.spec;
+    if (order.do === "recipe") {
+      const recipe = recipes.find((each) => each.id === order.id);
+      if (!recipe) return;
+      const fields = { ...start, ...recipe.first, ...recipe.change };
+      const [first, second] = [find(recipe.traffic, { ...start, ...recipe.first }), find(recipe.traffic, fields)];
+      set("settings", { ...settings, traffic: recipe.traffic, fields });
+      if (first && second) show(second.run, first.run, "A", recipe.id);
+    } else if (order.do === "run") {
+      const found = find(settings.traffic, settings.fields), before = state.shown.run;
+      set("status", found ? { state: "idle", words: "" }
+        : { state: "failed", words: "Nobody recorded this combination: change one thing at a time here. In the notebook every one of them runs." });
+      if (found) show(found.run, before?.traffic === settings.traffic && before !== found.run ? before : null, "previous", "");
+    }
+  }
+
+  show(library.runs[state.settings.traffic][0].run, null, "", "");
+  return {
+    get: (name) => state[name], set, save_changes: () => {}, send,
+    on: (event, heard) => { (listeners[event] ??= []).push(heard); },
+    off: (event, heard) => { listeners[event] = (listeners[event] ?? []).filter((each) => each !== heard); },
+  };
+}
+
+/** What was packed by gzip, in base64. @param {string} packed @returns {Promise<any>} */
+async function unpack(packed) {
+  const bytes = Uint8Array.from(atob(packed), (each) => each.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+/** Puts a player in the place of each run that the page holds. */
+async function mountPlayers() {
+  for (const el of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-replay]"))) {
+    const played = await unpack(el.dataset.replay ?? "");
+    el.replaceChildren();
+    renderPlayer({ model: { get: () => played }, el });
+  }
+}
+
+/** Fills each place on the page that asks for a dashboard. @param {string} packed */
+async function mountAll(packed) {
+  /** @type {Library} */ const library = await unpack(packed);
+  for (const el of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-dashboard]"))) {
+    el.replaceChildren();
+    render({ model: recordedModel(library), el });
+  }
+}
+
+export { mountAll, mountPlayers };
