@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from course.simulator.counted_blocks import CountedBlocks
 from course.simulator.parking import Parked, ParkingLot, ParkingScheduler
 from minillm.core.batch import ScheduledBatch, ScheduledRequest
 from minillm.core.block_pool import ROOT, blocks_for
@@ -139,6 +140,8 @@ class FastForwardCore(EngineCore):
 
     def _with_parking(self, scheduler: Scheduler) -> ParkingScheduler:
         kv = scheduler.kv
+        if not kv.enable_prefix_caching:
+            kv.pool = CountedBlocks(len(kv.pool))
         name_blocks = kv.hash_blocks
 
         def name_and_show(request: Request, block_size: int) -> list[bytes]:
