@@ -19,7 +19,7 @@ every request is the same as without fast-forward. What is not kept are step rec
 import bisect
 import itertools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -33,13 +33,15 @@ from minillm.core.request import FinishReason, Request, RequestStatus
 from minillm.core.scheduler import Scheduler
 from minillm.core.seams import KeepAll, NoDrafts
 from minillm.core.timeline import Clock
-from minillm.observe.step_cost import MEMORY, NO_CHARGE, StepCostModel, StepTokens
+from minillm.observe.step_cost import MEMORY, StepCostModel, StepTokens
 from minillm.runner.simulated import SimulatedRunner, SimulatedStep
 
 FEWEST, MOST = 4, 1000
 """Steps in a decode run. For fewer, taking them one by one is as quick; more are seldom left alone."""
 NOTHING = ScheduledBatch(step_id=-1, requests=())
 """What is in sight, in most steps."""
+NOT_COUNTED = StepTokens(0, 0, 0, 0)
+"""What stands for a step's tokens where stalls are not told."""
 
 
 class Part(NamedTuple):
@@ -163,7 +165,7 @@ class FastForwardCore(EngineCore):
         batch = self.scheduler.schedule(start) if self.scheduler.running or len(self.scheduler.waiting) else NOTHING
         for request in batch.timed_out:
             self.close(request)
-        changed = dict.fromkeys(batch.timed_out)
+        changed = [*batch.timed_out]
         works = bool(batch.requests or self.lot.count)
         if works:
             self._steps.append(self._launch_step(batch, start))
@@ -171,8 +173,8 @@ class FastForwardCore(EngineCore):
             self.runner.copy_blocks(batch)
         ahead = self.lookahead if works else 0
         while len(self._steps) > (ahead if self.has_unfinished else 0):
-            changed |= dict.fromkeys(self._finish_step(self._steps.popleft()))
-        return list(changed)
+            changed += self._finish_step(self._steps.popleft())
+        return list(dict.fromkeys(changed))
 
     def _launch_step(self, batch: ScheduledBatch, start: float) -> FastForwardStep:
         """Launch a step, and park the requests that will only decode for a while."""
@@ -183,8 +185,8 @@ class FastForwardCore(EngineCore):
                 self._admitted[scheduled.request] = next(self._admissions)
         self.scheduler.num_steps += not batch.requests
         parts = [Part(s, self._place(s.request), s.request.num_preemptions) for s in batch.requests]
-        number, tokens = self.lot.next_step, self._tokens_of(batch)
-        step = FastForwardStep(number, self.runner.launch(batch), start, tokens, parts)
+        tokens = NOT_COUNTED if self._costs is None else self._tokens_of(batch)
+        step = FastForwardStep(self.lot.next_step, self.runner.launch(batch), start, tokens, parts)
         self.lot.launched()
         for scheduled in batch.requests:
             self._park(scheduled)
@@ -208,24 +210,28 @@ class FastForwardCore(EngineCore):
         if step.late:
             step.see_late()
         end = step.launched.end
-        output = step.launched.wait() if step.parts else None
-        self.runner.clock.advance_to(end)
-        start = max(step.start, self._ends[-1]) if self._ends else step.start
-        cost = NO_CHARGE
-        if self._costs is not None:
-            self._costs.observe(step.tokens, end - start)
-            cost = self._costs.split(step.tokens, end - start) if step.tokens.is_mixed else NO_CHARGE
+        stall = 0.0 if self._costs is None else self._stall_in(step, self._costs)
         changed = []
-        if output is not None:
+        if not step.parts:
+            self.runner.clock.advance_to(end)
+        else:
+            output = step.launched.wait()
             alive = [part for part in step.parts if part.scheduled.request.finish_reason is None]
             changed = self.process(step.launched.batch, output)
             for scheduled, _, num_preemptions in alive:
-                if cost.prompts and not scheduled.is_prefill:
-                    scheduled.request.timeline.lost["stalled_by_prefill"] += cost.prompts
+                if stall and not scheduled.is_prefill:
+                    scheduled.request.timeline.lost["stalled_by_prefill"] += stall
                 self.log.note_recomputed(scheduled, num_preemptions, end)
         self._ends.append(end)
-        self._stalls.append(self._stalls[-1] + cost.prompts)
+        self._stalls.append(self._stalls[-1] + stall)
         return changed
+
+    def _stall_in(self, step: FastForwardStep, costs: StepCostModel) -> float:
+        """Seconds that a step's decodes lost to others' prompts; and show it to the cost model that says so."""
+        start = max(step.start, self._ends[-1]) if self._ends else step.start
+        seconds = step.launched.end - start
+        costs.observe(step.tokens, seconds)
+        return costs.split(step.tokens, seconds).prompts if step.tokens.is_mixed else 0.0
 
     # ---------------------------------------------------------------- runs of decode steps
 
@@ -302,14 +308,14 @@ class FastForwardCore(EngineCore):
 
     def _give_blocks(self) -> None:
         """Before a step: give blocks to the parked requests that need one; or unpark all, if they may not suffice."""
-        in_need = self.in_need(1)
+        in_need = self.lot.in_need(self.lot.next_step)
         if len(self.lot) and self._may_preempt(len(in_need)):
             for parked in self.lot:
                 self._unpark(parked)
             return
         self._allocate(in_need)
 
-    def _allocate(self, in_need: Sequence[Parked]) -> None:
+    def _allocate(self, in_need: Collection[Parked]) -> None:
         """Give each the next block."""
         if in_need:
             for parked, block_id in zip(in_need, self.scheduler.kv.pool.allocate(len(in_need))):
