@@ -20,7 +20,7 @@ import bisect
 import itertools
 from collections import deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from course.simulator.counted_blocks import CountedBlocks
@@ -36,8 +36,8 @@ from minillm.core.timeline import Clock
 from minillm.observe.step_cost import MEMORY, StepCostModel, StepTokens
 from minillm.runner.simulated import SimulatedRunner, SimulatedStep
 
-FEWEST, MOST = 4, 1000
-"""Steps in a decode run. For fewer, taking them one by one is as quick; more are seldom left alone."""
+FEWEST, MOST = 2, 1000
+"""Steps in a decode run. One is taken as quickly without; more are seldom left alone."""
 NOTHING = ScheduledBatch(step_id=-1, requests=())
 """What is in sight, in most steps."""
 NOT_COUNTED = StepTokens(0, 0, 0, 0)
@@ -73,10 +73,10 @@ class FastForwardStep:
         decodes = [part for part in self.parts if not part.scheduled.is_prefill]
         prompts = [part for part in self.parts if part.scheduled.is_prefill]
         self.parts = sorted(decodes + self.late, key=lambda part: part.place) + prompts
-        self.launched.batch = replace(self.launched.batch, requests=tuple(part.scheduled for part in self.parts))
+        self.launched.batch = self.launched.batch._replace(requests=tuple(part.scheduled for part in self.parts))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class DecodeRun:
     """Steps that lie ahead, each of which gives every running request a token, and nothing else. Clock seconds."""
 
@@ -340,7 +340,8 @@ class FastForwardCore(EngineCore):
         """Name in the prefix index what a parked request writes in the steps before this one. (With the next step
         planned before this one's token is known, a block that ends in it has no name yet.)"""
         self._tell(parked)
-        self.scheduler.kv.append(parked.request, parked.end + parked.num_steps(until) - self.lookahead)
+        if self.scheduler.kv.enable_prefix_caching:
+            self.scheduler.kv.append(parked.request, parked.end + parked.num_steps(until) - self.lookahead)
 
     def register_all(self) -> None:
         """Name what all of them have written: somebody will look into the prefix index who is no request of this

@@ -120,8 +120,7 @@ class Step:
         self.budget += num_tokens - num_over
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduledBatch:
+class ScheduledBatch(NamedTuple):
     """One step's work. A runner does it in this order: saves, loads, forward, sample."""
 
     step_id: int
