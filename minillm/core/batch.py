@@ -133,7 +133,8 @@ class ScheduledBatch(NamedTuple):
     timed_out: tuple[Request, ...] = ()
     """Waited too long; already finished, reported with this step."""
 
-    __repr__ = brief
+    def __repr__(self) -> str:
+        return brief(self)
 
     @property
     def num_tokens(self) -> int:
