@@ -7,7 +7,8 @@ python -m docs.accuracy_picture rows.csv --today today.csv --held-out half.csv
 
 Rows come from constants that were fitted to these points, so their errors are in-sample. `--held-out` takes rows
 priced by constants that had not seen them, and shows them below. The points go into docs/accuracy.csv.gz, from which
-`python -m docs.accuracy_picture docs/accuracy.csv.gz` draws the same picture.
+`python -m docs.accuracy_picture docs/accuracy.csv.gz` draws the same picture; with `--today today.csv` behind it, that
+set alone is another.
 """
 
 import argparse
@@ -231,7 +232,8 @@ def main() -> None:
     options = parser.parse_args()
     rows = read_rows(options.rows, IN_SAMPLE)
     for path, of in ((options.held_out, HELD_OUT), (options.today, TODAY)):
-        rows += read_rows(path, of) if path is not None else []
+        if path is not None:
+            rows = [row for row in rows if row.of != of] + read_rows(path, of)
     by_set = {of: [row for row in rows if row.of == of] for of in (IN_SAMPLE, HELD_OUT, TODAY)}
     by_set = {of: members for of, members in by_set.items() if members}
     keep_rows(rows, POINTS)

@@ -10,7 +10,6 @@ import os
 import random
 import re
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -265,7 +264,7 @@ def placeholder_tokenizer() -> Any:
 
 
 @functools.cache
-def placeholder_tokens() -> Sequence[int]:
+def placeholder_tokens() -> list[int]:
     """Token ids that read as words, and say now and then that they are none of a model's."""
     tokenizer, rng = placeholder_tokenizer(), random.Random(0)
     pieces = [tokenizer.encode(f" {word}", add_special_tokens=False) for word in WORDS.split()]

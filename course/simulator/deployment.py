@@ -269,17 +269,17 @@ class Deployment:
         return self._engine(fast if is_plain else EngineCore, clock, watch)
 
     def _engine(self, core: Callable[..., EngineCore], clock: VirtualClock, watch: StepWatch | None) -> Engine:
-        step_time = self.step_time()
+        step_time, visible = self.step_time(), self.window
 
         def price(batch: ScheduledBatch) -> StepTime:
             prompts = tuple(s for s in batch.requests if s.is_prefill) if self.separate_prompts else ()
             rest = tuple(s for s in batch.requests if not s.is_prefill) if prompts else batch.requests
-            work = work_of(rest, self.window)
+            work = work_of(rest, visible)
             if isinstance(engine.core, FastForwardCore):
                 engine.core.lot.add_work(work)
             if not prompts:
                 return step_time.price(self.adjusted(work))
-            prompt_step = step_time.price(self.adjusted(work_of(prompts, self.window)))
+            prompt_step = step_time.price(self.adjusted(work_of(prompts, visible)))
             return prompt_step + step_time.price(self.adjusted(work)) if work.tokens else prompt_step
 
         def decode_seconds(count: int, contexts: Iterable[int]) -> list[float]:

@@ -19,10 +19,11 @@ every request is the same as without fast-forward. What is not kept are step rec
 import bisect
 import itertools
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from course.simulator.counted_blocks import CountedBlocks
 from course.simulator.parking import Parked, ParkingLot, ParkingScheduler
 from minillm.core.batch import ScheduledBatch, ScheduledRequest
 from minillm.core.block_pool import ROOT, blocks_for
@@ -32,13 +33,15 @@ from minillm.core.request import FinishReason, Request, RequestStatus
 from minillm.core.scheduler import Scheduler
 from minillm.core.seams import KeepAll, NoDrafts
 from minillm.core.timeline import Clock
-from minillm.observe.step_cost import MEMORY, NO_CHARGE, StepCostModel, StepTokens
+from minillm.observe.step_cost import MEMORY, StepCostModel, StepTokens
 from minillm.runner.simulated import SimulatedRunner, SimulatedStep
 
-FEWEST, MOST = 4, 1000
-"""Steps in a decode run. For fewer, taking them one by one is as quick; more are seldom left alone."""
+FEWEST, MOST = 2, 1000
+"""Steps in a decode run. One is taken as quickly without; more are seldom left alone."""
 NOTHING = ScheduledBatch(step_id=-1, requests=())
 """What is in sight, in most steps."""
+NOT_COUNTED = StepTokens(0, 0, 0, 0)
+"""What stands for a step's tokens where stalls are not told."""
 
 
 class Part(NamedTuple):
@@ -70,10 +73,10 @@ class FastForwardStep:
         decodes = [part for part in self.parts if not part.scheduled.is_prefill]
         prompts = [part for part in self.parts if part.scheduled.is_prefill]
         self.parts = sorted(decodes + self.late, key=lambda part: part.place) + prompts
-        self.launched.batch = replace(self.launched.batch, requests=tuple(part.scheduled for part in self.parts))
+        self.launched.batch = self.launched.batch._replace(requests=tuple(part.scheduled for part in self.parts))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class DecodeRun:
     """Steps that lie ahead, each of which gives every running request a token, and nothing else. Clock seconds."""
 
@@ -139,6 +142,8 @@ class FastForwardCore(EngineCore):
 
     def _with_parking(self, scheduler: Scheduler) -> ParkingScheduler:
         kv = scheduler.kv
+        if not kv.enable_prefix_caching:
+            kv.pool = CountedBlocks(len(kv.pool))
         name_blocks = kv.hash_blocks
 
         def name_and_show(request: Request, block_size: int) -> list[bytes]:
@@ -160,7 +165,7 @@ class FastForwardCore(EngineCore):
         batch = self.scheduler.schedule(start) if self.scheduler.running or len(self.scheduler.waiting) else NOTHING
         for request in batch.timed_out:
             self.close(request)
-        changed = dict.fromkeys(batch.timed_out)
+        changed = [*batch.timed_out]
         works = bool(batch.requests or self.lot.count)
         if works:
             self._steps.append(self._launch_step(batch, start))
@@ -168,8 +173,8 @@ class FastForwardCore(EngineCore):
             self.runner.copy_blocks(batch)
         ahead = self.lookahead if works else 0
         while len(self._steps) > (ahead if self.has_unfinished else 0):
-            changed |= dict.fromkeys(self._finish_step(self._steps.popleft()))
-        return list(changed)
+            changed += self._finish_step(self._steps.popleft())
+        return list(dict.fromkeys(changed))
 
     def _launch_step(self, batch: ScheduledBatch, start: float) -> FastForwardStep:
         """Launch a step, and park the requests that will only decode for a while."""
@@ -180,8 +185,8 @@ class FastForwardCore(EngineCore):
                 self._admitted[scheduled.request] = next(self._admissions)
         self.scheduler.num_steps += not batch.requests
         parts = [Part(s, self._place(s.request), s.request.num_preemptions) for s in batch.requests]
-        number, tokens = self.lot.next_step, self._tokens_of(batch)
-        step = FastForwardStep(number, self.runner.launch(batch), start, tokens, parts)
+        tokens = NOT_COUNTED if self._costs is None else self._tokens_of(batch)
+        step = FastForwardStep(self.lot.next_step, self.runner.launch(batch), start, tokens, parts)
         self.lot.launched()
         for scheduled in batch.requests:
             self._park(scheduled)
@@ -205,24 +210,28 @@ class FastForwardCore(EngineCore):
         if step.late:
             step.see_late()
         end = step.launched.end
-        output = step.launched.wait() if step.parts else None
-        self.runner.clock.advance_to(end)
-        start = max(step.start, self._ends[-1]) if self._ends else step.start
-        cost = NO_CHARGE
-        if self._costs is not None:
-            self._costs.observe(step.tokens, end - start)
-            cost = self._costs.split(step.tokens, end - start) if step.tokens.is_mixed else NO_CHARGE
+        stall = 0.0 if self._costs is None else self._stall_in(step, self._costs)
         changed = []
-        if output is not None:
+        if not step.parts:
+            self.runner.clock.advance_to(end)
+        else:
+            output = step.launched.wait()
             alive = [part for part in step.parts if part.scheduled.request.finish_reason is None]
             changed = self.process(step.launched.batch, output)
             for scheduled, _, num_preemptions in alive:
-                if cost.prompts and not scheduled.is_prefill:
-                    scheduled.request.timeline.lost["stalled_by_prefill"] += cost.prompts
+                if stall and not scheduled.is_prefill:
+                    scheduled.request.timeline.lost["stalled_by_prefill"] += stall
                 self.log.note_recomputed(scheduled, num_preemptions, end)
         self._ends.append(end)
-        self._stalls.append(self._stalls[-1] + cost.prompts)
+        self._stalls.append(self._stalls[-1] + stall)
         return changed
+
+    def _stall_in(self, step: FastForwardStep, costs: StepCostModel) -> float:
+        """Seconds that a step's decodes lost to others' prompts; and show it to the cost model that says so."""
+        start = max(step.start, self._ends[-1]) if self._ends else step.start
+        seconds = step.launched.end - start
+        costs.observe(step.tokens, seconds)
+        return costs.split(step.tokens, seconds).prompts if step.tokens.is_mixed else 0.0
 
     # ---------------------------------------------------------------- runs of decode steps
 
@@ -299,14 +308,14 @@ class FastForwardCore(EngineCore):
 
     def _give_blocks(self) -> None:
         """Before a step: give blocks to the parked requests that need one; or unpark all, if they may not suffice."""
-        in_need = self.in_need(1)
+        in_need = self.lot.in_need(self.lot.next_step)
         if len(self.lot) and self._may_preempt(len(in_need)):
             for parked in self.lot:
                 self._unpark(parked)
             return
         self._allocate(in_need)
 
-    def _allocate(self, in_need: Sequence[Parked]) -> None:
+    def _allocate(self, in_need: Collection[Parked]) -> None:
         """Give each the next block."""
         if in_need:
             for parked, block_id in zip(in_need, self.scheduler.kv.pool.allocate(len(in_need))):
@@ -331,7 +340,8 @@ class FastForwardCore(EngineCore):
         """Name in the prefix index what a parked request writes in the steps before this one. (With the next step
         planned before this one's token is known, a block that ends in it has no name yet.)"""
         self._tell(parked)
-        self.scheduler.kv.append(parked.request, parked.end + parked.num_steps(until) - self.lookahead)
+        if self.scheduler.kv.enable_prefix_caching:
+            self.scheduler.kv.append(parked.request, parked.end + parked.num_steps(until) - self.lookahead)
 
     def register_all(self) -> None:
         """Name what all of them have written: somebody will look into the prefix index who is no request of this

@@ -7,7 +7,7 @@ a step, everything else is known beforehand: in which step it will need its next
 
 import bisect
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,7 +117,7 @@ class ParkingLot:
         work.context += self.context
         work.pairs += self.context
 
-    def in_need(self, step: int) -> Iterable[Parked]:
+    def in_need(self, step: int) -> Collection[Parked]:
         """Those that need a block in this step, if nothing changes before."""
         return self._by_turn[step % self._block_size]
 

@@ -134,7 +134,7 @@ def play(
     hands_over = config.disaggregation is not None or config.tiers
     if workload.shares_nothing and config.clients.max_attempts == 1 and not hands_over:
         plain = deployment.without_prefix_lookups()
-        fleet = simulate(workload.anonymous(), config, engines_for(plain, config, tells_stalls=False), progress=tell)
+        fleet = simulate(workload, config, engines_for(plain, config, tells_stalls=False), progress=tell)
         if not any(report.num_preemptions for report in fleet.reports):
             return fleet
         # A preempted request finds its own blocks again: play it with lookups.

@@ -120,8 +120,7 @@ class Step:
         self.budget += num_tokens - num_over
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduledBatch:
+class ScheduledBatch(NamedTuple):
     """One step's work. A runner does it in this order: saves, loads, forward, sample."""
 
     step_id: int
@@ -134,7 +133,8 @@ class ScheduledBatch:
     timed_out: tuple[Request, ...] = ()
     """Waited too long; already finished, reported with this step."""
 
-    __repr__ = brief
+    def __repr__(self) -> str:
+        return brief(self)
 
     @property
     def num_tokens(self) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from minillm.core.block_pool import BlockPool, blocks_for, extend_hashes
 from minillm.core.request import Request
@@ -36,8 +37,7 @@ class BlockTable:
     """Index behind the last block that has expired."""
 
 
-@dataclass(frozen=True, slots=True)
-class BlockPlan:
+class BlockPlan(NamedTuple):
     """The table that a request without blocks is to have, before anything is taken for it."""
 
     end: int

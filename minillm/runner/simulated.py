@@ -6,7 +6,7 @@ It knows no model and no token. What comes out of a request is its length, which
 
 import functools
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
@@ -80,7 +80,7 @@ class SimulatedRunner:
     """Bytes of a token's keys and values over all accelerators: what a prefill pool hands over."""
     vocab_size: int = 32_000
     """Made-up tokens are below it."""
-    answer: Sequence[int] = ()
+    answer: list[int] = field(default_factory=list)
     """Made-up tokens are these, over and over, where they are to have a text; none = all below vocab_size."""
     runs_beside_python: bool = True
     """True, as on a GPU: the next step is scheduled while this one runs."""
@@ -100,7 +100,7 @@ class SimulatedRunner:
         first, size = TOKEN_STRIDE * request.arrival_index, len(known)
         begin = (first + start) % size
         if begin + stop - start <= size:  # nearly always
-            return list(known[begin : begin + stop - start])
+            return known[begin : begin + stop - start]
         return [known[(first + end) % size] for end in range(start, stop)]
 
     def launch(self, batch: ScheduledBatch) -> "SimulatedStep":

@@ -83,6 +83,8 @@ class Replica:
         self.events = events
         self.clock = VirtualClock(events.now)
         self._engine = make_engine(self.clock)
+        self._fast = self._engine.core if isinstance(self._engine.core, FastForwardCore) else None
+        """Its core, if that can plan runs of steps."""
         self.tiers = ReplicaTiers(tiers, self._engine)
         self._decode_run: DecodeRun | None = None
         """Steps under way that nothing outside can see; see fast_forward.py."""
@@ -170,8 +172,8 @@ class Replica:
     def kv_used(self) -> float:
         """Share of KV blocks that requests hold."""
         pool, num_used = self._engine.scheduler.kv.pool, self._engine.scheduler.kv.pool.num_used
-        if self._decode_run is not None and isinstance(self._engine.core, FastForwardCore):
-            num_used += len(self._engine.core.in_need(self._decode_run.num_begun(self.events.now)))
+        if self._decode_run is not None and self._fast is not None:
+            num_used += len(self._fast.in_need(self._decode_run.num_begun(self.events.now)))
         return num_used / len(pool)
 
     def _add(self, job: Job) -> None:
@@ -212,7 +214,7 @@ class Replica:
         self._must_drain = False
         if not self._intake.is_immediate:
             self._take_in()
-        if isinstance(self._engine.core, FastForwardCore) and (run := self._engine.core.next_decode_run()) is not None:
+        if self._fast is not None and (run := self._fast.next_decode_run()) is not None:
             self._decode_run = run = run.first(self._steps_to_intake()) if self._coming or self._held else run
             self.events.at(run.returns[-1], self._end_decode_run, run)
             return
@@ -257,13 +259,14 @@ class Replica:
             job = self._jobs.pop(output.request_id, None)
             if job is not None:  # else it was cancelled while the step ran
                 self.outstanding -= 1
-                self.num_output_tokens += len(output.token_ids)
+                token_ids = output.token_ids
+                self.num_output_tokens += len(token_ids)
                 assert output.finish_reason is not None
                 outcome, error = ENDINGS[output.finish_reason], output.completions[0].error
                 cached = output.num_cached_tokens
                 if outcome is Outcome.COMPLETED:
                     self.tiers.write(job.token_ids)
-                job.on_end(Reply(outcome, output.timeline, output.token_ids, cached, self.name, error))
+                job.on_end(Reply(outcome, output.timeline, token_ids, cached, self.name, error))
         self._land()
         self._wake()
 
@@ -276,10 +279,10 @@ class Replica:
         under_way = self._decode_run
         if under_way is None or run not in (None, under_way):
             return
-        assert isinstance(self._engine.core, FastForwardCore)
+        assert self._fast is not None, "who else plans runs?"
         num_steps = len(under_way.ends) if run else under_way.num_begun(self.events.now)
         self._decode_run = None
-        self._engine.core.advance(under_way, num_steps)
+        self._fast.advance(under_way, num_steps)
         for seconds in under_way.busy_s(num_steps):
             self.busy_s += seconds
         self.events.at(self.clock.now(), self._step_done, [])
@@ -314,8 +317,8 @@ class Replica:
         That is how an engine without a notion of transfers takes one in; the tail that fills no block is
         computed again.
         """
-        if isinstance(self._engine.core, FastForwardCore):
-            self._engine.core.register_all()
+        if self._fast is not None:
+            self._fast.register_all()
         pool, size = self._engine.scheduler.kv.pool, self._engine.scheduler.kv.block_size
         num_blocks = min(len(token_ids) // size, pool.num_free)
         blocks = pool.allocate(num_blocks)

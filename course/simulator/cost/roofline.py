@@ -404,10 +404,11 @@ class StepTimeModel:
         """Totals of steps in which so many requests decode, by the sum of their contexts in each, tokens: what `price`
         says, of which only attention and the wait for the host depend on that. Most steps are priced here."""
         rest = self.price(StepWork(requests, requests, requests, 0, 0, 0))
+        linear, all_reduce, gaps, fixed, host_s = rest.linear, rest.all_reduce, rest.gaps, rest.fixed, self.host_s
         parts = min(self.pp, requests)
         attention_s = max(self.pair_s, self.context_s)
         totals = []
         for context in contexts:
-            device = rest.linear + attention_s * (context / parts) + rest.all_reduce + rest.gaps
-            totals.append(device + max(self.host_s - device, 0.0) + rest.fixed)
+            device = linear + attention_s * (context / parts) + all_reduce + gaps
+            totals.append(device + max(host_s - device, 0.0) + fixed)
         return totals

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from course.simulator.calibration.replay import Arrival, run
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.profile import typical_profile
+from course.simulator.counted_blocks import CountedBlocks
 from course.simulator.deployment import Deployment
 from course.simulator.parking import Parked, ParkingLot, ParkingScheduler
 from minillm.core.batch import ScheduledRequest, Step
 from minillm.core.block_manager import BlockManager
-from minillm.core.block_pool import ROOT
+from minillm.core.block_pool import ROOT, BlockPool
 from minillm.core.params import SamplingParams
 from minillm.core.request import Request
 from minillm.core.scheduler import Scheduler, SchedulerConfig
@@ -128,6 +129,30 @@ def test_a_preemption_for_a_higher_rank_happens_in_fast_forward_too(
     both(list(traffic(1, 60, 0.02, 0)), beside, scheduling_order="priority", preemption=preemption, **sizes)
     half = len(taken_out) // 2
     assert taken_out[:half] == taken_out[half:] != []
+
+
+def test_blocks_are_counted_where_no_prefix_is_cached_and_as_many_are_free() -> None:
+    rng, tables = random.Random(0), []
+    pools = [CountedBlocks(50), BlockPool(50)]
+    for _ in range(200):
+        if tables and rng.random() < 0.5:
+            for pool, table in zip(pools, tables.pop(rng.randrange(len(tables)))):
+                pool.release(table)
+        elif (count := rng.randint(1, 20)) <= pools[0].num_free:
+            tables.append([pool.allocate(count) for pool in pools])
+        assert pools[0].num_free == pools[1].num_free and pools[0].num_used == pools[1].num_used
+        for pool, held in zip(pools, zip(*tables)):
+            pool.check_integrity(held)
+    with pytest.raises(IndexError, match="51 blocks wanted"):
+        pools[0].allocate(51)
+    with pytest.raises(ValueError, match="51 blocks are released"):
+        pools[0].release([0] * 51)
+    with pytest.raises(AssertionError, match="counted as held"):
+        pools[0].check_integrity([[0] * 51])
+
+    for caches in (False, True):
+        engine = Deployment.of("qwen3-1.7b", GPU, enable_prefix_caching=caches).fast_engine(VirtualClock())
+        assert isinstance(engine.scheduler.kv.pool, CountedBlocks) is not caches
 
 
 def test_most_steps_of_a_decode_are_never_visited(monkeypatch: pytest.MonkeyPatch) -> None:
