@@ -64,13 +64,14 @@ def test_a_batch_that_nothing_follows(tmp_path: Path) -> None:
 
 
 def test_a_server_that_looks_for_requests_now_and_then(tmp_path: Path) -> None:
-    """Requests of all waves but the first wait for up to 30 steps, and come in groups: fewer steps compute prompts."""
+    """Requests of all waves but the first wait for up to 30 steps, and come in groups: fewer steps compute prompts, and
+    these take longer."""
     row = {**MIXTURE, "backend": "sglang", "concurrency": 16, "moe_tp_size": 2}
     patient = plan(tmp_path, row)
     assert (patient.waits, plan(tmp_path, {**row, "system": "h200_sxm"}).waits) == (Waits(look_every=30), Waits())
     eager, late = forecast(replace(patient, waits=Waits())), forecast(patient)
     assert late.tpot_s < eager.tpot_s
-    assert 8 * late.tpot_s < late.ttft_s - eager.ttft_s < 15 * late.tpot_s
+    assert 8 * late.tpot_s < late.ttft_s - eager.ttft_s < 17 * late.tpot_s
 
 
 def test_prompts_that_are_held_for_others(tmp_path: Path) -> None:
