@@ -29,6 +29,7 @@ from course.simulator.options import (
 from minillm.bench.options import Device, Dtype, LoadFormat, with_options
 
 if TYPE_CHECKING:
+    from course.simulator.cost.profile import Profile
     from course.simulator.deployment import Deployment
 
 Progress = Callable[[str, float], None]
@@ -107,7 +108,7 @@ def play_traffic(options: SimulateOptions, deployment: "Deployment", progress: P
     """A trace, or made-up traffic, to a fleet."""
     from course.simulator.report import simulate_workload
 
-    config = options.cluster(options.seed, deployment.profile.client_s)
+    config = options.cluster(options.seed, deployment.profile)
     workload = options.workload()
     return simulate_workload(deployment, workload, config, options.slo, options.per_request, progress)
 
@@ -123,15 +124,15 @@ def plan(options: SimulateOptions, deployment: "Deployment", progress: Progress)
         demand=options.rate,
         headroom=options.headroom,
         price_per_hour=options.price_per_hour,
-        **worksheet_of(options, progress, deployment.profile.client_s),
+        **worksheet_of(options, progress, deployment.profile),
     )
 
 
-def worksheet_of(options: SimulateOptions, progress: Progress, client_s: float = 0.0) -> dict[str, Any]:
+def worksheet_of(options: SimulateOptions, progress: Progress, profile: "Profile | None" = None) -> dict[str, Any]:
     """Arguments of a Worksheet."""
     return {
         "target": options.target,
-        "config": options.cluster(options.seed, client_s),
+        "config": options.cluster(options.seed, profile),
         "num_requests": options.count,
         "seed": options.seed,
         "arrivals": options.arrivals(),

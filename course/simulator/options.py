@@ -208,11 +208,11 @@ class FleetOptions:
     router: Annotated[Router, typer.Option(help="Which replica gets a request.")] = Router.least_outstanding
     fleet: FleetFields = None
 
-    def cluster(self, seed: int, client_s: float = 0.0) -> "ClusterConfig":
+    def cluster(self, seed: int, profile: "Profile | None" = None) -> "ClusterConfig":
         """The fleet: `--replicas` and `--router`, and whatever `--fleet` sets, as in `clients.timeout_s=10`.
 
         Args:
-            client_s: what the engine's own server takes, both ways; 0 where `--fleet network.rtt_s` says another.
+            profile: has what the engine's own server takes, both ways, and to tokenize. `--fleet network` goes first.
 
         Raises:
             WorkloadError: no such field, or a value it cannot have.
@@ -222,8 +222,9 @@ class FleetOptions:
 
         policy = {"policy": self.router.value}
         fields: dict[str, Any] = {"replicas": self.replicas, "router": policy, "seed": seed, "sample_every_s": None}
-        if client_s:
-            fields["network"] = {"rtt_s": client_s}
+        if profile is not None:
+            network = {"rtt_s": profile.client_s, "ingress_s_per_token": profile.constants.tokenize_s}
+            fields["network"] = {name: seconds for name, seconds in network.items() if seconds}
         for name, value in parse_fields(self.fleet, "--fleet").items():
             parts = isinstance(value, dict)
             if parts and not isinstance(fields.get(name, {}), dict):

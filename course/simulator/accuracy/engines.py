@@ -149,8 +149,8 @@ def budget_of(point: Point, shape: str, card: str) -> int:
       32,768 on H200
     - SGLang: chunks of 8192, and of 16,384 on Blackwell; InferenceX's 32,768 for GLM-5, and DeepSeek in fp8, on one
       server
-    - TensorRT-LLM: 8192, or what InferenceX's scripts compute: one prompt and a token for each request; gpt-oss 20,000,
-      Llama 16,384
+    - TensorRT-LLM: 8192, or what InferenceX's scripts compute, if it's more: one prompt and a token for each request.
+      In 2025 they took that though it was less, so that a step had room for one prompt. gpt-oss 20,000, Llama 16,384
     """
     if point.backend == "vllm":
         if point.is_inferencex and shape == "minimax-m2.5" and card in BLACKWELL:
@@ -165,7 +165,9 @@ def budget_of(point: Point, shape: str, card: str) -> int:
         return 20_000
     if point.is_inferencex and shape.startswith("llama"):
         return 16_384
-    return max(8192, -(-(point.isl + (point.concurrency or 0) + 64) // 64) * 64)
+    needed = -(-(point.isl + (point.concurrency or 0) + 64) // 64) * 64
+    is_one_server = card in ("b200", "h200")
+    return needed if point.is_cold and is_one_server else max(8192, needed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ def machine_of(ways: Ways) -> Machine:
 
     - tp k x k, moe_tp k, moe_ep k: k accelerators, experts in k groups, attention in slices (64 = 8 x 8 are 8 GPUs)
     - dp k x k, the same: k accelerators, experts in k groups, attention data-parallel
-    - tp k, dp k, moe_ep k x k: the same once more, as vLLM's rows have it
+    - tp k, dp k, moe_ep k x k: k accelerators, experts in k groups, attention in slices, as vLLM's rows have it
 
     Raises:
         Refusal: pipeline stages, or sizes that are none of these.
@@ -80,7 +80,7 @@ def machine_of(ways: Ways) -> Machine:
     if ways.dp is not None and moe_tp == moe_ep > 1 and tp * ways.dp == moe_tp * moe_ep:
         return Machine(1, moe_ep, moe_ep) if ways.dp > 1 else Machine(moe_ep, 1, moe_ep)
     if ways.dp is not None and tp == ways.dp > 1 and moe_ep == tp * tp:
-        return Machine(1, tp, tp)
+        return Machine(tp, 1, tp)
     dp = ways.dp or max(moe_tp * moe_ep // tp, 1)
     if moe_tp * moe_ep not in (1, tp * dp):
         raise Refusal(NO_LAYOUT)
@@ -105,13 +105,21 @@ def _layout(point: Point, recipes: list[Recipe], card: str) -> Layout:
         if _is_sum(point.server, point.server, card):
             return _from_recipes(recipes, point.server, point.server)
         _check_drafts(point, point.server, recipes)
-        return Layout(machine_of(point.server))
+        return Layout(_as_published(machine_of(point.server), recipes))
     assert point.prefill is not None and point.decode is not None, "a row has a server or two pools"
     if point.prefill.workers is None or point.decode.workers is None:
         return _from_recipes(recipes, point.prefill, point.decode)
     prefill, decode = machine_of(point.prefill), machine_of(point.decode)
     as_stated = Layout(decode, point.decode.workers, prefill, point.prefill.workers)
     return _corrected(as_stated, recipes)
+
+
+def _as_published(stated: Machine, recipes: list[Recipe]) -> Machine:
+    """The server with data-parallel attention, if the one recipe with as many accelerators and groups of experts has
+    it: vLLM's rows are written alike with and without."""
+    servers = {recipe.decode for recipe in recipes if recipe.prefill is None and not recipe.drafts}
+    like = [each for each in servers if (each.gpus, each.expert_groups) == (stated.gpus, stated.expert_groups)]
+    return _machine(like[0]) if len(like) == 1 and like[0].data_parallel else stated
 
 
 def _corrected(stated: Layout, recipes: list[Recipe]) -> Layout:

@@ -106,12 +106,19 @@ class Plan:
     """Most tokens in a rank's KV cache; disaggregated, of those that write answers. None = what memory holds."""
     prefill_budget: int
     """Most tokens in a step of a rank of the prefill pool."""
+    is_cold: bool
+    """The first requests wait for a server that nothing has warmed up."""
     compiles: bool
     """The first requests wait for kernels to be compiled."""
     fresh: int | None
     """Prompts that come before the prefix cache has all of them; None = it never has any."""
     link: float
     """Bytes/s of one accelerator of the prefill pool."""
+
+    @property
+    def sharers(self) -> int:
+        """Ranks whose prompts one process tokenizes; 0 = nobody waits for it."""
+        return self.layout.server.dp if self.layout.prefill is None else 0
 
 
 def plan_of(point: Point, today: bool = False) -> Plan:
@@ -146,6 +153,7 @@ def plan_of(point: Point, today: bool = False) -> Plan:
         slots=layout.limits.slots or slots_of(point, shape),
         kv_tokens=layout.limits.kv_tokens,
         prefill_budget=layout.limits.budget or budget,
+        is_cold=layout.prefill is None and point.is_cold,
         compiles=layout.prefill is None and compiles_late(point, budget),
         fresh=fresh_prompts(concurrency, layout) if point.repeats_prompts else None,
         link=link_of(card),
@@ -330,8 +338,10 @@ def kv_memory(deployment: Deployment, memory: Memory) -> float:
 
 
 def _network(plan: Plan) -> Network:
-    """The way between client and scheduler, as long as the engine's server takes."""
-    return Network(rtt_s=profile_of(plan.profile).client_s)
+    """The way between client and scheduler, as long as the engine's server takes. It tokenizes for all of its ranks, of
+    which one is simulated; frontends of pools do it beside one another."""
+    profile = profile_of(plan.profile)
+    return Network(rtt_s=profile.client_s, ingress_s_per_token=profile.constants.tokenize_s * plan.sharers)
 
 
 @functools.cache
@@ -388,7 +398,8 @@ def means(records: tuple[ClientRecord, ...], open_requests: int, plan: Plan) -> 
         Refusal: a request could not be served.
     """
     profile = profile_of(plan.profile)
-    compile_s = profile.for_weights(plan.weights).constants.compile_s if plan.compiles else 0.0
+    constants = profile.for_weights(plan.weights).constants
+    cold_s = plan.is_cold * constants.cold_s + plan.compiles * constants.compile_s
     if not all(record.completed for record in records):
         raise Refusal(NO_SPACE)
     last_wave = len(records) - open_requests
@@ -399,7 +410,7 @@ def means(records: tuple[ClientRecord, ...], open_requests: int, plan: Plan) -> 
         first, last = record.first_byte, record.last_byte
         assert first is not None and last is not None and record.sent is not None, "it is done"
         per_token = (last - first) / max(record.num_tokens - 1, 1)
-        unseen = plan.waits.for_ranks * per_token if index >= open_requests else compile_s
+        unseen = plan.waits.for_ranks * per_token if index >= open_requests else cold_s
         ttft += counts * (first - record.sent + unseen)
         weight += counts
         if record.num_tokens > 1:

@@ -114,6 +114,8 @@ class Constants(StrictModel):
     """Further seconds of a step that computes prompts, which nothing hides: other kernels, that begin cold."""
     prefill_layer_s: Seconds = 0.0
     """The same per layer: kernels that no CUDA graph holds, launched one by one."""
+    expert_prefill_layer_s: Seconds = 0.0
+    """Further seconds of the same kind per layer with experts: routing, sorting, products of experts."""
     latent_prefill_layer_s: Seconds = 0.0
     """Further seconds of the same kind per layer with latent attention."""
     recurrent_prefill_layer_s: Seconds = 0.0
@@ -122,6 +124,12 @@ class Constants(StrictModel):
     """Seconds per step that nothing hides: sampling, copying the tokens back, waking up."""
     request_s: Seconds = 0.0
     """The same per request in the step."""
+    tokenize_s: Seconds = 0.0
+    """Host seconds per prompt token before a request reaches the scheduler, one prompt after the other: HTTP's body,
+    tokenizing. Not part of a step's price."""
+    cold_s: Seconds = 0.0
+    """Seconds once, when the first requests come to a server that nothing has warmed up: libraries pick kernels and set
+    themselves up. Not part of a step's price."""
     compile_s: Seconds = 0.0
     """Seconds once, when the first prompt is split: kernels that continue one are compiled when they are needed first.
     Not part of a step's price; servers are warmed up."""
@@ -131,7 +139,7 @@ CHIP = ("mfu", "expert_mfu", "half_tokens", "bandwidth", "expert_bandwidth", "se
 """What the chip reaches of its data sheet, by shape and accumulation: another chip reaches other shares."""
 LINK = ("link", "link_latency_s", "link_hop_s")
 """Constants of the wires between accelerators: they belong to the server."""
-HOST = ("launch_s", "host_s", "prefill_host_s", "request_s")
+HOST = ("launch_s", "host_s", "prefill_host_s", "request_s", "tokenize_s")
 """What the host does, for each step and each request, and how long it takes to launch."""
 STACK = (
     "layer_s",
@@ -142,10 +150,12 @@ STACK = (
     "exchange_s",
     "prefill_s",
     "prefill_layer_s",
+    "expert_prefill_layer_s",
     "latent_prefill_layer_s",
     "recurrent_prefill_layer_s",
     "rank_prefill_s",
     "step_s",
+    "cold_s",
     "compile_s",
 )
 """Constants of the software on the device: small kernels and their gaps, sampling. With HOST, this is what carries
@@ -352,6 +362,7 @@ class StepTimeModel:
         self.gaps_s += model.sparse_layers * constants.expert_layer_s
         self.prefill_s = constants.prefill_s + model.layers * constants.prefill_layer_s
         self.prefill_s += latent * constants.latent_prefill_layer_s + recurrent * constants.recurrent_prefill_layer_s
+        self.prefill_s += model.sparse_layers * constants.expert_prefill_layer_s
         self.prefill_s += constants.rank_prefill_s * (placement.dp > 1)
         self.host_s = model.layers * constants.launch_s + constants.host_s
 

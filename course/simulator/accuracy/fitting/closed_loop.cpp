@@ -25,7 +25,7 @@ struct Prices {
 
 struct Load {
     double open, waves, isl, osl, shortest_prompt, shortest_answer, longest_answer;
-    double slots, budget, kv_tokens, mixes, chunks, fresh, waits, compile, client;
+    double slots, budget, kv_tokens, mixes, chunks, fresh, waits, compile, client, tokenize;
     double look_every, hold;                             // steps between two looks for requests; that the first is held
     double first_wave;                                   // share of the first wave in the mean, and of the last
     double prefill_fixed, prefill_prompt, prefill_most;  // a pool's batch: fixed + prompts x prefill_prompt; 0 = none
@@ -141,7 +141,8 @@ class Loop {
         r.prompt = length(load_.isl, load_.shortest_prompt, 1);
         r.answer = length(load_.osl, load_.shortest_answer, load_.longest_answer);
         r.done = r.number < load_.fresh ? 0 : r.prompt - 1;
-        double at = now + load_.client / 2;
+        front_free_ = std::max(front_free_, now + load_.client / 2) + load_.tokenize * r.prompt;
+        double at = front_free_;
         if (load_.prefill_ranks > 0) {
             double begins = std::max(at, pool_free_), alone = load_.prefill_fixed + load_.prefill_prompt;
             double together = std::min(1 + (begins - at) / alone, load_.prefill_most);
@@ -221,8 +222,9 @@ class Loop {
         Work answers;
         answers.tokens = answers.logits = answers.requests = writing_;
         answers.pairs = answers.context = context_;
+        long alike = 1;
         if (prompts.tokens == 0) {
-            now_ += price(load_.price, answers);
+            alike = steps_alike(answers);
         } else if (load_.mixes || writing_ == 0) {
             Work both = prompts;
             both.tokens += writing_, both.logits += writing_, both.requests += writing_;
@@ -232,8 +234,8 @@ class Loop {
             now_ += price(load_.price, prompts) + price(load_.price, answers);
         }
         if (writing_ > 0) {
-            steps_++;
-            context_ += writing_;
+            steps_ += alike;
+            context_ += alike * writing_;
             while (!ends_.empty() && ends_.top().first <= steps_) {
                 finish(ends_.top().second);
                 ends_.pop();
@@ -247,6 +249,31 @@ class Loop {
             ends_.push({steps_ + r.answer - 1, id});
         }
         return true;
+    }
+
+    // Take as many steps of answers as come before the next end or arrival: how many. A price grows with the context, so
+    // the one in the middle is their mean.
+    long steps_alike(Work answers) {
+        double first = price(load_.price, answers), last = first;
+        long steps = 1;
+        if (begun_.empty() && held_back_.empty()) {
+            steps = std::max(ends_.top().first - steps_, 1L);
+            if (!arriving_.empty())
+                steps = std::min(steps, std::max((long)((arriving_.top().first - now_) / first), 1L));
+        }
+        if (steps > 1) {
+            Work middle = answers;
+            middle.pairs = middle.context = context_ + (steps - 1) / 2.0 * writing_;
+            double mean = price(load_.price, middle);
+            now_ += steps * mean;
+            last = 2 * mean - first;
+            long unseen = steps_ + steps - 1 - looked_, every = std::max(std::lround(load_.look_every), 1L);
+            looked_ += unseen / every * every;
+        } else {
+            now_ += first;
+        }
+        began_ = now_ - last;
+        return steps;
     }
 
     void finish(int id) {
@@ -278,7 +305,7 @@ class Loop {
     const Load& load_;
     const long total_;
     uint64_t state_ = SEED;
-    double now_ = 0, began_ = 0, pool_free_ = 0, context_ = 0, held_ = 0, writing_ = 0, running_ = 0;
+    double now_ = 0, began_ = 0, front_free_ = 0, pool_free_ = 0, context_ = 0, held_ = 0, writing_ = 0, running_ = 0;
     long steps_ = 0, finished_ = 0, looked_ = 0, held_since_ = 0;
     bool has_computed_prompts_ = false;
     std::vector<Request> all_;

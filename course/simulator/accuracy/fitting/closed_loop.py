@@ -29,7 +29,7 @@ PRICES = (
 )
 LOAD = (
     *("open", "waves", "isl", "osl", "shortest_prompt", "shortest_answer", "longest_answer"),
-    *("slots", "budget", "kv_tokens", "mixes", "chunks", "fresh", "waits", "compile", "client"),
+    *("slots", "budget", "kv_tokens", "mixes", "chunks", "fresh", "waits", "compile", "client", "tokenize"),
     *("look_every", "hold"),
     *("first_wave",),
     *("prefill_fixed", "prefill_prompt", "prefill_most", "prefill_ranks", "transfer_token"),
@@ -113,7 +113,8 @@ def play(rows: list[Row], constants: list[Constants], client_s: list[float]) -> 
     arguments = np.zeros((len(rows), len(LOAD) + len(PRICES)))
     for index, (row, of_row, client) in enumerate(zip(rows, constants, client_s)):
         arguments[index, len(LOAD) :] = prices(row.deployment, of_row)
-        load = {**row.load, "client": client, "compile": row.load["compile"] * of_row.compile_s}
+        late = row.plan.compiles * of_row.compile_s + row.plan.is_cold * of_row.cold_s
+        load = {**row.load, "client": client, "tokenize": of_row.tokenize_s * row.plan.sharers, "compile": late}
         if row.prefill is not None:
             load |= _pool(row, row.prefill, of_row)
         arguments[index, : len(LOAD)] = [load.get(name, 0.0) for name in LOAD]

@@ -53,7 +53,7 @@ def fit(
     rows: Sequence[Row],
     kinds: Sequence[Kind] | None = None,
     rounds: int = 12,
-    ttft: float = 0.3,
+    ttft: float = 0.5,
     ridge: float = 0.1,
     start: NDArray[np.float64] | None = None,
     verbose: bool = False,

@@ -102,7 +102,7 @@ def _row(plan: Plan, backend: str, engine: str, points: list[Point]) -> Row:
         load["transfer_token"] = per_token / (plan.link * layout.prefill.tp)
     drawn, one_batch = plan.draws_lengths, plan.waves == 1
     waves = 1.0 if one_batch else min(4, max(3, 200 // open_requests))
-    if plan.fresh is not None:
+    if plan.fresh is not None or not (drawn or one_batch):  # what is fixed loses the first wave's order slowly
         waves = play.num_requests(open_requests, plan) / open_requests
     load |= {
         "open": open_requests,
@@ -121,7 +121,6 @@ def _row(plan: Plan, backend: str, engine: str, points: list[Point]) -> Row:
         "waits": plan.waits.for_ranks,
         "look_every": plan.waits.look_every,
         "hold": plan.waits.hold_steps,
-        "compile": float(plan.compiles),
         "first_wave": 1 / plan.waves if waves > 1 else 1.0,
     }
     return Row(

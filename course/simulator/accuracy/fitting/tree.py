@@ -64,6 +64,14 @@ def _has_ranks(row: Row) -> bool:
     return row.deployment.placement.dp > 1 or (row.prefill is not None and row.prefill.placement.dp > 1)
 
 
+def _tokenizes(row: Row) -> bool:
+    return row.prefill is None
+
+
+def _is_cold(row: Row) -> bool:
+    return row.plan.is_cold
+
+
 def _compiles(row: Row) -> bool:
     return row.plan.compiles
 
@@ -95,10 +103,13 @@ def kinds() -> tuple[Kind, ...]:
         Kind("step_s", 5e-4, of(0.8, 0.5, 0.3), 1e-5),
         Kind("request_s", 8e-6, of(0.8, 0.5, 0.3), 1e-7),
         Kind("prefill_layer_s", 2e-4, of(1, 0.5, 0.4), 1e-6),
+        Kind("expert_prefill_layer_s", 1e-4, of(1, 0.5, 0.3), 1e-6, concerns=_is_mixture),
         Kind("latent_prefill_layer_s", 2e-4, of(1, 0.5, 0.3), 1e-6, concerns=_is_latent),
         Kind("recurrent_prefill_layer_s", 2e-4, of(1, 0, 0.3), 1e-6, concerns=_is_recurrent),
         Kind("rank_prefill_s", 5e-3, of(1, 0.5, 0), 1e-5, concerns=_has_ranks),
+        Kind("cold_s", 0.3, of(1, 0.7, 0.5), 1e-3, by_dtype=True, concerns=_is_cold),
         Kind("compile_s", 30, of(1, 0, 0), 1, by_dtype=True, concerns=_compiles),
+        Kind("tokenize_s", 1e-6, of(1, 0.7, 0.5), 1e-8, concerns=_tokenizes),
         Kind("client_s", 0.02, of(1, 0.7, 0.5), 1e-4),
     )
 

@@ -31,7 +31,7 @@ def ways(tp: int, dp: int | None, moe_tp: int | None, moe_ep: int | None) -> Way
         pytest.param(ways(64, 1, 8, 8), Machine(8, 1, 8), id="squared"),
         pytest.param(ways(4, 1, 2, 2), Machine(2, 1, 2), id="squared, small"),
         pytest.param(ways(1, 16, 4, 4), Machine(1, 4, 4), id="squared ranks"),
-        pytest.param(ways(4, 4, None, 16), Machine(1, 4, 4), id="squared as vLLM's are"),
+        pytest.param(ways(4, 4, None, 16), Machine(4, 1, 4), id="squared as vLLM's are"),
         pytest.param(ways(4, None, 2, 2), Machine(4, 1, 2), id="not squared: not InferenceX"),
     ],
 )
@@ -75,6 +75,18 @@ def test_pools_that_only_a_recipe_tells(tmp_path: Path) -> None:
         layout_of(tmp_path, {**row, "concurrency": 513})
     with pytest.raises(Refusal, match=layout.MANY_RECIPES):
         layout_of(tmp_path, {**row, "prefill_tp_size": 1, "decode_tp_size": 1})
+
+
+def test_ranks_that_only_a_recipe_tells(tmp_path: Path) -> None:
+    """vLLM's rows are written alike with and without data-parallel attention. One recipe has it in fp4, from 256 open
+    requests on."""
+    row = {**MIXTURE, "attention_dp_size": 2, "moe_tp_size": 1, "moe_ep_size": 4}
+    for fields, machine in (
+        ({"concurrency": 256}, Machine(2, 1, 2)),
+        ({"concurrency": 128, "precision": "fp4"}, Machine(2, 1, 2)),
+        ({"concurrency": 256, "precision": "fp4"}, Machine(1, 2, 2)),
+    ):
+        assert layout_of(tmp_path, {**row, **fields}) == Layout(machine)
 
 
 def test_rows_that_call_tensor_parallelism_data_parallel(tmp_path: Path) -> None:

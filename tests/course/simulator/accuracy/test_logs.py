@@ -10,6 +10,8 @@ import pytest
 from course.simulator.accuracy.cli import accuracy
 from course.simulator.accuracy.logs import check_log, read_server, shares
 from course.simulator.calibration.requests_log import read_requests_log
+from course.simulator.cost.roofline import StepTimeModel
+from course.simulator.deployment import Deployment
 from course.simulator.errors import RecordingError
 
 
@@ -59,6 +61,10 @@ def test_a_larger_one_on_two(tmp_path: Path) -> None:
     assert check_log(folder)["simulated"]["e2e_s"]["mean"] > 0
 
 
+def step_of(rank: Deployment) -> StepTimeModel:
+    return StepTimeModel(rank.model, rank.profile.hardware, rank.placement, rank.profile.constants)
+
+
 def test_a_mixture_of_experts_with_two_ranks(tmp_path: Path) -> None:
     asked = {"data_parallel_size": 2, "tensor_parallel_size": 1, "enable_expert_parallel": True}
     folder = write_log(tmp_path, meta("Qwen/Qwen3-30B-A3B", "NVIDIA H100 80GB HBM3", **asked))
@@ -68,10 +74,12 @@ def test_a_mixture_of_experts_with_two_ranks(tmp_path: Path) -> None:
     parts = shares(server.deployment(log), log, 2)
     assert sorted(each.request_id for part in parts for each in part) == sorted(each.request_id for each in log)
     assert min(map(len, parts)) > len(log) / 3
-    two = check_log(folder)["simulated"]
+    two, shared = check_log(folder)["simulated"], step_of(server.deployment(log))
     (folder / "meta.json").write_text(json.dumps(meta("Qwen/Qwen3-30B-A3B", "NVIDIA H100 80GB HBM3")))
-    one = check_log(folder)["simulated"]
-    assert two["tpot_s"]["mean"] < one["tpot_s"]["mean"]  # twice the bandwidth for experts
+    alone = step_of(read_server(folder).deployment(log))
+    assert shared.idle_s < 0.6 * alone.idle_s, "twice the bandwidth for experts"
+    assert shared.exchange_s > alone.exchange_s == 0, "but ranks exchange tokens"
+    assert two["tpot_s"]["mean"] != check_log(folder)["simulated"]["tpot_s"]["mean"]
     # Ranks of a dense model have nothing in common.
     (folder / "meta.json").write_text(json.dumps(meta("meta-llama/Llama-3.1-8B", "H100", **asked)))
     assert check_log(folder)["server"]["dp"] == 2

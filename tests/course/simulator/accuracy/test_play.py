@@ -64,13 +64,14 @@ def test_a_batch_that_nothing_follows(tmp_path: Path) -> None:
 
 
 def test_a_server_that_looks_for_requests_now_and_then(tmp_path: Path) -> None:
-    """Requests of all waves but the first wait for up to 30 steps, and come in groups: fewer steps compute prompts."""
+    """Requests of all waves but the first wait for up to 30 steps, and come in groups: fewer steps compute prompts, and
+    these take longer."""
     row = {**MIXTURE, "backend": "sglang", "concurrency": 16, "moe_tp_size": 2}
     patient = plan(tmp_path, row)
     assert (patient.waits, plan(tmp_path, {**row, "system": "h200_sxm"}).waits) == (Waits(look_every=30), Waits())
     eager, late = forecast(replace(patient, waits=Waits())), forecast(patient)
     assert late.tpot_s < eager.tpot_s
-    assert 8 * late.tpot_s < late.ttft_s - eager.ttft_s < 15 * late.tpot_s
+    assert 8 * late.tpot_s < late.ttft_s - eager.ttft_s < 17 * late.tpot_s
 
 
 def test_prompts_that_are_held_for_others(tmp_path: Path) -> None:
@@ -118,6 +119,30 @@ def test_the_first_requests_wait_for_a_compiler(tmp_path: Path) -> None:
     constants = play.profile_of(late.profile).for_weights("fp4").constants
     waits = forecast(late).ttft_s - forecast(replace(late, compiles=False)).ttft_s
     assert waits == pytest.approx(constants.compile_s / 10, rel=1e-6) and waits > 1
+
+
+def test_the_first_requests_meet_a_cold_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before InferenceX's clients warmed servers up, a tenth of all requests came to one that was cold."""
+    warm, cold = (plan(tmp_path, {**MIXTURE, "measured": day}) for day in ("2026-01-21", "2025-11-20"))
+    assert not warm.is_cold and cold.is_cold and not plan(tmp_path, {**POOLS, "measured": "2025-11-20"}).is_cold
+    known = play.profile_of(cold.profile)
+    by_weights = {"fp8": {**known.by_weights["fp8"], "cold_s": 2.0}}
+    monkeypatch.setattr(play, "profile_of", lambda name: known.model_copy(update={"by_weights": by_weights}))
+    waits = forecast(cold).ttft_s - forecast(replace(cold, is_cold=False)).ttft_s
+    assert waits == pytest.approx(2.0 / 10, rel=1e-6)
+
+
+def test_prompts_are_tokenized_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By one process for all of a server's ranks, before the scheduler sees them; pools have frontends enough."""
+    ranks = plan(tmp_path, {**MIXTURE, "tp_size": 1, "attention_dp_size": 2, "moe_tp_size": 1, "moe_ep_size": 2})
+    assert [each.sharers for each in (plan(tmp_path, DENSE), ranks, plan(tmp_path, POOLS))] == [1, 2, 0]
+    one = replace(plan(tmp_path, SHORT), concurrency=1)
+    known = play.profile_of(one.profile)
+    at_once, slow = (known.constants.model_copy(update={"tokenize_s": each}) for each in (0.0, 1e-4))
+    monkeypatch.setattr(play, "profile_of", lambda name: known.model_copy(update={"constants": at_once}))
+    fast = forecast(one)
+    monkeypatch.setattr(play, "profile_of", lambda name: known.model_copy(update={"constants": slow}))
+    assert forecast(one).ttft_s - fast.ttft_s == pytest.approx(512 * 1e-4, rel=1e-6)
 
 
 def test_requests_wait_for_a_slot(tmp_path: Path) -> None:

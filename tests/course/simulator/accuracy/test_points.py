@@ -78,6 +78,9 @@ def test_formats_and_budgets_by_engine(tmp_path: Path) -> None:
         for point in (dense, mixture, gpt_vllm, gpt_trt, latent, pools)
     ]
     assert budgets == [8192, 2048, 8192, 20_000, 32_768, 8192]
+    tensorrt = {**MIXTURE, "backend": "trtllm", "model_path": "deepseek-ai/DeepSeek-V3", "concurrency": 64}
+    autumn, spring = points_of(tmp_path, {**tensorrt, "measured": "2025-11-02"}, tensorrt)
+    assert [budget_of(point, "deepseek-v3", "b200") for point in (autumn, spring)] == [1152, 8192], "one prompt a step"
     for field, reason in (("precision", engines.NO_PRECISION), ("backend", engines.NO_BACKEND)):
         (odd,) = points_of(tmp_path, {**DENSE, field: "odd"})
         with pytest.raises(Refusal, match=reason):
