@@ -46,8 +46,7 @@ AUDIT := .venv-audit
 # Notebooks are run in their short form. Those of solutions only by make slow: each answer in them is graded by a test.
 LESSONS = $(sort $(wildcard course/*.ipynb))
 SOLUTIONS = $(sort $(wildcard solutions/*.ipynb))
-PLAY = MINILLM_SHORT=1 MINILLM_STRICT=1 OMP_NUM_THREADS=1 $(BIN)/pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=600 \
-	-n $(TEST_WORKERS) --dist loadfile
+PLAY = MINILLM_SHORT=1 MINILLM_STRICT=1 OMP_NUM_THREADS=1 $(BIN)/python -m course.lab.run_notebooks --jobs $(TEST_WORKERS)
 
 # How long make soak takes.
 SECONDS ?= 3600
@@ -107,16 +106,17 @@ lab: model ## open the course in JupyterLab (LAB_ARGS="--no-browser --port 8899"
 test: export PYTHONDONTWRITEBYTECODE =
 # A library that takes each of them a second to import, and checks nothing here: see the file in that folder.
 test: export PYTHONPATH := $(CURDIR)/tests/course/notebooks/without$(if $(PYTHONPATH),:$(PYTHONPATH))
-# Types are checked on one core, and on the other one what takes no more than one either.
+# Types are checked on one core, while the other one does what takes no more than one either; the tests then use both.
+TYPES := build/types.log
 test: model ## run every check: style, types, notebook drift, tests, lessons
-	@failed=; \
-	$(BIN)/mypy & types=$$!; \
+	@mkdir -p build; failed=; \
+	$(BIN)/mypy >$(TYPES) 2>&1 & types=$$!; \
 	$(BIN)/ruff check . || failed="$$failed ruff"; \
 	$(BIN)/ruff format --check . || failed="$$failed ruff-format"; \
 	$(BIN)/python -m course.lab.build --check || failed="$$failed notebook-drift"; \
 	OMP_NUM_THREADS=1 $(BIN)/python -m course.lab.three_machines h100-8b || failed="$$failed simulated-machine"; \
-	wait $$types || failed="$$failed mypy"; \
-	OMP_NUM_THREADS=1 $(BIN)/pytest tests -p no:nbval -m "not slow" -n $(TEST_WORKERS) --dist loadfile || failed="$$failed tests"; \
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests -m "not slow" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder || failed="$$failed tests"; \
+	wait $$types || failed="$$failed mypy"; cat $(TYPES); \
 	$(PLAY) $(LESSONS) || failed="$$failed lessons"; \
 	if [ -n "$$failed" ]; then echo "FAILED:$$failed" >&2; exit 1; fi; \
 	echo "everything passed"

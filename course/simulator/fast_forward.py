@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from course.simulator.parking import Parked, ParkingLot, ParkingScheduler
+from course.simulator.simulated_runner import SimulatedRunner, SimulatedStep
 from minillm.core.batch import ScheduledBatch, ScheduledRequest
 from minillm.core.block_pool import ROOT, blocks_for
 from minillm.core.engine import EngineCore
@@ -33,7 +34,6 @@ from minillm.core.scheduler import Scheduler
 from minillm.core.seams import KeepAll, NoDrafts
 from minillm.core.timeline import Clock
 from minillm.observe.step_cost import MEMORY, NO_CHARGE, StepCostModel, StepTokens
-from minillm.runner.simulated import SimulatedRunner, SimulatedStep
 
 FEWEST, MOST = 4, 1000
 """Steps in a decode run. For fewer, taking them one by one is as quick; more are seldom left alone."""

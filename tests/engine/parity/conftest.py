@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_llama import make_lively_llama
 
 from minillm import Engine, EngineConfig, RequestOutput, SamplingParams
 from minillm.model.loader import LoadedModel, load_model
@@ -173,9 +172,9 @@ def tiny_moe(tiny_moe_path: Path) -> Parity:
 
 
 @pytest.fixture(scope="session")
-def lively(smollm_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Parity:
+def lively(lively_llama_path: Path) -> Parity:
     """Random weights in four layers: a wrong KV entry shows in most of its answers."""
-    return make_parity(make_lively_llama(tmp_path_factory.mktemp("lively-llama"), smollm_path), most_tokens=10)
+    return make_parity(lively_llama_path, most_tokens=10)
 
 
 @pytest.fixture(scope="session")
