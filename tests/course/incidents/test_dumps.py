@@ -19,9 +19,7 @@ from course.incidents.questions import BY_ID as QUESTIONS
 from minillm.core.timeline import PHASES
 
 SOURCE = source.SOLUTIONS / "12_diagnosis_dumps.py"
-LONG = pytest.mark.slow
-"""For the dump whose simulation takes as long as all others together."""
-IDS = [pytest.param(dump.id, marks=[LONG] * (dump.id == "13b")) for dump in DUMPS]
+IDS = [dump.id for dump in DUMPS]
 PLAIN = Sums(rate=10, prompt=1000, output=101, ttft=1.8, gap=0.012, gpus=2, peak=1e14, weights=1e10, pool=21_000)
 """e2e 3 s, so 30 in flight; 2e14 FLOP/s of 2e14; 21,000 tokens for 1050.5 each."""
 
@@ -59,14 +57,7 @@ def test_the_model_answer_earns_everything(name: str, right: dict[str, dict[str,
     assert result.score == result.max_score, str(result)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(dump.id, marks=[LONG] * (dump.id == "13b"))
-        for dump in DUMPS
-        if "double_fleet" not in dump.cause.fixes
-    ],
-)
+@pytest.mark.parametrize("name", [dump.id for dump in DUMPS if "double_fleet" not in dump.cause.fixes])
 def test_always_buying_machines_earns_little(name: str) -> None:
     result = check(name, dominant_phase="queue", evidence=["gpu"], ranked=["double_fleet"], regime="steady")
     assert result.score < 0.4 * result.max_score, str(result)
@@ -81,9 +72,9 @@ def test_the_tempting_change_breaks_the_promise_and_the_number_against_it_is_nam
     assert cause.why_not in feedback(result, "ranking")
 
 
-@pytest.mark.parametrize("name", IDS)
-def test_a_dump_tells_enough_and_not_all(name: str) -> None:
-    dump, (hidden, _) = find_dump(name), drawn(name)
+@pytest.mark.parametrize("dump", DUMPS, ids=IDS)
+def test_a_dump_tells_enough_and_not_all(dump) -> None:
+    hidden, _ = drawn(dump.id)
     assert len({*dump.cause.convicting, dump.cause.told_apart_by} & {*dump.shown}) >= 2
     assert decisive(dump, hidden)
     told = str(read(dump.id))
@@ -96,7 +87,6 @@ def test_the_order_of_the_ranking_counts(right: dict[str, dict[str, Any]]) -> No
     assert 0 < earned(check("essays", **fields), "ranking") < earned(check("essays", **right["essays"]), "ranking")
 
 
-@LONG
 def test_the_thirteen_billion_cannot_be_one_server_and_its_seconds_are_in_decode() -> None:
     hidden, _ = drawn("13b")
     sums = find_dump("13b").sums(hidden.scene.now)
