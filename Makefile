@@ -43,10 +43,11 @@ TEST_WORKERS ?= 2
 # Where make audit keeps its tool, apart from everything else.
 AUDIT := .venv-audit
 
-# Notebooks are run in their short form. Those of solutions only by make slow: each answer in them is graded by a test.
+# Notebooks are run in their short form, one more at a time than there are cores: their clients wait now and then.
+# Those of solutions only by make slow: each answer in them is graded by a test.
 LESSONS = $(sort $(wildcard course/*.ipynb))
 SOLUTIONS = $(sort $(wildcard solutions/*.ipynb))
-PLAY = MINILLM_SHORT=1 MINILLM_STRICT=1 OMP_NUM_THREADS=1 $(BIN)/python -m course.lab.run_notebooks --jobs $(TEST_WORKERS)
+PLAY = MINILLM_SHORT=1 MINILLM_STRICT=1 OMP_NUM_THREADS=1 $(BIN)/python -m course.lab.run_notebooks --jobs $$(($(TEST_WORKERS) + 1))
 
 # How long make soak takes.
 SECONDS ?= 3600
@@ -106,17 +107,19 @@ lab: model ## open the course in JupyterLab (LAB_ARGS="--no-browser --port 8899"
 test: export PYTHONDONTWRITEBYTECODE =
 # A library that takes each of them a second to import, and checks nothing here: see the file in that folder.
 test: export PYTHONPATH := $(CURDIR)/tests/course/notebooks/without$(if $(PYTHONPATH),:$(PYTHONPATH))
-# Types are checked on one core, while the other one does what takes no more than one either; the tests then use both.
-TYPES := build/types.log
+# Tests wait now and then: for processes, clients, Chromium. What takes one core is done beside them, and told after them.
+BESIDE := build/beside_the_tests
 test: model ## run every check: style, types, notebook drift, tests, lessons
-	@mkdir -p build; failed=; \
-	$(BIN)/mypy >$(TYPES) 2>&1 & types=$$!; \
+	@mkdir -p build; rm -f $(BESIDE).*; trap 'kill 0' INT; failed=; \
 	$(BIN)/ruff check . || failed="$$failed ruff"; \
 	$(BIN)/ruff format --check . || failed="$$failed ruff-format"; \
-	$(BIN)/python -m course.lab.build --check || failed="$$failed notebook-drift"; \
-	OMP_NUM_THREADS=1 $(BIN)/python -m course.lab.three_machines h100-8b || failed="$$failed simulated-machine"; \
+	{ missed=; \
+		$(BIN)/mypy || missed="$$missed mypy"; \
+		$(BIN)/python -m course.lab.build --check || missed="$$missed notebook-drift"; \
+		OMP_NUM_THREADS=1 $(BIN)/python -m course.lab.three_machines h100-8b || missed="$$missed simulated-machine"; \
+		echo "$$missed" >$(BESIDE).failed; } >$(BESIDE).log 2>&1 & beside=$$!; \
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests -m "not slow" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder || failed="$$failed tests"; \
-	wait $$types || failed="$$failed mypy"; cat $(TYPES); \
+	wait $$beside; cat $(BESIDE).log; failed="$$failed$$(cat $(BESIDE).failed || echo " what was beside them")"; \
 	$(PLAY) $(LESSONS) || failed="$$failed lessons"; \
 	if [ -n "$$failed" ]; then echo "FAILED:$$failed" >&2; exit 1; fi; \
 	echo "everything passed"

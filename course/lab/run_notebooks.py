@@ -49,7 +49,8 @@ def import_once(notebooks: Iterable[Path]) -> None:
 
     What can't be imported is left for the cell that does.
     """
-    importlib.import_module("ipykernel.kernelapp")
+    for name in ("ipykernel.kernelapp", "jupyter_client.blocking"):
+        importlib.import_module(name)
     for path in notebooks:
         for code in code_cells(path):
             with suppress(SyntaxError):  # a magic command
