@@ -49,11 +49,14 @@ TEST_WORKERS ?= 2
 # Where make audit keeps its tool, apart from everything else.
 AUDIT := .venv-audit
 
-# Notebooks are run in their short form. Those of solutions only by make slow: each answer in them is graded by a test.
+# Notebooks are run in their short form, one more at a time than there are cores: their clients wait now and then.
+# make slow plays them by nbval, as readers of this course do with notebooks of their own, and those of solutions, too:
+# each answer in them is graded by a test.
 LESSONS = $(sort $(wildcard course/*.ipynb))
 SOLUTIONS = $(sort $(wildcard solutions/*.ipynb))
-PLAY = MINILLM_SHORT=1 MINILLM_STRICT=1 OMP_NUM_THREADS=1 $(BIN)/pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=600 \
-	-n $(TEST_WORKERS) --dist loadfile
+SHORT_FORM = MINILLM_SHORT=1 MINILLM_STRICT=1 OMP_NUM_THREADS=1
+PLAY = $(SHORT_FORM) $(BIN)/python -m course.lab.run_notebooks --jobs $$(($(TEST_WORKERS) + 1))
+NBVAL = $(SHORT_FORM) $(BIN)/pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=600 -n $(TEST_WORKERS) --dist loadfile
 
 # How long make soak takes.
 SECONDS ?= 3600
@@ -120,16 +123,19 @@ lab: model ## open the course in JupyterLab (LAB_ARGS="--no-browser --port 8899"
 test: export PYTHONDONTWRITEBYTECODE =
 # A library that takes each of them a second to import, and checks nothing here: see the file in that folder.
 test: export PYTHONPATH := $(CURDIR)/tests/course/notebooks/without$(if $(PYTHONPATH),:$(PYTHONPATH))
-# Types are checked on one core, and on the other one what takes no more than one either.
+# Tests wait now and then: for processes, clients, Chromium. What takes one core is done beside them, and told after them.
+BESIDE := build/beside_the_tests
 test: model $(CHECKING) ## run every check: style, types, notebook drift, tests, lessons
-	@failed=; \
-	$(BIN)/mypy & types=$$!; \
+	@mkdir -p build; rm -f $(BESIDE).*; trap 'kill 0' INT; failed=; \
 	$(BIN)/ruff check . || failed="$$failed ruff"; \
 	$(BIN)/ruff format --check . || failed="$$failed ruff-format"; \
-	$(BIN)/python -m course.lab.build --check || failed="$$failed notebook-drift"; \
-	OMP_NUM_THREADS=1 $(BIN)/python -m course.lab.three_machines h100-8b || failed="$$failed simulated-machine"; \
-	wait $$types || failed="$$failed mypy"; \
-	OMP_NUM_THREADS=1 $(BIN)/pytest tests -p no:nbval -m "not slow" -n $(TEST_WORKERS) --dist loadfile || failed="$$failed tests"; \
+	{ missed=; \
+		$(BIN)/mypy || missed="$$missed mypy"; \
+		$(BIN)/python -m course.lab.build --check || missed="$$missed notebook-drift"; \
+		OMP_NUM_THREADS=1 $(BIN)/python -m course.lab.three_machines h100-8b || missed="$$missed simulated-machine"; \
+		echo "$$missed" >$(BESIDE).failed; } >$(BESIDE).log 2>&1 & beside=$$!; \
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests -p no:nbval -m "not slow" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder || failed="$$failed tests"; \
+	wait $$beside; cat $(BESIDE).log; failed="$$failed$$(cat $(BESIDE).failed || echo " what was beside them")"; \
 	$(PLAY) $(LESSONS) || failed="$$failed lessons"; \
 	if [ -n "$$failed" ]; then echo "FAILED:$$failed" >&2; exit 1; fi; \
 	echo "everything passed"
@@ -138,10 +144,10 @@ test-engine: model $(CHECKING) ## the engine's own tests, for who changes the en
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/engine tests/test_imports.py -m "not slow" -n $(TEST_WORKERS) --dist loadfile
 
 slow: model $(CHECKING) ## run what `make test` leaves out: every combination on the whole model, fuzzers, sanitizers (75 minutes)
-	@echo "It is $$(date +%H:%M). The solutions' notebooks, then 1,700 slow tests: an hour and a quarter on 2 fast cores, of which"
+	@echo "It is $$(date +%H:%M). All notebooks, then 1,700 slow tests: an hour and a quarter on 2 fast cores, of which"
 	@echo "one tries grammars for an hour (MINILLM_FUZZ_S=600 for less). Each test says how it went, the slowest come at the end."
 	@failed=; \
-	$(PLAY) $(SOLUTIONS) || failed="$$failed solutions"; \
+	$(NBVAL) $(LESSONS) $(SOLUTIONS) || failed="$$failed notebooks"; \
 	OMP_NUM_THREADS=1 $(BIN)/python -m course.lab.three_machines --jobs $(TEST_WORKERS) || failed="$$failed simulated-machines"; \
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests -m slow -n $(TEST_WORKERS) --dist worksteal --durations=20 -v || failed="$$failed tests"; \
 	if [ -n "$$failed" ]; then echo "FAILED:$$failed" >&2; exit 1; fi

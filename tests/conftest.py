@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_llama import make_tiny_llama, make_tiny_moe
+from tiny_llama import make_lively_llama, make_tiny_llama, make_tiny_moe
 from typer.testing import CliRunner, Result
 
 if not torch.cuda.is_available():
@@ -37,6 +37,26 @@ with contextlib.suppress(ModuleNotFoundError):  # an image for GPUs has none, an
     # On a slow or busy one, either would fail tests.
     settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("any machine")
+
+
+LONGEST = (
+    "parity/test_whole_model.py",
+    "incidents/test_every_cause.py",
+    "grading/test_every_exercise.py",
+    "incidents/test_playing.py",
+    "browser/test_site.py",
+    "lessons/test_lesson_12.py",
+    "measure/test_quality.py",
+    "parity/test_parity.py",
+    "engine/test_no_network.py",
+    "engine/test_doctor.py",
+)
+"""Files that take longest: they come first, since one process would finish them when the other has nothing left."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get("/".join(item.path.parts[-2:]), len(rank)))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -119,6 +139,12 @@ def smollm_path() -> Path:
 def tiny_llama_path(smollm_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Llama of random weights (hidden 64, 2 layers, 4 heads, 2 KV heads, fp32), SmolLM2's tokenizer."""
     return make_tiny_llama(tmp_path_factory.mktemp("tiny-llama"), smollm_path)
+
+
+@pytest.fixture(scope="session")
+def lively_llama_path(smollm_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Llama of four such layers, tied embeddings and answers that depend on all of the prompt."""
+    return make_lively_llama(tmp_path_factory.mktemp("lively-llama"), smollm_path)
 
 
 @pytest.fixture(scope="session")

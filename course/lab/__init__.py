@@ -14,6 +14,7 @@ waiting.py     what a cell is waiting for
 control.py     the same run twice: how noisy the machine is       noise.py  the same of all runs of a dashboard
 hero.py        README's picture of the dashboard           plain_text.py  what a cell's last line prints
 build.py       lessons and exercises from .py to .ipynb           outcomes.py   how bets end, folded away
+run_notebooks.py   as `make test` runs them
 """
 
 import importlib

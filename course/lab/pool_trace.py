@@ -7,11 +7,11 @@ machine. Only the seconds are not.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from course.simulator.simulated_runner import SimulatedRunner
 from minillm import Engine, SamplingParams
 from minillm.core.brief import brief
 from minillm.core.request import Request, RequestStatus
 from minillm.kernels.attention.cache import tensors_of
-from minillm.runner.simulated import SimulatedRunner
 
 GONE = -1
 """Entry in a block table for a block that has left the sliding window, and was given back."""

@@ -27,13 +27,13 @@ from course.simulator.cost.profile import Profile, find_profile, moved, roofline
 from course.simulator.cost.roofline import StepWork
 from course.simulator.deployment import Deployment
 from course.simulator.report import engines_for
+from course.simulator.simulated_runner import StepWatch
 from course.simulator.workload.arrivals import AllAtOnce, Arrivals, Poisson
 from course.simulator.workload.kinds import TrafficModel
 from course.simulator.workload.requests import Workload, make_workload
 from minillm.core.brief import brief
 from minillm.core.timeline import PHASES
 from minillm.observe.summary import SLO
-from minillm.runner.simulated import StepWatch
 
 ALL_ERRORS = "../docs/simulator.md"
 """Where the errors of all constants are listed, as seen from a lesson."""

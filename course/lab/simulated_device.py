@@ -19,6 +19,7 @@ from course.lab.errors import NotInThisLabError
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.deployment import Deployment
 from course.simulator.errors import PricingError
+from course.simulator.simulated_runner import MadeUpProposer, SimulatedRunner
 from course.simulator.speculation import SimulatedSpeculation
 from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
@@ -28,8 +29,6 @@ from minillm.frontend.prompts import Prompt
 from minillm.model.checkpoints import SHAPES, load_config, load_tokenizer, resolve
 from minillm.model.config import ModelConfig
 from minillm.policies.config import EngineConfig
-from minillm.runner.simulated import SimulatedRunner
-from minillm.speculation.base import MadeUpProposer
 from minillm.strict_model import default_of
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from course.simulator.cost.profile import Profile, find_profile
 from course.simulator.cost.roofline import Constants, StepTime, StepTimeModel, StepWork, work_of
 from course.simulator.errors import PricingError
 from course.simulator.fast_forward import FastForwardCore
+from course.simulator.simulated_runner import NO_DRAFTING, MadeUpProposer, SimulatedDrafting, SimulatedRunner, StepWatch
 from course.simulator.speculation import SimulatedConfig, SimulatedSpeculation
 from minillm.core.batch import ScheduledBatch
 from minillm.core.brief import brief
@@ -22,8 +23,6 @@ from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.kernels.attention.window import Window
 from minillm.policies.config import EngineConfig
-from minillm.runner.simulated import NO_DRAFTING, SimulatedDrafting, SimulatedRunner, StepWatch
-from minillm.speculation.base import MadeUpProposer
 
 BLOCK_SIZE = 16
 """Tokens per KV block, unless the configuration says otherwise."""

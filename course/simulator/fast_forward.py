@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from course.simulator.counted_blocks import CountedBlocks
 from course.simulator.parking import Parked, ParkingLot, ParkingScheduler
+from course.simulator.simulated_runner import SimulatedRunner, SimulatedStep
 from minillm.core.batch import ScheduledBatch, ScheduledRequest
 from minillm.core.block_pool import ROOT, blocks_for
 from minillm.core.engine import EngineCore
@@ -34,7 +35,6 @@ from minillm.core.scheduler import Scheduler
 from minillm.core.seams import KeepAll, NoDrafts
 from minillm.core.timeline import Clock
 from minillm.observe.step_cost import MEMORY, StepCostModel, StepTokens
-from minillm.runner.simulated import SimulatedRunner, SimulatedStep
 
 FEWEST, MOST = 2, 1000
 """Steps in a decode run. One is taken as quickly without; more are seldom left alone."""

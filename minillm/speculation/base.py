@@ -32,10 +32,3 @@ class Proposer:
 
     def reset(self) -> None:
         """`propose` was interrupted: let go of everything."""
-
-
-class MadeUpProposer(Proposer):
-    """Drafts as long as wanted, all tokens 0: for a simulated runner, which decides itself how many pass."""
-
-    def propose(self, wanted: Sequence[DraftRequest]) -> list[Draft]:
-        return [Draft([0] * k) for _, k in wanted]

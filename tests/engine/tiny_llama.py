@@ -9,6 +9,24 @@ def make_tiny_llama(folder: Path, tokenizer_from: Path) -> Path:
     return make_tiny(folder, tokenizer_from, "Llama")
 
 
+def make_lively_llama(folder: Path, tokenizer_from: Path) -> Path:
+    """A Llama of 4 layers whose answers depend on all of the prompt, and of which its first 2 layers foretell half.
+
+    Another token somewhere in the prompt changes most answers, which the first layers of a trained model don't do:
+    they write the same token forever. Every third token repeats the one before, so that what's looked up is accepted.
+    """
+    return make_tiny(
+        folder,
+        tokenizer_from,
+        "Llama",
+        later_layers=0.3,
+        num_hidden_layers=4,
+        max_position_embeddings=4096,
+        initializer_range=0.1,
+        tie_word_embeddings=True,
+    )
+
+
 def make_tiny_moe(folder: Path, tokenizer_from: Path) -> Path:
     """The same as a Qwen3-MoE of 4 layers: 8 experts, 2 per token, but one MLP in layer 1."""
     experts = dict(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, mlp_only_layers=[1])
@@ -16,7 +34,12 @@ def make_tiny_moe(folder: Path, tokenizer_from: Path) -> Path:
     return make_tiny(folder, tokenizer_from, "Qwen3Moe", **experts, **fields)
 
 
-def make_tiny(folder: Path, tokenizer_from: Path, family: str, **fields: Any) -> Path:
+def make_tiny(folder: Path, tokenizer_from: Path, family: str, later_layers: float = 1.0, **fields: Any) -> Path:
+    """Write a model of random weights.
+
+    Args:
+        later_layers: how much of its share the second half of the layers adds; less, and the first half drafts better.
+    """
     import torch
     import transformers
 
@@ -37,6 +60,12 @@ def make_tiny(folder: Path, tokenizer_from: Path, family: str, **fields: Any) ->
     config = getattr(transformers, f"{family}Config")(**{**shape, **fields})
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        getattr(transformers, f"{family}ForCausalLM")(config).save_pretrained(folder)
+        model = getattr(transformers, f"{family}ForCausalLM")(config)
+    if later_layers != 1:
+        with torch.no_grad():
+            for layer in model.model.layers[len(model.model.layers) // 2 :]:
+                layer.self_attn.o_proj.weight.mul_(later_layers)
+                layer.mlp.down_proj.weight.mul_(later_layers)
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

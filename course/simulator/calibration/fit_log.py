@@ -32,10 +32,10 @@ from course.simulator.cost.roofline import Constants, StepTime, StepTimeModel, S
 from course.simulator.deployment import Deployment
 from course.simulator.errors import PricingError
 from course.simulator.latencies import SummaryDict
+from course.simulator.simulated_runner import StepPrice, StepWatch
 from minillm.core.batch import ScheduledBatch
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.outputs import RequestOutput
-from minillm.runner.simulated import StepPrice, StepWatch
 
 LAST_ENDS = 9
 """The clocks are compared by the median of so many requests that ended last: some were preempted in one world only."""

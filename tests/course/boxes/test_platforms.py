@@ -85,17 +85,8 @@ def test_the_first_answer_with_a_compiler_like_ubuntus(smollm_path: Path) -> Non
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is compiled")
 def test_lesson_00_with_a_compiler_like_ubuntus(smollm_path: Path) -> None:
-    lesson = [
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--nbval-lax",
-        "--nbval-current-env",
-        "--nbval-cell-timeout=600",
-    ]
-    command = [ROOT / ".ci/as-ubuntu", sys.executable, *lesson, "course/00_start_here.ipynb"]
+    lesson = ["-m", "course.lab.run_notebooks", "course/00_start_here.ipynb"]
+    command = [ROOT / ".ci/as-ubuntu", sys.executable, *lesson]
     environment = {**os.environ, "MINILLM_SHORT": "1"}
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout[-4000:]

@@ -2,6 +2,7 @@
 and those who know score, and those who do not, do not.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -22,15 +23,18 @@ from players import (
 from course.grading import Result
 from course.incidents import Incident
 from course.incidents.causes import CAUSES
+from course.incidents.causes import Draw as CauseDraw
 from course.incidents.causes.base import TARGETS
 from course.incidents.classics import CLASSICS
 from course.incidents.convict import read_off, rules_out
-from course.incidents.generate import best_at_once
+from course.incidents.evidence import IncidentScene
+from course.incidents.generate import LONGEST_RUN, PAGED_AT, best_at_once
 from course.incidents.interventions import BY_ID as INTERVENTIONS
 from course.incidents.marking import Diagnosis, _secondary, second_phases
 from course.incidents.numbers import PLACES
 from course.incidents.outcome import effect_of
 from course.incidents.questions import BY_ID as QUESTIONS
+from course.incidents.service import play
 
 QUICK = ("few_slots", "unchunked", "slow_link", "ingress", "far_clients")
 """Causes that are played whole in `make test`: of each phase one, all of which a test below looks at, too."""
@@ -140,13 +144,23 @@ def test_a_classic(name: str) -> None:
 # ---------------------------------------------------------------- pairs that look the same on the page
 
 
-def answer(draw: Draw, cause: str, question: str) -> pd.DataFrame:
-    return draw(cause, 1).fresh().ask(question).data
+@functools.lru_cache(maxsize=4)
+def seen(cause: str, share: float = PAGED_AT) -> IncidentScene:
+    """What there is to be looked at, of a service that is ill from this cause alone, when so much of the run is over.
+    No change is tried out on it, which is most of the work of an incident.
+    """
+    case = CAUSES[cause].make(CauseDraw(f"{cause} {FIRST} 1 0"))
+    before, now = play(case.before, FIRST, watched=True), play(case.now.during(share), FIRST, watched=True)
+    return IncidentScene(before, now, (), frozenset(), frozenset())
 
 
-def test_few_seats_or_a_small_pool(draw: Draw) -> None:
-    assert answer(draw, "few_slots", "kv_use").iloc[0]["max"] < 50
-    assert answer(draw, "kv_pool", "kv_use").iloc[0]["max"] > 85
+def answer(cause: str, question: str, share: float = PAGED_AT) -> pd.DataFrame:
+    return QUESTIONS[question].find_out(seen(cause, share)).data
+
+
+def test_few_seats_or_a_small_pool() -> None:
+    assert answer("few_slots", "kv_use").iloc[0]["max"] < 50
+    assert answer("kv_pool", "kv_use").iloc[0]["max"] > 85
 
 
 def test_full_slots_rule_a_small_pool_out_and_the_gpus_rule_nothing_out(draw: Draw) -> None:
@@ -155,78 +169,75 @@ def test_full_slots_rule_a_small_pool_out_and_the_gpus_rule_nothing_out(draw: Dr
     assert not rules_out(hidden, "gpu", "kv_pool")
 
 
-def test_one_replica_alone_is_ill_and_its_cards_say_how(draw: Draw) -> None:
-    hung = answer(draw, "hung_rank", "cards")
+def test_one_replica_alone_is_ill_and_its_cards_say_how() -> None:
+    hung = answer("hung_rank", "cards")
     assert hung["steps lately"].iloc[0] == 0 < hung["steps lately"].iloc[1:].min()
     assert set(hung["clock, share"]) == {1.0}
 
 
 @pytest.mark.slow
-def test_slow_clocks_a_bad_link_or_other_weights(draw: Draw) -> None:
-    slow, link = (answer(draw, cause, "cards") for cause in ("throttled_card", "bad_link"))
+def test_slow_clocks_a_bad_link_or_other_weights() -> None:
+    slow, link = (answer(cause, "cards") for cause in ("throttled_card", "bad_link"))
     assert slow["clock, share"].iloc[0] < 0.5 < slow["clock, share"].iloc[1]
     assert link["between cards, GB/s"].iloc[0] < link["between cards, GB/s"].iloc[1] / 5
-    wrong = answer(draw, "wrong_weights", "versions")
+    wrong = answer("wrong_weights", "versions")
     assert wrong["GB"].iloc[0] > 1.5 * wrong["GB"].iloc[1] and wrong["hash"].nunique() == 2
 
 
-def test_clients_that_hold_back_or_a_service_that_is_full(draw: Draw) -> None:
-    held, full = (answer(draw, cause, "client_server")["p95"] for cause in ("client_cap", "overload"))
+def test_clients_that_hold_back_or_a_service_that_is_full() -> None:
+    held, full = (answer(cause, "client_server")["p95"] for cause in ("client_cap", "overload"))
     assert held["TTFT, server"] < held["TTFT, client, since it was due"] / 10
     assert full["TTFT, server"] > full["TTFT, client, since it was due"] / 2
 
 
 @pytest.mark.slow
-def test_whole_prompts_or_large_chunks(draw: Draw) -> None:
-    whole, large = (answer(draw, cause, "chunks").loc["now"] for cause in ("unchunked", "large_chunks"))
+def test_whole_prompts_or_large_chunks() -> None:
+    whole, large = (answer(cause, "chunks").loc["now"] for cause in ("unchunked", "large_chunks"))
     assert whole["most"] > whole["budget of a step"]
     assert large["most"] <= large["budget of a step"]
 
 
 @pytest.mark.slow
-def test_a_broken_prefix_or_an_evicted_one(draw: Draw) -> None:
-    broken, evicted = (answer(draw, cause, "shared_prefix").loc["now"] for cause in ("prefix_breaker", "evicted"))
+def test_a_broken_prefix_or_an_evicted_one() -> None:
+    broken, evicted = (answer(cause, "shared_prefix").loc["now"] for cause in ("prefix_breaker", "evicted"))
     assert broken["at the start"] < broken["anywhere"] / 100
     assert evicted["at the start"] == evicted["anywhere"] > 1000
 
 
 @pytest.mark.slow
-def test_bad_drafts_or_a_full_batch(draw: Draw) -> None:
+def test_bad_drafts_or_a_full_batch() -> None:
     first = "position 1, %"
-    bad, full = (answer(draw, cause, "acceptance")[first] for cause in ("low_acceptance", "speculation_load"))
+    bad, full = (answer(cause, "acceptance")[first] for cause in ("low_acceptance", "speculation_load"))
     assert bad["now"] < bad["last week"] / 2
     assert full["now"] > full["last week"] * 0.8
 
 
-def test_a_burst_drains_and_an_overload_does_not(draw: Draw) -> None:
+def test_a_burst_drains_and_an_overload_does_not() -> None:
     """It takes a while: at the time of the page both queues grow."""
 
-    def later(cause: str) -> pd.Series:
-        incident = draw(cause, 1).fresh()
-        incident.minutes = 60
-        return incident.ask("queue_over_time").data["waiting, mean"]
-
-    burst, overload = later("burst"), later("overload")
+    burst, overload = (
+        answer(cause, "queue_over_time", LONGEST_RUN)["waiting, mean"] for cause in ("burst", "overload")
+    )
     assert overload["last third"] > overload["second third"] > overload["first third"]
     assert burst["last third"] < burst.max()
 
 
-def test_a_slow_link_or_slow_launches(draw: Draw) -> None:
-    link, launch = (answer(draw, cause, "collectives").loc["now"] for cause in ("slow_link", "launch_bound"))
+def test_a_slow_link_or_slow_launches() -> None:
+    link, launch = (answer(cause, "collectives").loc["now"] for cause in ("slow_link", "launch_bound"))
     assert link["all-reduce, share"] > 0.3 > link["waiting for the host, share"]
     assert launch["waiting for the host, share"] > 0.3 > launch["all-reduce, share"]
 
 
-def test_a_busy_ingress_or_a_full_service(draw: Draw) -> None:
-    ingress, overload = (answer(draw, cause, "ingress")["p95"] for cause in ("ingress", "overload"))
+def test_a_busy_ingress_or_a_full_service() -> None:
+    ingress, overload = (answer(cause, "ingress")["p95"] for cause in ("ingress", "overload"))
     assert ingress.iloc[0] > 10 * ingress.iloc[1]
     assert overload.iloc[1] > 10 * overload.iloc[0]
 
 
 @pytest.mark.slow
-def test_the_gpus_convict_nobody(draw: Draw) -> None:
+def test_the_gpus_convict_nobody() -> None:
     for cause in ("overload", "few_slots", "unchunked", "kv_pool"):
-        assert answer(draw, cause, "gpu").iloc[0]["busy, %"] > 70
+        assert answer(cause, "gpu").iloc[0]["busy, %"] > 70
 
 
 # ---------------------------------------------------------------- what only some causes show

@@ -45,7 +45,8 @@ def criteria(incident: Incident) -> dict[str, tuple[float, float, str]]:
 def test_the_same_seed_is_the_same_incident(slots: Incident) -> None:
     first, second = slots.fresh(), Incident.generate(7, difficulty=2, cause="few_slots")
     assert first.page == second.page
-    for name in ("ttft_itl", "client_server", "changes", "config"):
+    assert first._hidden.case == second._hidden.case
+    for name in ("ttft_itl", "client_server"):  # of the page, and of some minutes later
         assert first.ask(name).to_dict() == second.ask(name).to_dict()
     for incident in (first, second):
         incident.answer("queue", ranked=["more_slots"])

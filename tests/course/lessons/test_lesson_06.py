@@ -101,6 +101,16 @@ def test_dots_are_steps_in_which_all_requests_decode(tiny_lab: Lab) -> None:
     assert found[1].shape.weight_bytes == found[0].shape.weight_bytes and found[1].flops > 5 * found[0].flops
 
 
+def test_a_sweep_is_more_than_the_one_request_that_sets_its_limit(
+    tiny_lab: Lab, short_form: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though that breaks it, as on a machine that became busy since."""
+    monkeypatch.setattr(run, "slo_seconds", lambda single: 1e-9)
+    found = run.sweep(tiny_lab, [])
+    assert [each.batch for each in found] == [1, 4]
+    assert words.slo(found, [dot()]).here
+
+
 def test_longer_contexts_are_more_kv(tiny_lab: Lab) -> None:
     short, long = (
         run.dots(tiny_lab, [tiny_lab.run(each, **run.room(each))])[0]

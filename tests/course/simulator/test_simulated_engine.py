@@ -8,12 +8,12 @@ import pytest
 
 from course.simulator.calibration.replay import Arrival, run
 from course.simulator.errors import PricingError
+from course.simulator.simulated_runner import SimulatedRunner
 from minillm.core.batch import ScheduledBatch
 from minillm.core.request import FinishReason
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig
-from minillm.runner.simulated import SimulatedRunner
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,7 @@ def test_a_hardened_library_is_right(cpu: str, monkeypatch: pytest.MonkeyPatch) 
     assert build().fault is None
 
 
+@pytest.mark.slow
 def test_the_kernels_tests_pass_on_a_hardened_library() -> None:
     environment = {**os.environ, "MINILLM_CXXFLAGS": " ".join(HARDENED)}
     run_tests(environment)

@@ -143,14 +143,14 @@ def load(path: Path, **fields: object) -> LoadedModel:
 @pytest.mark.parametrize(
     ("fields", "bits"),
     [
-        pytest.param({"quantization": "int8"}, 8, marks=pytest.mark.slow),
+        ({"quantization": "int8"}, 8),
         ({"quantization": "int4"}, 5),
-        pytest.param({"quantization": "int4", "int4_group_size": 64}, 4.5, marks=pytest.mark.slow),
+        ({"quantization": "int4", "int4_group_size": 64}, 4.5),
     ],
     ids=str,
 )
-def test_no_16_bit_matrix_is_left(smollm_path: Path, fields: dict, bits: float) -> None:
-    model = load(smollm_path, **fields)
+def test_no_16_bit_matrix_is_left(lively_llama_path: Path, fields: dict, bits: float) -> None:
+    model = load(lively_llama_path, dtype="bfloat16", **fields)
     config, decoder = model.model_config, model.decoder
     head = config.vocab_size * config.hidden_size
     matrices = sum(p.numel() for p in Decoder(config, torch.bfloat16, torch.device("meta")).parameters()) - head

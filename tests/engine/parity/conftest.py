@@ -172,8 +172,20 @@ def tiny_moe(tiny_moe_path: Path) -> Parity:
 
 
 @pytest.fixture(scope="session")
+def lively(lively_llama_path: Path) -> Parity:
+    """Random weights in four layers: a wrong KV entry shows in most of its answers."""
+    return make_parity(lively_llama_path, most_tokens=10)
+
+
+@pytest.fixture(scope="session")
+def lively_drafts(lively: Parity, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of its first two layers, which foretell half of its tokens."""
+    return first_layers(2, lively.folder, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
 def four_layers(smollm_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Parity:
-    """The first 4 of its 30 layers with its real embeddings, head and tokenizer: wrong, but six times faster."""
+    """The first 4 of SmolLM2's 30 layers: it writes one token all the time, which makes good drafts."""
     return make_parity(first_layers(4, smollm_path, tmp_path_factory), most_tokens=6)
 
 
@@ -183,13 +195,13 @@ def two_layers(smollm_path: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     return first_layers(2, smollm_path, tmp_path_factory)
 
 
-def first_layers(num_layers: int, smollm_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with so many layers of the model."""
+def first_layers(num_layers: int, of: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with so many layers of a model."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    folder = tmp_path_factory.mktemp(f"smollm2-{num_layers}-layers")
-    config = AutoConfig.from_pretrained(smollm_path, num_hidden_layers=num_layers)
-    AutoModelForCausalLM.from_pretrained(smollm_path, config=config, dtype=torch.bfloat16).save_pretrained(folder)
+    folder = tmp_path_factory.mktemp(f"first-{num_layers}-layers")
+    config = AutoConfig.from_pretrained(of, num_hidden_layers=num_layers)
+    AutoModelForCausalLM.from_pretrained(of, config=config, dtype=torch.bfloat16).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-        shutil.copy(smollm_path / name, folder)
+        shutil.copy(of / name, folder)
     return folder

@@ -1,17 +1,18 @@
 """Whatever is switched on, greedy output is Hugging Face's, token by token (fp32, CPU).
 
-Tiers, on 4 layers of the model: combinations in which every two settings meet, and, slow, all. In
-test_whole_model.py, on all 30 layers: two combinations, and, slow, those in which every two settings meet, and all.
+Tiers, on a model whose answers show what was in the KV cache: combinations in which every two settings meet, and, slow,
+all. In test_whole_model.py, on SmolLM2: two combinations, and, slow, those in which every two settings meet, and all.
 Every answer of every prompt is compared.
 """
 
 import itertools
+import random
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from .conftest import LONG_PROMPTS
+from .conftest import LONG_PROMPTS, TIE
 
 MOST_TIES = 2
 """Per combination of 64 prompts. More would mean that something is only nearly right."""
@@ -111,12 +112,12 @@ def check(
     "combination",
     [pytest.param(c, id=str(c), marks=[pytest.mark.slow] * (c not in QUICK)) for c in EVERY_COMBINATION],
 )
-def test_every_combination_on_four_layers(four_layers: Any, combination: Combination) -> None:
+def test_every_combination(lively: Any, combination: Combination) -> None:
     """Every length, and some of the texts in turn: half of them under pressure, else a quarter."""
     step = 4 if combination.pressure == "roomy" else 2
     offset = EVERY_COMBINATION.index(combination) % step if combination.pressure == "roomy" else 0
-    names = four_layers.lengths_and_texts(offset, step)
-    check(four_layers, combination, names, interleaved=True)
+    names = lively.lengths_and_texts(offset, step)
+    check(lively, combination, names, interleaved=True)
 
 
 @pytest.mark.parametrize(("combination", "interleaved"), PAIRS, ids=str)
@@ -136,16 +137,16 @@ WAYS = ("ahead", "looked up", "drafted")
     ids=str,
 )
 def test_neither_running_ahead_nor_drafts_change_a_token(
-    four_layers: Any, two_layers: Path, row: tuple[Any, ...]
+    lively: Any, lively_drafts: Path, row: tuple[Any, ...]
 ) -> None:
     *settings, interleaved, way = row
     fields: dict[str, dict[str, Any]] = {
         "ahead": {"async_scheduling": True},
         "looked up": {"speculative": LOOKUP},
-        "drafted": {"speculative": {"method": "draft_model", "model": str(two_layers), **DRAFTING}},
+        "drafted": {"speculative": {"method": "draft_model", "model": str(lively_drafts), **DRAFTING}},
     }
-    names = four_layers.lengths_and_texts(1, 2)
-    engine = check(four_layers, Combination(*settings), names, interleaved=interleaved, **fields[way])
+    names = lively.lengths_and_texts(1, 2)
+    engine = check(lively, Combination(*settings), names, interleaved=interleaved, **fields[way])
     if way != "ahead":
         shares = [share for step in engine.steps for share in step.shares]
         assert sum(share.num_accepted for share in shares) > 5
@@ -160,38 +161,49 @@ def test_neither_running_ahead_nor_drafts_change_a_token(
         if row[0].pressure == "roomy" and row[0].batching != "none"
     ],
 )
-def test_long_prompts_among_others(four_layers: Any, combination: Combination, interleaved: bool) -> None:
-    names = [*four_layers.short_names[:5], *LONG_PROMPTS, *four_layers.short_names[-10:]]
-    check(four_layers, combination, names, interleaved=interleaved, window=3072)
+def test_long_prompts_among_others(lively: Any, combination: Combination, interleaved: bool) -> None:
+    names = [*lively.short_names[:5], *LONG_PROMPTS, *lively.short_names[-10:]]
+    check(lively, combination, names, interleaved=interleaved, window=3072)
 
 
 @pytest.mark.parametrize("backend", [pytest.param("eager", marks=pytest.mark.slow), "sdpa"])
 @pytest.mark.parametrize("preemption", ["recompute", "swap"])
-def test_long_prompt_that_is_preempted_in_the_middle_of_its_prefill(
-    four_layers: Any, preemption: str, backend: str
-) -> None:
+def test_long_prompt_that_is_preempted_in_the_middle_of_its_prefill(lively: Any, preemption: str, backend: str) -> None:
     # The shorter one decodes when the other, a chunk at a time, has grown until the pool is full.
     names = ["1500 tokens", "3000 tokens"]
-    engine = four_layers.engine(
+    engine = lively.engine(
         num_kv_blocks=190,
         preemption=preemption,
         attention_backend=backend,
         long_prefill_token_threshold=256,
         enable_prefix_caching=False,
     )
-    assert four_layers.assert_identical(four_layers.serve(engine, names, interleaved=False), names) == 0
+    assert lively.assert_identical(lively.serve(engine, names, interleaved=False), names) == 0
     assert engine.scheduler.num_preemptions > 0
     assert (engine.core.log.num_recomputed_tokens > 0) == (preemption == "recompute")
 
 
-def test_a_wrong_answer_would_be_noticed(four_layers: Any) -> None:
+def test_answers_show_what_was_in_the_cache(lively: Any) -> None:
+    """Else a combination could read the wrong block and pass. (On the first layers of SmolLM2 one in eight changes.)"""
+    reference = lively.reference
+    names = [name for name in lively.short_names if 16 <= len(reference.prompt_ids[name]) <= 128]
+    rng = random.Random(0)
+    changed = 0
+    for name in names:
+        prompt = list(reference.prompt_ids[name])
+        prompt[rng.randrange(len(prompt) // 2)] = rng.randrange(1000, 40_000)
+        changed += reference.regret(prompt, reference.answer(name)) > TIE
+    assert changed > 0.75 * len(names)
+
+
+def test_a_wrong_answer_would_be_noticed(lively: Any) -> None:
     """The comparison itself can fail: on a wrong token, a missing end, and an answer that goes on."""
     name = "completion"
-    engine = four_layers.engine(num_kv_blocks=64)
-    right = four_layers.serve(engine, [name], interleaved=False)
-    assert four_layers.assert_identical(right, [name]) == 0
+    engine = lively.engine(num_kv_blocks=64)
+    right = lively.serve(engine, [name], interleaved=False)
+    assert lively.assert_identical(right, [name]) == 0
     tokens = right[name].token_ids
     for wrong in (tokens[:-1], [*tokens[:2], tokens[2] ^ 1, *tokens[3:]], [*tokens, tokens[0]], []):
         completion = right[name].completions[0]._replace(request_token_ids=wrong, num_tokens=len(wrong))
         with pytest.raises(AssertionError):
-            four_layers.assert_identical({name: right[name]._replace(completions=[completion])}, [name])
+            lively.assert_identical({name: right[name]._replace(completions=[completion])}, [name])

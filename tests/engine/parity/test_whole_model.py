@@ -7,6 +7,11 @@ import pytest
 from .test_parity import DRAFTING, EVERY_COMBINATION, MOST_TIES, PAIRS, Combination, check
 
 
+def names_for(whole_model: Any, is_quick: bool) -> list[str]:
+    """Every length and every other text; in `make test` every other length and every eighth text."""
+    return whole_model.lengths_and_texts(0, 4)[1::2] if is_quick else whole_model.lengths_and_texts(0, 2)
+
+
 @pytest.mark.parametrize(
     ("combination", "interleaved"),
     [pytest.param(*row, marks=[pytest.mark.slow] * (row != PAIRS[2]), id=str(row[0])) for row in PAIRS],
@@ -14,8 +19,9 @@ from .test_parity import DRAFTING, EVERY_COMBINATION, MOST_TIES, PAIRS, Combinat
 def test_every_pair_of_settings_on_the_whole_model(
     whole_model: Any, combination: Combination, interleaved: bool
 ) -> None:
-    """In `make test` one, besides drafts below; on four layers it runs more."""
-    check(whole_model, combination, whole_model.lengths_and_texts(0, 2), interleaved=interleaved)
+    """In `make test` one, besides drafts below; the others run there on the lively model."""
+    names = names_for(whole_model, is_quick=combination == PAIRS[2][0])
+    check(whole_model, combination, names, interleaved=interleaved)
 
 
 @pytest.mark.slow
@@ -31,6 +37,7 @@ def test_long_prompt_on_the_whole_model(whole_model: Any) -> None:
     assert whole_model.assert_identical(whole_model.serve(engine, names, interleaved=False), names) == 0
 
 
+@pytest.mark.slow
 def test_a_draft_model_changes_no_token(whole_model: Any, four_layers: Any) -> None:
     """The first layers of the model draft for all of it."""
     speculative = {"method": "draft_model", "model": str(four_layers.folder), **DRAFTING}
@@ -48,10 +55,11 @@ def test_the_draft_head_changes_no_token(whole_model: Any, num_kv_blocks: int) -
     """The one that comes with minillm, which is right often enough to be worth the test."""
     speculative = {"method": "draft_head", "model": "smollm2-135m", **DRAFTING}
     engine = whole_model.engine(num_kv_blocks=num_kv_blocks, max_model_len=256, speculative=speculative)
-    names = whole_model.lengths_and_texts(0, 2)
-    outputs = whole_model.serve(engine, names, interleaved=True)
+    is_tight = num_kv_blocks == 14
+    names = names_for(whole_model, is_quick=is_tight)
+    outputs = whole_model.serve(engine, names, interleaved=not is_tight)
     assert whole_model.assert_identical(outputs, names) <= MOST_TIES
-    assert (engine.scheduler.num_preemptions > 0) == (num_kv_blocks == 14)
+    assert (engine.scheduler.num_preemptions > 0) == is_tight
     shares = [share for step in engine.steps for share in step.shares]
-    assert sum(share.num_accepted for share in shares) > 30
-    assert sum(share.num_drafts - share.num_accepted for share in shares) > 30
+    assert sum(share.num_accepted for share in shares) > 8
+    assert sum(share.num_drafts - share.num_accepted for share in shares) > 8

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from course.simulator.calibration.replay import Arrival
+from course.simulator.simulated_runner import SimulatedRunner
 from minillm.core.batch import ScheduledBatch
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import StepRecord, VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
 from minillm.policies.config import EngineConfig
-from minillm.runner.simulated import SimulatedRunner
 
 
 @dataclass(frozen=True, slots=True)

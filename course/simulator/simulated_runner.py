@@ -11,8 +11,9 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
 from minillm.core.batch import ScheduledBatch, ScheduledRequest, StepOutput
-from minillm.core.request import Request
+from minillm.core.request import Draft, Request
 from minillm.core.timeline import VirtualClock
+from minillm.speculation.base import DraftRequest, Proposer
 
 
 class StepPrice(Protocol):
@@ -151,3 +152,10 @@ class SimulatedStep:
         first = scheduled.end - scheduled.num_drafts
         last = first + self.runner.drafting.num_accepted(scheduled)
         return self.runner.tokens(scheduled.request, first, last + 1)
+
+
+class MadeUpProposer(Proposer):
+    """Drafts as long as wanted, all tokens 0: the runner above decides itself how many pass."""
+
+    def propose(self, wanted: Sequence[DraftRequest]) -> list[Draft]:
+        return [Draft([0] * k) for _, k in wanted]

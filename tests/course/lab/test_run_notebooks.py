@@ -1,0 +1,35 @@
+"""Notebooks run by `make test`: in a kernel of their own each, and a cell that fails is told."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from course.lab.run_notebooks import code_cells
+
+ROOT = Path(__file__).parents[3]
+
+
+def write(path: Path, *codes: str) -> Path:
+    nbformat.write(new_notebook(cells=[new_markdown_cell("# no code"), *map(new_code_cell, codes)]), path)
+    return path
+
+
+def test_cells_share_a_kernel_notebooks_do_not_and_what_fails_is_told(tmp_path: Path) -> None:
+    right = ("import pathlib\nx = 1", "assert x == 1 and pathlib.Path('right.ipynb').exists() and get_ipython().kernel")
+    notebooks = [
+        write(tmp_path / "right.ipynb", *right),
+        write(tmp_path / "wrong.ipynb", "x", "'not reached'"),
+        write(tmp_path / "dead.ipynb", "import os", "os._exit(3)", "1"),
+    ]
+    assert code_cells(notebooks[0]) == list(right)
+    command = [sys.executable, "-m", "course.lab.run_notebooks", "--jobs", "2", *map(str, notebooks)]
+    ended = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1, ended.stderr
+    assert "right: 2 cells" in ended.stdout and "failed: " in ended.stdout
+    assert set(ended.stdout.rpartition("failed: ")[2].strip().split(", ")) == {"wrong", "dead"}
+    assert "name 'x' is not defined" in ended.stdout and "cell 0 failed" in ended.stdout
+    assert "the kernel ended with 3" in ended.stdout and "cell 1 failed" in ended.stdout
