@@ -6,7 +6,7 @@ It knows no model and no token. What comes out of a request is its length, which
 
 import functools
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
