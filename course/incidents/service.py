@@ -115,7 +115,7 @@ class SimulatedService:
     attention_speed: float = 1.0
     """Share of its usual speed at which attention runs; 1 = the kernel is made for these cards."""
     restored_acceptance: float | None = None
-    """The acceptance rate of drafts for a prompt out of the prefix cache, where that restores the model's KV but not the
+    """The acceptance rate of drafts for a prompt out of the prefix cache, where that restores the model's KV, not the
     draft model's; None = both are restored."""
     released: "SimulatedService | None" = None
     """The service with last night's release; None = nothing that a rollback takes back has changed since."""

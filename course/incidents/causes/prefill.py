@@ -99,7 +99,7 @@ def prefix_breaker(draw: Draw) -> Case:
 def prefix_off(draw: Draw) -> Case:
     kind = tenants(draw, draw.randint(3, 6), (2500, 4000))
     before = loaded(service(draw, kind, requests=320, block_size=BLOCK), 0.5)
-    return Case(before, before.with_engine(enable_prefix_caching=False), "Start script: flags as in the README's recipe")
+    return Case(before, before.with_engine(enable_prefix_caching=False), "Start script: flags out of a README")
 
 
 def evicted(draw: Draw) -> Case:
