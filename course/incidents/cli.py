@@ -273,7 +273,8 @@ def reply(current: Incident, command: str, rest: list[str], read: Callable[[str]
             return "\n\n".join(str(current.ask(name)) for name in ids)
         case "answer":
             current.answer(**answer_from_menus(current, read))
-            return f"noted: deploy something for good, then grade. {GRADED}"
+            stays = "grade what you've deployed, or deploy" if not current.is_undeployed else "deploy"
+            return f"noted: {stays} something for good, then grade. {GRADED}"
         case "mitigate" | "canary" | "deploy":
             quick = [one for one in AT_ONCE if one in current.interventions()]
             known = [

@@ -98,7 +98,7 @@ def preemptions(scene: IncidentScene) -> QuestionResult:
 
 
 def hit_rate(scene: IncidentScene) -> QuestionResult:
-    return QuestionResult(scene.weeks(lambda play: {"hit rate": play.run.prefix_hit_rate}), "of prompt tokens")
+    return QuestionResult(scene.weeks(lambda play: {"hit rate, share": play.run.prefix_hit_rate}), "of prompt tokens")
 
 
 def shared_prefix(scene: IncidentScene) -> QuestionResult:
@@ -239,13 +239,13 @@ def per_replica(scene: IncidentScene) -> QuestionResult:
         first = spread([record.ttft("intended") for record in mine])
         rows[report.replica] = {
             "answered": report.num_requests,
-            "TTFT p50": first["p50"],
-            "TTFT p95": first["p95"],
+            "TTFT p50, seconds": first["p50"],
+            "TTFT p95, seconds": first["p95"],
             "waiting, max": max(waits, default=0),
             "step p50, ms": 1e3 * median(steps[place]) if steps[place] else None,
-            "hit rate": report.prefix_hit_rate,
+            "hit rate, share": report.prefix_hit_rate,
             "tenants seen": len({r.request.tenant for r in mine}),
-            "busy": report.utilisation,
+            "busy, share": report.utilisation,
         }
     done = [row["answered"] for row in rows.values()]
     return QuestionResult(rows, "replica", says={"replicas": len(rows), "most": max(done), "answered": sum(done)})

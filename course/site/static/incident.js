@@ -164,7 +164,7 @@
   function tell() {
     const { failing, waiting } = stage();
     const burned = (failing * (incident.clock.paged + (healed ?? minutes))) / ((1 - incident.target) * incident.clock.day);
-    const state = healed === null ? `${percent(failing)} of requests failed so far, ${Math.round(waiting)} waiting` : `SLO restored since minute ${healed}`;
+    const state = healed === null ? `${percent(failing)} of requests missed the SLO so far, ${Math.round(waiting)} waiting` : `SLO restored since minute ${healed}`;
     status.textContent = `Minute ${minutes}: ${state}, ${percent(burned)} of the day's error budget burned`;
   }
 

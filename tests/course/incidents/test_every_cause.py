@@ -217,7 +217,7 @@ def test_a_broken_prefix_or_an_evicted_one(draw: Draw) -> None:
 
 @pytest.mark.slow
 def test_caching_that_is_off_or_a_broken_prefix(draw: Draw) -> None:
-    off, broken = (answer(draw, cause, "hit_rate")["hit rate"] for cause in ("prefix_off", "prefix_breaker"))
+    off, broken = (answer(draw, cause, "hit_rate")["hit rate, share"] for cause in ("prefix_off", "prefix_breaker"))
     assert off["last week"] > 0.8 > 0.1 > off["now"] == broken["now"] == 0
     begins = answer(draw, "prefix_off", "shared_prefix")["at the start"]
     assert begins["now"] == pytest.approx(begins["last week"], rel=0.2)
