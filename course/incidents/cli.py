@@ -21,7 +21,7 @@ from course.incidents import daily
 from course.incidents.classics import CLASSICS
 from course.incidents.generate import IncidentError, find_intervention
 from course.incidents.incident import GRADED, TOLD, Incident, find_question
-from course.incidents.interventions import AT_ONCE
+from course.incidents.interventions import AT_ONCE, Intervention
 from course.incidents.interventions import BY_ID as CHANGES
 from course.incidents.numbers import PLACES
 from course.incidents.questions import BY_ID as QUESTIONS
@@ -278,7 +278,7 @@ def reply(current: Incident, command: str, rest: list[str], read: Callable[[str]
         case "mitigate" | "canary" | "deploy":
             quick = [one for one in AT_ONCE if one in current.interventions()]
             known = [
-                (one.phase, one.id, f"{one.text} ({one.cost})")
+                (one.phase, one.id, priced(one))
                 for one in (quick if command == "mitigate" else current.interventions())
             ]
             ids = rest or pick(known, "what do you change?", read, CHANGES)
@@ -304,7 +304,7 @@ def answer_from_menus(current: Incident, read: Callable[[str], str | None]) -> d
     places = [("", place, place.replace("_", " ")) for place in PLACES]
     suspects = [("", each.name, each.title) for each in current.suspects()]
     asked = [("", each.id, each.text) for each in current.asked()]
-    changes = [(one.phase, one.id, f"{one.text} ({one.cost})") for one in current.interventions()]
+    changes = [(one.phase, one.id, priced(one)) for one in current.interventions()]
     fields: dict[str, Any] = {
         "cause": first_of(pick(suspects, "what is the cause?", read)),
         "dominant_phase": first_of(pick(places, "where is the time lost?", read)),
@@ -318,6 +318,12 @@ def answer_from_menus(current: Incident, read: Callable[[str], str | None]) -> d
         fields["ruled_out"] = {by: against} if by and against else {}
     fields["ranked"] = pick(changes, "which changes help, the best first?", read)
     return fields
+
+
+def priced(one: Intervention) -> str:
+    """A change, and what it costs. The heading above says it of those that are done at once."""
+    cost = one.loss if one.phase == one.effort else one.cost
+    return f"{one.text} ({cost})" if cost else one.text
 
 
 def first_of(ids: list[str]) -> str | None:
