@@ -9,6 +9,7 @@ attempt.
 """
 
 import argparse
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -173,13 +174,13 @@ def tried_on(cause: str, rules: AlertRules) -> dict[str, float | None]:
     return {name: rules.fires(name, history) for name in rules.alerts}
 
 
-def table(causes: list[str], rules: AlertRules) -> str:
-    """Markdown."""
-    lines = [f"| cause | {' | '.join(rules.alerts)} |", "|---" * (1 + len(rules.alerts)) + "|"]
+def table(causes: Iterable[str], rules: AlertRules) -> Iterator[str]:
+    """Markdown, line by line: each is there as soon as its cause has been tried."""
+    yield f"| cause | {' | '.join(rules.alerts)} |"
+    yield "|---" * (1 + len(rules.alerts)) + "|"
     for cause in causes:
         cells = [cell(after) for after in tried_on(cause, rules).values()]
-        lines.append(f"| {CAUSES[cause].title} (`{cause}`) | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        yield f"| {CAUSES[cause].title} (`{cause}`) | {' | '.join(cells)} |"
 
 
 def cell(after: float | None) -> str:
@@ -189,4 +190,5 @@ def cell(after: float | None) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Try the alert rules on incidents.")
     parser.add_argument("causes", nargs="*", help=f"some of {', '.join(CAUSES)}; none = all")
-    print(table(parser.parse_args().causes or list(CAUSES), AlertRules.read()))
+    for line in table(parser.parse_args().causes or CAUSES, AlertRules.read()):
+        print(line, flush=True)

@@ -8,7 +8,7 @@ JSON object comes back. By hand, everything is chosen from menus, by number.
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict
 from datetime import date, timedelta
 from itertools import groupby
@@ -20,9 +20,11 @@ import typer
 from course.incidents import daily
 from course.incidents.classics import CLASSICS
 from course.incidents.generate import IncidentError, find_intervention
-from course.incidents.incident import GRADED, REGIMES, TOLD, Incident, find_question
-from course.incidents.interventions import AT_ONCE
+from course.incidents.incident import GRADED, TOLD, Incident, find_question
+from course.incidents.interventions import AT_ONCE, Intervention
+from course.incidents.interventions import BY_ID as CHANGES
 from course.incidents.numbers import PLACES
+from course.incidents.questions import BY_ID as QUESTIONS
 from minillm.core.errors import MinillmError
 from minillm.frontend.terminal import Lines, fitted
 from minillm.host.storage import say
@@ -58,6 +60,8 @@ COMMANDS = (
 LISTS = ("evidence", "ranked", "open_questions")
 ANSWER_FIELDS = ("cause", "dominant_phase", "secondary", "regime", "hypothesis", "ruled_out", *LISTS)
 Choices = Sequence[tuple[str, str, str]]
+"""Group, id and text of each entry of a menu."""
+PASSES: Choices = (("", "steady", "no, it's steady"), ("", "spike", "yes, it's a spike"))
 """An entry of a menu: a group, an id, and what is shown."""
 
 
@@ -265,18 +269,19 @@ def reply(current: Incident, command: str, rest: list[str], read: Callable[[str]
             raise IncidentError("in your own words, what do you think it is? suspect WORDS")
         case "ask":
             known = [(q.group, q.id, f"{q.minutes} min  {q.text}") for q in current.questions()]
-            ids = rest or pick(known, "what do you ask?", read)
+            ids = rest or pick(known, "what do you ask?", read, QUESTIONS)
             return "\n\n".join(str(current.ask(name)) for name in ids)
         case "answer":
             current.answer(**answer_from_menus(current, read))
-            return f"noted: deploy something for good, then grade. {GRADED}"
+            stays = "grade what you've deployed, or deploy" if not current.is_undeployed else "deploy"
+            return f"noted: {stays} something for good, then grade. {GRADED}"
         case "mitigate" | "canary" | "deploy":
             quick = [one for one in AT_ONCE if one in current.interventions()]
             known = [
-                (one.phase, one.id, f"{one.text} ({one.cost})")
+                (one.phase, one.id, priced(one))
                 for one in (quick if command == "mitigate" else current.interventions())
             ]
-            ids = rest or pick(known, "what do you change?", read)
+            ids = rest or pick(known, "what do you change?", read, CHANGES)
             for name in ids:  # a wrong one is told before anything is played
                 find_intervention(name)
             wait(DEPLOYING)
@@ -295,20 +300,16 @@ def reply(current: Incident, command: str, rest: list[str], read: Callable[[str]
 
 
 def answer_from_menus(current: Incident, read: Callable[[str], str | None]) -> dict[str, Any]:
-    """The fields of an answer, each from its menu; an empty line leaves one out.
-
-    Raises:
-        IncidentError: a number isn't in its menu.
-    """
+    """The fields of an answer, each from its menu; an empty line leaves one out."""
     places = [("", place, place.replace("_", " ")) for place in PLACES]
     suspects = [("", each.name, each.title) for each in current.suspects()]
     asked = [("", each.id, each.text) for each in current.asked()]
-    changes = [(one.phase, one.id, f"{one.text} ({one.cost})") for one in current.interventions()]
+    changes = [(one.phase, one.id, priced(one)) for one in current.interventions()]
     fields: dict[str, Any] = {
         "cause": first_of(pick(suspects, "what is the cause?", read)),
         "dominant_phase": first_of(pick(places, "where is the time lost?", read)),
         "secondary": first_of(pick(places, "is there a second problem?", read)),
-        "regime": first_of(pick([("", each, each) for each in REGIMES], "does it pass by itself?", read)),
+        "regime": first_of(pick(PASSES, "does it pass by itself?", read)),
     }
     if asked:
         fields["evidence"] = pick(asked, "which answers prove it?", read)
@@ -319,25 +320,34 @@ def answer_from_menus(current: Incident, read: Callable[[str], str | None]) -> d
     return fields
 
 
+def priced(one: Intervention) -> str:
+    """A change, and what it costs. The heading above says it of those that are done at once."""
+    cost = one.loss if one.phase == one.effort else one.cost
+    return f"{one.text} ({cost})" if cost else one.text
+
+
 def first_of(ids: list[str]) -> str | None:
     """The first, or None."""
     return ids[0] if ids else None
 
 
-def pick(known: Choices, question: str, read: Callable[[str], str | None]) -> list[str]:
-    """Ids chosen from a menu, by number or by name, in the order in which they are typed.
+def pick(known: Choices, question: str, read: Callable[[str], str | None], names: Collection[str] = ()) -> list[str]:
+    """Ids chosen from a menu, by number or by name, in the order in which they are typed. A line with anything that
+    isn't there is read again: what was chosen before stays.
 
-    Raises:
-        IncidentError: there is no such number; names that don't exist are told by what they are for.
+    Args:
+        names: further ids that may be typed, though the menu doesn't show them.
     """
     rows = ((group, f"{number:3}  {text}") for number, (group, _, text) in enumerate(known, 1))
     print(fitted(in_groups(rows), sys.stdout))
-    chosen = []
-    for word in (read(f"{question} (numbers) > ") or "").replace(",", " ").split():
-        if word.isdigit() and not 1 <= int(word) <= len(known):
-            raise IncidentError(f"there is no {word} in the menu: choose from 1 to {len(known)}")
-        chosen.append(known[int(word) - 1][1] if word.isdigit() else word)
-    return chosen
+    by_word = {name: name for name in (*names, *(name for _, name, _ in known))}
+    by_word |= {str(number): name for number, (_, name, _) in enumerate(known, 1)}
+    while True:
+        words = (read(f"{question} (numbers) > ") or "").replace(",", " ").split()
+        wrong = [word for word in words if word not in by_word]
+        if not wrong:
+            return [by_word[word] for word in words]
+        print(fitted(f"not in the menu: {', '.join(wrong)}; choose from 1 to {len(known)}, or none", sys.stdout))
 
 
 def in_groups(rows: Iterable[tuple[str, str]]) -> str:

@@ -94,11 +94,19 @@ def generate(seed: int, difficulty: int, cause: str | None = None) -> tuple[Hidd
         raise IncidentError(f"difficulty is one of {', '.join(map(str, DIFFICULTIES))}, not {difficulty!r}")
     if cause is not None:
         return generate_of(look_up("cause", cause, CAUSES), seed, difficulty)
-    draw = Draw(f"cause {seed}")
-    try:
-        return generate_of(draw.choice(list(CAUSES.values())), seed, difficulty)
-    except IncidentError:
-        return generate_of(draw.choice(list(CAUSES.values())), seed, difficulty)
+    for each in drawn_order(seed):
+        try:
+            return generate_of(each, seed, difficulty)
+        except IncidentError:
+            continue
+    raise IncidentError(f"no cause comes out of seed {seed}: take another seed")
+
+
+def drawn_order(seed: int) -> list[Cause]:
+    """All causes, shuffled by the seed: the first that comes out of it is the incident's. Each is the first for as many
+    seeds, and a cause that is added takes its share from all others and moves no other seed.
+    """
+    return sorted(CAUSES.values(), key=lambda cause: Draw(f"{cause.name} at {seed}").random())
 
 
 def generate_of(cause: Cause, seed: int, difficulty: int) -> tuple[Hidden, ServiceTrials]:

@@ -179,7 +179,7 @@ class Incident:
     def status(self) -> str:
         """What is to be seen at a glance: the queue, failures and the error budget, up to now."""
         waiting = waiting_while_traffic_comes(self.window)[-1]
-        failed = f"{1 - self.window.attainment:.0%} of requests failed so far, {waiting:.0f} waiting"
+        failed = f"{1 - self.window.attainment:.0%} of requests missed the SLO so far, {waiting:.0f} waiting"
         state = failed if self._healed is None else f"SLO restored since minute {self._healed}"
         return f"{state}, {self.burned:.0%} of the day's error budget burned"
 
@@ -305,6 +305,10 @@ class Incident:
 
     def _put_in_place(self, effect: Effect, canary: bool) -> None:
         before = self._standing
+        if before is not None and (before[0].chosen, before[1]) == (effect.chosen, canary):
+            self._is_for_now = self._answer is None
+            self._note(f"kept: {effect.names}", effect.told)
+            return
         if before is not None and before[0].chosen != effect.chosen:
             self._take_back(*before)
         self._standing, self._is_for_now = (effect, canary), self._answer is None

@@ -9,6 +9,7 @@ from course.lab.pictures.chart import Curve
 from course.lab.run import gaps_of, percentile
 from course.lab.visits import mean
 from course.simulator.cluster.record import ClientRecord, Outcome
+from minillm.observe.summary import SLO
 
 TIME = "seconds since the window began"
 OFFERED_LAST_WEEK = "offered, last week"
@@ -114,14 +115,18 @@ def per_bucket(scene: IncidentScene) -> QuestionResult:
         if members:
             rows[f"{low + 1} to {high}" if high < BUCKETS[-1] else f"over {low}"] = {
                 "requests": len(members),
-                "TTFT p50": first["p50"],
-                "TTFT p95": first["p95"],
-                "E2E p95": spread([r.e2e("intended") for r in done])["p95"],
+                "TTFT p50, seconds": first["p50"],
+                "TTFT p95, seconds": first["p95"],
+                "E2E p95, seconds": spread([r.e2e("intended") for r in done])["p95"],
                 "longest prompt": max(r.request.num_prompt_tokens for r in members),
-                "met the SLO": sum(slo.met_by(r.as_request_record("intended").timeline) for r in done) / len(members),
+                "met the SLO, share": _num_within(slo, done) / len(members),
             }
         low = high
     return QuestionResult(rows, "prompt, tokens", says={"longest": max(r.request.num_prompt_tokens for r in records)})
+
+
+def _num_within(slo: SLO, done: Sequence[ClientRecord]) -> int:
+    return sum(slo.met_by(record.as_request_record("intended").timeline) for record in done)
 
 
 def late_work(scene: IncidentScene) -> QuestionResult:
@@ -141,6 +146,7 @@ def changes(scene: IncidentScene) -> QuestionResult:
     return QuestionResult(rows, "when", says={"count": len(scene.changes)})
 
 
+LINKED_BY = {"own": "NVLink, or what the machine has", "pcie": "PCIe", "ethernet": "Ethernet"}
 SHOWN = (
     "batching",
     "max_num_seqs",
@@ -163,9 +169,10 @@ def config(scene: IncidentScene) -> QuestionResult:
     service = scene.now.service
     fleet, engine, scaling = service.fleet, service.engine, service.fleet.autoscaling
     drafts = engine.speculative
+    linked = f", linked by {LINKED_BY[service.links]}" if service.tp > 1 else ""
     fields = {
         "model": service.model,
-        "a replica": f"{service.tp} x {service.hardware}, links: {service.links}",
+        "a replica": f"{service.tp}x {service.hardware}{linked}",
         "replicas": f"{scaling.min_replicas} to {scaling.max_replicas}" if scaling else fleet.replicas,
         "router": fleet.router.policy,
         "CUDA graphs": service.cuda_graphs,

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from statistics import median
 
@@ -20,6 +20,7 @@ from course.incidents.service import ServicePlay, StepRow
 from course.lab.pictures.chart import Curve
 from course.lab.style import number, seconds
 from course.lab.visits import mean
+from course.simulator.cluster.record import ClientRecord
 from minillm.observe.speculation import SpeculationSummary
 
 MOST_POINTS = 400
@@ -97,7 +98,7 @@ def preemptions(scene: IncidentScene) -> QuestionResult:
 
 
 def hit_rate(scene: IncidentScene) -> QuestionResult:
-    return QuestionResult(scene.weeks(lambda play: {"hit rate": play.run.prefix_hit_rate}), "of prompt tokens")
+    return QuestionResult(scene.weeks(lambda play: {"hit rate, share": play.run.prefix_hit_rate}), "of prompt tokens")
 
 
 def shared_prefix(scene: IncidentScene) -> QuestionResult:
@@ -137,8 +138,7 @@ def working_set(scene: IncidentScene) -> QuestionResult:
 
 def acceptance(scene: IncidentScene) -> QuestionResult:
     rows, lines = {}, []
-    for name, play in scene.weeks(lambda play: play).items():
-        found = SpeculationSummary.of_requests([record.as_request_record() for record in answered(play)])
+    for name, found in _drafted(scene):
         if found.num_verifications:
             passed = [100 * share for share in found.acceptance_at]
             places = {f"position {i + 1}, %": share for i, share in enumerate(passed)}
@@ -149,6 +149,21 @@ def acceptance(scene: IncidentScene) -> QuestionResult:
     told = [f"{name}: {number(row['tokens per verification'])} tokens per verification" for name, row in rows.items()]
     panel = EvidencePanel(tuple(lines), "position in the draft", "% accepted")
     return QuestionResult(rows, panel=panel, says={"verified": f"{'; '.join(told)}."})
+
+
+def _drafted(scene: IncidentScene) -> Iterator[tuple[str, SpeculationSummary]]:
+    """Each week's drafts; where some prompts came out of a prefix cache and others didn't, also by that."""
+
+    def of(records: Iterable[ClientRecord]) -> SpeculationSummary:
+        return SpeculationSummary.of_requests([record.as_request_record() for record in records])
+
+    for week, play in scene.weeks(lambda play: play).items():
+        done = answered(play)
+        yield week, of(done)
+        cached = [record for record in done if record.num_cached_tokens]
+        if 0 < len(cached) < len(done):
+            yield f"{week}, prompt from a cache", of(cached)
+            yield f"{week}, prompt computed", of(record for record in done if not record.num_cached_tokens)
 
 
 def _cloud(steps: Sequence[StepRow], size: Callable[[StepRow], int], what: str) -> EvidencePanel | None:
@@ -202,6 +217,7 @@ def collectives(scene: IncidentScene) -> QuestionResult:
         total = sum(step.seconds for step in play.steps) or 1.0
         return {
             "tensor parallel": play.service.tp,
+            "attention, share": sum(step.attention for step in play.steps) / total,
             "all-reduce, share": sum(step.all_reduce for step in play.steps) / total,
             "waiting for the host, share": sum(step.host for step in play.steps) / total,
         }
@@ -223,13 +239,13 @@ def per_replica(scene: IncidentScene) -> QuestionResult:
         first = spread([record.ttft("intended") for record in mine])
         rows[report.replica] = {
             "answered": report.num_requests,
-            "TTFT p50": first["p50"],
-            "TTFT p95": first["p95"],
+            "TTFT p50, seconds": first["p50"],
+            "TTFT p95, seconds": first["p95"],
             "waiting, max": max(waits, default=0),
             "step p50, ms": 1e3 * median(steps[place]) if steps[place] else None,
-            "hit rate": report.prefix_hit_rate,
+            "hit rate, share": report.prefix_hit_rate,
             "tenants seen": len({r.request.tenant for r in mine}),
-            "busy": report.utilisation,
+            "busy, share": report.utilisation,
         }
     done = [row["answered"] for row in rows.values()]
     return QuestionResult(rows, "replica", says={"replicas": len(rows), "most": max(done), "answered": sum(done)})

@@ -5,13 +5,16 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from course.incidents.causes import CAUSES
-from course.incidents.evidence import as_html, as_text
+from course.incidents.evidence import as_html
 from course.incidents.generate import find_intervention
 from course.incidents.questions import BY_ID
 from minillm.core.brief import brief
 
 if TYPE_CHECKING:
     import pandas as pd
+
+SHOWN = 8
+"""Changes whose effects a terminal shows."""
 
 
 @dataclass(frozen=True)
@@ -85,15 +88,30 @@ class Reveal:
             going_on = f"  [{one.truth}]" if one.truth != truth else ""  # said once, until it changes
             debrief += [f"{one.minute:4} min  {one.did}{going_on}", *([f"          {one.saw}"] if one.saw else [])]
             truth = one.truth
-        effects = as_text(self.effects.head(8).round(2))
-        return "\n".join([*self.told, "", *debrief, "", effects])
+        return "\n".join([*self.told, "", *debrief, "", *self._effects_in_lines()])
+
+    def _effects_in_lines(self) -> list[str]:
+        """What the best changes would have done, a line each: in a terminal their texts come last, or nothing would be
+        in columns."""
+        if not len(self.effects):
+            return []
+        rows = self.effects.head(SHOWN).to_dict("index")
+        before = next(iter(rows.values()))["before"]
+        lines = [
+            f"{row['after']:>11.0%}  {row['$ an hour']:>9,.2f}  {row['value']:>+5.2f}  "
+            f"{find_intervention(str(name)).text} ({row['effort']})"
+            for name, row in rows.items()
+        ]
+        head = f"What each change would have done by itself. Without any, {before:.0%} were within the SLO."
+        return [head, "within SLO  $ an hour  worth", *lines]
 
     def _repr_html_(self) -> str:
         from course.lab.display import table
 
         rows = [(str(one.minute), one.did, one.saw, one.truth) for one in self.timeline]
         debrief = table(("minute", "you", "what you saw", "what was going on"), rows)
-        in_words = self.effects.rename(index=lambda name: find_intervention(name).text)
+        shares = {name: f"{name}, share" for name in ("before", "after")}
+        in_words = self.effects.rename(index=lambda name: find_intervention(name).text, columns=shares)
         return f"<p>{'<br>'.join(map(escape, self.told))}</p>{debrief}{as_html(in_words.round(2))}"
 
     def to_dict(self) -> dict[str, Any]:

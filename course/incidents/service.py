@@ -23,11 +23,15 @@ from course.simulator.simulated_runner import SimulatedRunner, StepWatch
 from course.simulator.workload.arrivals import Arrivals, Poisson
 from course.simulator.workload.kinds import TrafficModel
 from course.simulator.workload.requests import Workload, make_workload, merge
-from minillm.core.batch import ScheduledBatch
+from minillm.core.batch import ScheduledBatch, ScheduledRequest
 from minillm.core.brief import brief
 from minillm.core.timeline import VirtualClock
 from minillm.observe.summary import SLO
 from minillm.policies.config import EngineConfig
+<<<<<<< HEAD
+=======
+from minillm.runner.simulated import SimulatedDrafting, SimulatedRunner, StepWatch
+>>>>>>> inc41
 
 if TYPE_CHECKING:
     from minillm.frontend.engine import Engine
@@ -112,6 +116,11 @@ class SimulatedService:
     """What is wrong with one replica only."""
     clock: float = 1.0
     """Share of the rated clock at which the cards compute."""
+    attention_speed: float = 1.0
+    """Share of its usual speed at which attention runs; 1 = the kernel is made for these cards."""
+    restored_acceptance: float | None = None
+    """The acceptance rate of drafts for a prompt out of the prefix cache, where that restores the model's KV, not the
+    draft model's; None = both are restored."""
     released: "SimulatedService | None" = None
     """The service with last night's release; None = nothing that a rollback takes back has changed since."""
 
@@ -168,6 +177,9 @@ class SimulatedService:
         constants = profile.constants
         if not self.cuda_graphs:
             constants = constants.replace(launch_s=Profile.read(PACKAGED[EAGER_PROFILE]).constants.launch_s)
+        if self.attention_speed != 1:
+            slower = {name: self.attention_speed * getattr(constants, name) for name in ATTENTION_SHARES}
+            constants = constants.replace(**slower)
         dtypes = (self.engine.quantization or "bfloat16", kv_dtype_of(self.engine) or "bfloat16")
         model, placement = find_model(self.model), Placement(self.tp, *dtypes)
         placement.check(model)
@@ -207,6 +219,8 @@ class SimulatedService:
         return self.gpus * (find_hardware(self.hardware).price_per_hour or 0.0)
 
 
+ATTENTION_SHARES = ("attention_mfu", "kv_bandwidth")
+"""The constants of a profile that say how fast attention is."""
 LINK_SPEED = {"pcie": lambda hardware: hardware.host_link, "ethernet": lambda hardware: ETHERNET}
 
 
@@ -220,6 +234,7 @@ class StepRow:
     tokens: int
     prompt_tokens: int
     requests: int
+    attention: float
     all_reduce: float
     host: float
     """Waiting for the host to launch it."""
@@ -290,6 +305,8 @@ def play(service: SimulatedService, seed: int, watched: bool = False) -> Service
         engine = (this.engine if counts_chunks or hangs else this.fast_engine)(clock, watch)
         if fault is not None and hangs:
             _hang(engine, fault.hangs_at_s, HANG * service.duration_s)
+        if service.restored_acceptance is not None and service.engine.speculative is not None:
+            _restore_half(engine, service.restored_acceptance)
         return engine
 
     with rare_collections():
@@ -298,8 +315,7 @@ def play(service: SimulatedService, seed: int, watched: bool = False) -> Service
 
 def _hang(engine: "Engine", at_s: float, for_s: float) -> None:
     """Let one step of its device take so much longer: the first that is launched after `at_s`."""
-    runner = engine.core.runner
-    assert isinstance(runner, SimulatedRunner), "the engines of a deployment have no other"
+    runner = _runner_of(engine)
     price = runner.price
     hung: list[float] = []
 
@@ -314,13 +330,49 @@ def _hang(engine: "Engine", at_s: float, for_s: float) -> None:
     runner.price = slower
 
 
+def _runner_of(engine: "Engine") -> SimulatedRunner:
+    runner = engine.core.runner
+    assert isinstance(runner, SimulatedRunner), "the engines of a deployment have no other"
+    return runner
+
+
+@dataclass(frozen=True)
+class HalfRestoredDrafting(SimulatedDrafting):
+    """Drafts by a model that lacks the keys and values of what the prefix cache has restored."""
+
+    restored_rate: float = 0.0
+    """The acceptance rate then."""
+
+    def num_accepted(self, scheduled: ScheduledRequest) -> int:
+        """How many of a request's draft tokens pass this time."""
+        is_restored = scheduled.request.num_cached_tokens > 0
+        rate, passed = self.restored_rate if is_restored else self.acceptance_rate, 0
+        while passed < scheduled.num_drafts and self.rng.random() < rate:
+            passed += 1
+        return passed
+
+
+def _restore_half(engine: "Engine", rate: float) -> None:
+    runner = _runner_of(engine)
+    whole = runner.drafting
+    runner.drafting = HalfRestoredDrafting(whole.seconds, whole.acceptance_rate, whole.rng, rate)
+
+
 def _watch(steps: list[StepRow], replica: int) -> StepWatch:
     def see(batch: ScheduledBatch, price: StepTime, end: float) -> None:
         prompts = sum(s.num_tokens for s in batch.requests if s.is_prefill)
         work = price.work
         steps.append(
             StepRow(
-                replica, end, price.total, work.tokens, prompts, work.requests, price.all_reduce, price.waiting_for_host
+                replica,
+                end,
+                price.total,
+                work.tokens,
+                prompts,
+                work.requests,
+                price.attention,
+                price.all_reduce,
+                price.waiting_for_host,
             )
         )
 

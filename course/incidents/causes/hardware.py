@@ -6,8 +6,8 @@ from course.incidents.causes.base import Case, Draw, chat, loaded, service
 from course.incidents.service import ReplicaFault, SimulatedService
 from course.simulator.cluster.routers import RouterConfig
 
-FP8_FLEET = (("llama-3.1-8b", "l40s", 1), ("qwen3-14b", "h100-sxm", 1), ("qwen3-32b", "h100-sxm", 2))
-"""Chips that multiply in fp8."""
+FP8_FLEET = (("qwen3-32b", "h100-sxm", 1), ("llama-3.1-70b", "h100-sxm", 2))
+"""Chips that multiply in fp8, and have little room for KV beside weights in 16 bits."""
 LINKED = (("qwen3-32b", "h100-sxm", 4), ("llama-3.1-70b", "h100-sxm", 4), ("llama-3.1-70b", "a100-80gb", 4))
 """Replicas of several cards over NVLink."""
 
@@ -24,7 +24,7 @@ ANY = (("llama-3.1-8b", "l40s", 1), ("llama-3.1-8b", "a100-80gb", 1), ("qwen3-14
 
 def throttled_card(draw: Draw) -> Case:
     before = fleet_of(draw, draw.uniform(0.5, 0.58), ANY)
-    fault = ReplicaFault("throttled", clock=draw.uniform(0.2, 0.3))
+    fault = ReplicaFault("throttled", clock=draw.uniform(0.19, 0.25))
     return Case(before, replace(before, fault=fault), "A fan failed in one host: its GPUs slow down against the heat")
 
 
@@ -43,6 +43,6 @@ def bad_link(draw: Draw) -> Case:
 
 
 def wrong_weights(draw: Draw) -> Case:
-    before = fleet_of(draw, draw.uniform(0.7, 0.74), FP8_FLEET, quantization="fp8")
+    before = fleet_of(draw, draw.uniform(0.6, 0.66), FP8_FLEET, quantization="fp8")
     fault = ReplicaFault("wrong_weights", quantization=None)
     return Case(before, replace(before, fault=fault), "One replica restarted, and pulled the tag 'latest'")

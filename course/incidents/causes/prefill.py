@@ -96,6 +96,12 @@ def prefix_breaker(draw: Draw) -> Case:
     return Case(before, now, "Prompt template: the current time is told to the model")
 
 
+def prefix_off(draw: Draw) -> Case:
+    kind = tenants(draw, draw.randint(3, 6), (2500, 4000))
+    before = loaded(service(draw, kind, requests=320, block_size=BLOCK), 0.5)
+    return Case(before, before.with_engine(enable_prefix_caching=False), "Start script: flags out of a README")
+
+
 def evicted(draw: Draw) -> Case:
     count = draw.randint(5, 6)
     few, many = tenants(draw, count // 2, (2500, 3500)), tenants(draw, count * 2, (2500, 3500))

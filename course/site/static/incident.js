@@ -19,41 +19,34 @@
   const signed = (/** @type {number} */ value) => `${value < 0 ? "" : "+"}${value.toFixed(2)}`;
   const between = (/** @type {number} */ value) => Math.min(Math.max(value, 0), 1);
 
-  /** Some recordings are from before users were helped first, and causes named: those are marked by the rules that they bring along.
-   * @param {Incident} incident */
-  const isRecordedBefore = (incident) => incident.suspects === undefined;
-
   /** Points by criterion, as course/incidents/marking.py gives them.
    * @param {Incident} incident @param {Answer} answer @param {Rollout} rollout @returns {{name: string, points: number, most: number, says: string}[]} */
   function mark(incident, answer, rollout) {
     const rule = incident.rules;
     const inTime = (/** @type {number} */ minute, /** @type {number} */ enough) => between((rule.SLOW - minute) / (rule.SLOW - enough));
-    const isOld = isRecordedBefore(incident);
-    const isNamed = isOld || incident.named.includes(answer.cause);
+    const isNamed = incident.named.includes(answer.cause);
 
     // The case: evidence for the cause, and against another one.
     const hits = answer.evidence.filter((id) => incident.convict.includes(id) && answer.asked.includes(id));
-    const stray = answer.evidence.filter((id) => !incident.convict.includes(id) && !(incident.splits ?? []).includes(id));
+    const stray = answer.evidence.filter((id) => !incident.convict.includes(id) && !incident.splits.includes(id));
     const evidence = Math.min(hits.length / incident.enough, 1) * Math.max(1 - rule.PER_STRAY * stray.length, 0);
     let right = 0;
     let wrong = 0;
-    for (const [question, cause] of isOld ? [] : answer.ruledOut) {
+    for (const [question, cause] of answer.ruledOut) {
       if (!answer.asked.includes(question)) continue;
       if (incident.named.includes(cause) || !(incident.rules_out[question] ?? []).includes(cause)) wrong += 1;
       else right = Math.max(right, incident.suspects.find((each) => each.id === cause)?.alike ?? 0);
     }
     const alternative = between(right - wrong / 2);
-    const strength = isOld ? 1 : isNamed ? evidence * (rule.WITHOUT_ALTERNATIVE + (1 - rule.WITHOUT_ALTERNATIVE) * alternative) : 0;
+    const strength = isNamed ? evidence * (rule.WITHOUT_ALTERNATIVE + (1 - rule.WITHOUT_ALTERNATIVE) * alternative) : 0;
     const shown = isNamed ? 1 : rule.UNNAMED;
     /** @type {{name: string, points: number, most: number, says: string}[]} */
     const found = [];
 
     // Helping users needs no diagnosis.
     const relief = (/** @type {{change: Change, minute: number}} */ each) => between(Math.max(each.change.all.relief, 0) / incident.best) * inTime(each.minute, rule.PROMPT);
-    const helped = isOld ? 0 : rollout.mitigations.reduce((best, each) => Math.max(best, relief(each)), 0);
-    if (isOld) {
-      // Nothing at once was recorded.
-    } else if (incident.best <= rule.NOTHING_HELPS) {
+    const helped = rollout.mitigations.reduce((best, each) => Math.max(best, relief(each)), 0);
+    if (incident.best <= rule.NOTHING_HELPS) {
       found.push({ name: "minutes to mitigation", points: rule.MITIGATED * strength * inTime(answer.minute, rule.BRISK), most: rule.MITIGATED, says: "Nothing at hand would have helped: the sooner the cause is known, the better." });
     } else {
       const first = rollout.mitigations.find((each) => relief(each) === helped);
@@ -61,14 +54,14 @@
       found.push({ name: "minutes to mitigation", points: rule.MITIGATED * helped * rule.UNDONE ** rollout.attemptsUndone, most: rule.MITIGATED, says: `${told} ${incident.says.mitigation}` });
     }
 
-    if (!isOld) found.push({ name: "cause", points: isNamed ? rule.CAUSE * strength : 0, most: rule.CAUSE, says: `${incident.says.cause} Your case is worth ${percent(strength)}, and everything but mitigation, evidence and ruling out is scaled by that.` });
+    found.push({ name: "cause", points: isNamed ? rule.CAUSE * strength : 0, most: rule.CAUSE, says: `${incident.says.cause} Your case is worth ${percent(strength)}, and everything but mitigation, evidence and ruling out is scaled by that.` });
     const isRight = incident.dominant.includes(answer.dominant);
     found.push({ name: "dominant phase", points: isRight ? rule.PHASE * strength : 0, most: rule.PHASE, says: incident.says["dominant phase"] });
     const second = new Set(incident.second);
     if (isRight) { second.add(incident.phase); second.delete(answer.dominant); }
     found.push({ name: "secondary problem", points: second.has(answer.second) ? rule.SECONDARY * strength : 0, most: rule.SECONDARY, says: `The second problem: ${[...second].map((id) => words(id) || "none").join(" or ")}.` });
     found.push({ name: "spike or steady", points: answer.regime === incident.regime ? rule.REGIME * strength : 0, most: rule.REGIME, says: incident.says["spike or steady"] });
-    if (!isOld) found.push({ name: "minutes to diagnosis", points: rule.SOON * inTime(answer.minute, rule.BRISK) * strength, most: rule.SOON, says: `Committed at minute ${answer.minute}, after ${answer.asked.length} questions; ${rule.BRISK} minutes are enough.` });
+    found.push({ name: "minutes to diagnosis", points: rule.SOON * inTime(answer.minute, rule.BRISK) * strength, most: rule.SOON, says: `Committed at minute ${answer.minute}, after ${answer.asked.length} questions; ${rule.BRISK} minutes are enough.` });
     /** @param {string} about @param {string[]} ids */
     const telling = (about, ids) => (ids.length ? ` ${about}: ${ids.map((id) => incident.questions.find((each) => each.id === id)?.text).filter(Boolean).join("; ")}.` : "");
     const others = stray.filter((id) => id !== "gpu");
@@ -78,7 +71,7 @@
       telling("No more than context, or as last week", others.filter((id) => !incident.moved.includes(id))),
       telling("These changed as well, but the look-alike would have changed them, too", others.filter((id) => incident.moved.includes(id))),
     ].join("") });
-    if (!isOld) found.push({ name: "ruled out", points: rule.RULED_OUT * alternative * shown, most: rule.RULED_OUT, says: incident.says["ruled out"] });
+    found.push({ name: "ruled out", points: rule.RULED_OUT * alternative * shown, most: rule.RULED_OUT, says: incident.says["ruled out"] });
 
     // What stands for good.
     const effect = rollout.isCanary || !rollout.change ? null : rollout.change.all;
@@ -114,7 +107,6 @@
     const tempted = answer.ranked.slice(0, 2).includes(incident.tempting.id) ? ` ${text(incident.tempting.id)}: ${incident.tempting.why_not}` : "";
     found.push({ name: "ranking", points: possible ? (rule.RANKING * strength * weigh(answer.ranked.map((id) => worth[id]))) / possible : 0, most: rule.RANKING,
       says: answer.ranked.length ? `What each is worth, as share of requests saved, less its cost: ${told.join("; ")}.${tempted}` : "Nothing was ranked." });
-    if (isOld) found.push({ name: "clock", points: effect?.restored ? rule.CLOCK * inTime(rollout.minutes, rule.BRISK) : 0, most: rule.CLOCK, says: `${rollout.minutes} minutes to the end, ${answer.asked.length} questions; ${rule.BRISK} minutes are enough.` });
     return found;
   }
 
@@ -172,7 +164,7 @@
   function tell() {
     const { failing, waiting } = stage();
     const burned = (failing * (incident.clock.paged + (healed ?? minutes))) / ((1 - incident.target) * incident.clock.day);
-    const state = healed === null ? `${percent(failing)} of requests failed so far, ${Math.round(waiting)} waiting` : `SLO restored since minute ${healed}`;
+    const state = healed === null ? `${percent(failing)} of requests missed the SLO so far, ${Math.round(waiting)} waiting` : `SLO restored since minute ${healed}`;
     status.textContent = `Minute ${minutes}: ${state}, ${percent(burned)} of the day's error budget burned`;
   }
 
@@ -199,7 +191,7 @@
     if (rollout.change !== change) takeBack();
     isForNow = answer === null;
     Object.assign(rollout, { change, isCanary });
-    const isQuick = change.quick ?? true;
+    const isQuick = change.quick;
     minutes += isCanary ? incident.clock.canary : isQuick ? change.minutes ?? incident.clock.all : incident.clock.plan;
     rollout.minutes = minutes;
     if (isQuick && !isCanary) {
@@ -255,7 +247,7 @@
 
   function menus() {
     const places = /** @type {[string, string][]} */ (incident.places.map((id) => [id, words(id)]));
-    const suspects = /** @type {[string, string][]} */ ((incident.suspects ?? []).map((each) => [each.id, each.title]));
+    const suspects = /** @type {[string, string][]} */ (incident.suspects.map((each) => [each.id, each.title]));
     const cause = choice("What is the cause?", suspects);
     const dominant = choice("Where is the time lost?", places);
     const second = choice("A second problem?", places);
@@ -274,8 +266,7 @@
     const options = /** @type {[string, string][]} */ (incident.changes.map((each) => [each.id, `${each.text} (${each.cost})`]));
     const ranks = [1, 2, 3].map((place) => choice(`Change ${place}`, options));
     const problem = make("p", "", { role: "status" });
-    const isOld = isRecordedBefore(incident);
-    diagnosis.append(...(isOld ? [] : [cause.wrapped]), dominant.wrapped, second.wrapped, regime.wrapped, cited, ...(isOld ? [] : [other.wrapped, by.wrapped]), ...ranks.map((each) => each.wrapped), problem, button("Commit to this", () => {
+    diagnosis.append(cause.wrapped, dominant.wrapped, second.wrapped, regime.wrapped, cited, other.wrapped, by.wrapped, ...ranks.map((each) => each.wrapped), problem, button("Commit to this", () => {
       const ranked = [...new Set(ranks.map((each) => each.select.value).filter(Boolean))];
       if (!cause.select.value && !dominant.select.value && !ranked.length) { problem.textContent = "A diagnosis needs a cause, a place, or a change that would help."; return; }
       /** @type {[string, string][]} */
@@ -286,7 +277,7 @@
       diagnosis.lastElementChild?.remove();
       deploying();
     }));
-    (isOld ? dominant : cause).select.focus();
+    cause.select.focus();
   }
 
   function deploying() {
@@ -305,7 +296,7 @@
         problem.textContent = rollout.change ? "" : "Nothing is deployed.";
         if (!rollout.change) return;
         if (rollout.isCanary) rollout.canariesUndone += 1; else rollout.allUndone += 1;
-        if ((rollout.change.quick ?? true) && !rollout.isCanary) {
+        if (rollout.change.quick && !rollout.isCanary) {
           rollout.mitigations.pop();
           healed = null;
         }
@@ -345,5 +336,5 @@
   }
 
   tell();
-  desk.append(shown(incident.page), status, ...(isRecordedBefore(incident) ? [] : [helping]), questions, diagnosis);
+  desk.append(shown(incident.page), status, helping, questions, diagnosis);
 })();

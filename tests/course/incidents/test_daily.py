@@ -50,6 +50,6 @@ def test_the_simulators_own_players_and_their_order(draw: Callable[[str, int], I
 
 def test_what_was_reported_is_linked_and_has_a_number() -> None:
     told = {cause.source: cause.reported for cause in CAUSES.values() if cause.source}
-    assert len(told) >= 12
+    assert len(told) >= 22
     assert all(address.startswith("https://github.com/") for address in told)
     assert all(any(sign.isdigit() for sign in words) for words in told.values())

@@ -334,6 +334,9 @@ def test_effort_drives_the_clock_and_the_slow_is_no_mitigation(slots: Incident) 
     assert weeks.minutes < 10 and weeks._healed is None
     weeks.mitigate(["revert"])
     weeks.answer("queue")
+    setting.answer("queue")
+    setting.deploy(["more_slots"])
+    assert setting.minutes == 30, "it's there already"
     assert criteria(weeks)["minutes to mitigation"][0] == MITIGATED
 
 
