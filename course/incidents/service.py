@@ -19,7 +19,7 @@ from course.simulator.cost.placement import Placement
 from course.simulator.cost.profile import PACKAGED, Profile, typical_profile
 from course.simulator.cost.roofline import StepTime
 from course.simulator.deployment import Deployment, kv_dtype_of
-from course.simulator.simulated_runner import SimulatedRunner, StepWatch
+from course.simulator.simulated_runner import SimulatedDrafting, SimulatedRunner, StepWatch
 from course.simulator.workload.arrivals import Arrivals, Poisson
 from course.simulator.workload.kinds import TrafficModel
 from course.simulator.workload.requests import Workload, make_workload, merge
@@ -28,10 +28,6 @@ from minillm.core.brief import brief
 from minillm.core.timeline import VirtualClock
 from minillm.observe.summary import SLO
 from minillm.policies.config import EngineConfig
-<<<<<<< HEAD
-=======
-from minillm.runner.simulated import SimulatedDrafting, SimulatedRunner, StepWatch
->>>>>>> inc41
 
 if TYPE_CHECKING:
     from minillm.frontend.engine import Engine

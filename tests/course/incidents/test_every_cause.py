@@ -2,11 +2,8 @@
 and those who know score, and those who do not, do not.
 """
 
-<<<<<<< HEAD
 import functools
-=======
 from collections import Counter
->>>>>>> inc41
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
@@ -32,12 +29,8 @@ from course.incidents.causes import Draw as CauseDraw
 from course.incidents.causes.base import TARGETS
 from course.incidents.classics import CLASSICS
 from course.incidents.convict import read_off, rules_out
-<<<<<<< HEAD
 from course.incidents.evidence import IncidentScene
-from course.incidents.generate import LONGEST_RUN, PAGED_AT, best_at_once
-=======
-from course.incidents.generate import best_at_once, drawn_order
->>>>>>> inc41
+from course.incidents.generate import LONGEST_RUN, PAGED_AT, best_at_once, drawn_order
 from course.incidents.interventions import BY_ID as INTERVENTIONS
 from course.incidents.marking import Diagnosis, _secondary, second_phases
 from course.incidents.numbers import PLACES
@@ -237,33 +230,29 @@ def test_a_broken_prefix_or_an_evicted_one() -> None:
 
 
 @pytest.mark.slow
-<<<<<<< HEAD
-def test_bad_drafts_or_a_full_batch() -> None:
-=======
-def test_caching_that_is_off_or_a_broken_prefix(draw: Draw) -> None:
-    off, broken = (answer(draw, cause, "hit_rate")["hit rate, share"] for cause in ("prefix_off", "prefix_breaker"))
+def test_caching_that_is_off_or_a_broken_prefix() -> None:
+    off, broken = (answer(cause, "hit_rate")["hit rate, share"] for cause in ("prefix_off", "prefix_breaker"))
     assert off["last week"] > 0.8 > 0.1 > off["now"] == broken["now"] == 0
-    begins = answer(draw, "prefix_off", "shared_prefix")["at the start"]
+    begins = answer("prefix_off", "shared_prefix")["at the start"]
     assert begins["now"] == pytest.approx(begins["last week"], rel=0.2)
 
 
-def test_drafts_without_their_kv_fail_behind_a_cached_prefix_only(draw: Draw) -> None:
+def test_drafts_without_their_kv_fail_behind_a_cached_prefix_only() -> None:
     """4.5 tokens a verification, and 1.6 without: what was reported."""
-    yields = answer(draw, "draft_kv", "acceptance")["tokens per verification"]
+    yields = answer("draft_kv", "acceptance")["tokens per verification"]
     assert 1.4 < yields["now, prompt from a cache"] < 1.8 < 4 < yields["now, prompt computed"]
     assert 4.2 < yields["last week"] < 4.8
 
 
 @pytest.mark.slow
-def test_a_slow_attention_kernel_or_slow_launches(draw: Draw) -> None:
-    kernel, launch = (answer(draw, cause, "collectives").loc["now"] for cause in ("slow_attention", "launch_bound"))
+def test_a_slow_attention_kernel_or_slow_launches() -> None:
+    kernel, launch = (answer(cause, "collectives").loc["now"] for cause in ("slow_attention", "launch_bound"))
     assert kernel["attention, share"] > 0.5 > kernel["waiting for the host, share"]
     assert launch["attention, share"] < 0.3
 
 
 @pytest.mark.slow
-def test_bad_drafts_or_a_full_batch(draw: Draw) -> None:
->>>>>>> inc41
+def test_bad_drafts_or_a_full_batch() -> None:
     first = "position 1, %"
     bad, full = (answer(cause, "acceptance")[first] for cause in ("low_acceptance", "speculation_load"))
     assert bad["now"] < bad["last week"] / 2
