@@ -239,6 +239,7 @@ USED_WITHOUT_IMPORT = {
     "ipython": "imported as IPython, in notebooks too",
     "jupyterlab": "a command",
     "mypy": "a command",
+    "nbval": "a plugin of pytest",
     "playwright": "browser tests import it by name, if it is there",
     "pytest-timeout": "a plugin of pytest",
     "pytest-xdist": "a plugin of pytest",
