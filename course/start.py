@@ -20,7 +20,7 @@ where_next()
 # %% [markdown]
 # ## Today
 #
-# A little every day keeps it: an incident that's the same for everyone, with a par; a sum; and where your drills and
+# A little every day makes it stick: an incident that's the same for everyone, with a par; a sum; and where your drills and
 # design rounds go on.
 
 # %%

@@ -35,7 +35,14 @@ class Criterion:
     @property
     def words(self) -> str:
         """All there is to say of it."""
-        return " ".join(filter(None, (self.feedback, self.reveal)))
+        return joined(self.feedback, self.reveal)
+
+
+def joined(first: str, second: str) -> str:
+    """Two pieces of feedback, either of which may be empty."""
+    if first and second and not first.endswith((".", "?", "!")):
+        first += "."
+    return f"{first} {second}".strip()
 
 
 @dataclass(frozen=True)
@@ -144,7 +151,8 @@ def choice(answer: Any, key: str, options: Mapping[str, str]) -> tuple[Criterion
     written = str(answer).strip().lower().replace("_", " ")
     if written not in options:
         raise ValueError(f"choose one of {', '.join(options)}")
-    return (Criterion("choice", float(written == key), 1, options[written]),)
+    reveal = "" if written == key else f"The answer here: {key}."
+    return (Criterion("choice", float(written == key), 1, options[written], reveal),)
 
 
 def close_to(answer: Any, key: float, what: str, tolerance: float = 0.1) -> Criterion:

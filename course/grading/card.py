@@ -26,9 +26,9 @@ COURSE = Path(__file__).parents[1]
 LINE = re.compile(r"^# ## Say it in an interview$(.*?)^# ##? ", re.MULTILINE | re.DOTALL)
 GOOD = "#009E73"
 FEW = 5
-"""More options than this are a list to open."""
+"""With more options than this, the field is a dropdown."""
 TRIES = 2
-"""So many answers that aren't right, and the right one is shown."""
+"""After this many wrong answers, the right one is shown."""
 
 
 class CheckCard(LivePanel):
@@ -69,7 +69,7 @@ class CheckCard(LivePanel):
             return None
         result = self._grade(name, self.questions[name].read(written))
         share = result.score / result.max_score
-        self._tries[name] += share < 1
+        self._tries[name] += share < 1 and any(each.reveal for each in result.criteria)
         self.shares[name] = max(share, self.shares[name])
         self.told[name].value = _told(result, reveal=share == 1 or self._tries[name] >= TRIES)
         self._draw()
@@ -118,8 +118,8 @@ def _line(criterion: "Criterion", reveal: bool, named: bool) -> str:
     """One criterion: its colour says how well it was met, its words what to make of it; `named`: which it is."""
     right, half = criterion.earned == criterion.possible, criterion.earned > 0
     colour, mark = (GOOD, "Right") if right else ("#E69F00", "Partly") if half else (ALARM, "Not this")
-    words = " ".join(filter(None, (criterion.feedback, criterion.reveal if reveal else "")))
-    then = "" if right or reveal or not criterion.reveal else " <em>Once more: then it's shown.</em>"
+    words = criterion.words if reveal else criterion.feedback
+    then = "" if right or reveal or not criterion.reveal else " <em>Try once more; after that it's shown.</em>"
     of = f" ({escape(criterion.name)})" if named else ""
     told = f"<b>{mark}</b>{of}. {escape(words[:1].upper() + words[1:])}{then}"
     return f'<div style="border-left:5px solid {colour};padding:2px 10px;line-height:1.45">{told}</div>'
@@ -144,7 +144,7 @@ def interview_line(lesson: str) -> str:
     for source in COURSE.glob(f"{lesson}_*.py") if lesson else ():
         if found := LINE.search(source.read_text()):
             lines = (line[4:] for line in found.group(1).splitlines() if line.startswith("# > "))
-            return " ".join(lines).strip().strip('"')
+            return re.sub("[`*]", "", " ".join(lines)).strip().strip('"')
     return ""
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
+AROUND = " \t\n'\"[]"
+"""What may stand around an answer, as in code."""
 
 
 @dataclass(frozen=True)
@@ -21,12 +23,14 @@ class Question:
 
     def read(self, written: str) -> Any:
         """What stands in the field, as a grader takes it: a number where it is one (1,024 and 30% are), else text."""
-        return [part.strip() for part in written.split(",")] if self.many else number_or_text(written)
+        bare = written.strip(AROUND)
+        return [part.strip(AROUND) for part in bare.split(",")] if self.many else number_or_text(bare, self.unit)
 
 
-def number_or_text(written: str) -> float | str:
-    plain = THOUSANDS.sub("", written.strip()).removesuffix("%").strip()
+def number_or_text(written: str, unit: str = "") -> float | str:
+    """A number, which may have its unit with it, or else the text."""
+    plain = THOUSANDS.sub("", written.removeprefix("$")).removesuffix(unit).removesuffix("%").strip()
     try:
         return float(plain)
     except ValueError:
-        return written.strip()
+        return written

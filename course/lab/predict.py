@@ -17,7 +17,7 @@ from course.lab.run import Run
 from course.lab.run_below import RunBelow
 from course.lab.style import ALARM, PHASE_LABELS, change, number, seconds
 
-HOW = "Choose, then press <b>Lock it</b>: the cell below runs."
+HOW = "Choose, then press <b>Lock it</b>. In JupyterLab the cell below then runs by itself; elsewhere, run it."
 RIGHT, FAR = 1.1, 4.0
 """A number within a factor of RIGHT earns full marks; from there they fall with the logarithm, to none at FAR."""
 
@@ -110,7 +110,8 @@ class Prediction(LivePanel):
         self.locked = True
         progress.note_prediction(self.key, None)
         self.picker.disabled = self.lock_button.disabled = True
-        self.message.value = f"Locked: <b>{escape(self._written(self.choice))}</b>. How it ends: in the cell below."
+        said = escape(self._written(self.choice))
+        self.message.value = f"Locked: <b>{said}</b>. The cell below shows how it ends; if it isn't running, run it."
         return self
 
     def _try_lock(self) -> None:

@@ -17,9 +17,9 @@ from minillm.speculation.base import DraftRequest, Proposer
 
 BATCHES, SHORT_BATCHES = (1, 2, 4, 8, 16), (1, 8)
 LARGER, SHORT_LARGER = (32, 64, 128), (64,)
+"""Batches that follow as long as checking USUAL drafts costs less than SPENT steps: where spare arithmetic lasts."""
 GPU_FIRST = 64
 """On a GPU the first engine has room for such a batch: those of smaller ones then replay the graphs recorded for it."""
-"""Batches that follow as long as checking USUAL drafts costs less than SPENT steps: where spare arithmetic lasts."""
 USUAL, SPENT = 4, 1.5
 LENGTHS = (0, 1, 2, 4, 8)
 """Drafts by turns, so that whatever else the machine does hits all of them."""

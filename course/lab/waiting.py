@@ -178,11 +178,13 @@ class BetFirst(ast.NodeTransformer):
         self._names = names
 
     def visit_Module(self, tree: ast.Module) -> ast.Module:
-        code = ast.unparse(tree)
         made = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-        for name in SCORED.findall(code):
-            if name not in self._names and name not in made:
-                raise InputRejected(f"This cell's bet, {name}, isn't there yet: run the cells above, then this one.")
+        for statement in tree.body:
+            match statement:
+                case ast.Expr(ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="score"))):
+                    if name not in self._names and name not in made:
+                        told = f"This cell's bet, {name}, isn't there yet: run the cells above, then this one."
+                        raise InputRejected(told)
         return tree
 
 

@@ -53,8 +53,8 @@ def checks(shape: ModelConfig, swept: Mapping[int, Run]) -> Checks:
         as_share = {key / 100: "that is the share; the question asks for percent"}
         graded = near(answer, key, "percent of the FLOPs", as_share, 0.1)
         if graded.earned < 1 and 60 <= float(answer) <= 70:
-            hint = f"that is the popular figure; by this model's shape it is {key:.1f}%"
-            return (Criterion(graded.name, 0.0, 1, hint),)
+            hint = "that is the popular figure; work it out from this model's shape"
+            return (Criterion(graded.name, 0.0, 1, hint, graded.reveal),)
         return (graded,)
 
     questions = {

@@ -28,17 +28,17 @@ def checks(last: Run, ladder: Mapping[str, float], small: Mapping[str, Run]) -> 
 
     def q1(answer: object) -> tuple[Criterion, ...]:
         key = view.num_cached_tokens
-        said = int(answer)
+        said, found = int(answer), f"It is {key} here."
         if said == key:
             return (Criterion("tokens found", 1.0, 1, f"{key // size} whole blocks of {size}"),)
         if said == alike:
-            hint = f"that many are shared, but only whole blocks of {size} are found: {key}"
-            return (Criterion("tokens found", 0.5, 1, hint),)
+            hint = f"that many are shared, but only whole blocks of {size} are found"
+            return (Criterion("tokens found", 0.5, 1, hint, found),)
         if said == key // size:
-            return (Criterion("tokens found", 0.5, 1, f"those are the blocks; each has {size} tokens"),)
+            return (Criterion("tokens found", 0.5, 1, f"those are the blocks; each has {size} tokens", found),)
         if said == view.num_prompt_tokens:
-            return (Criterion("tokens found", 0.0, 1, "that is its whole prompt: the question is its own"),)
-        return (Criterion("tokens found", 0.0, 1, "count the yellow beads in its row, times the block size"),)
+            return (Criterion("tokens found", 0.0, 1, "that is its whole prompt: the question is its own", found),)
+        return (Criterion("tokens found", 0.0, 1, "count the yellow beads in its row, times the block size", found),)
 
     def q2(answer: object) -> tuple[Criterion, ...]:
         key = hit_rate(last)

@@ -57,6 +57,9 @@ def checks(newcomer: Breakdown, runs: Mapping[str, Run]) -> Checks:
         "q1": Question("The largest cause in the first picture?", options=tuple(newcomer)),
         "q2": Question("That TTFT less the queue and other requests' shares? met.causes[-1] has the split.", "s"),
         "q3": Question("The policies by newcomers' median TTFT, fastest first?", f"of {', '.join(runs)}", many=True),
-        "q4": Question("Prefill first: a writer's longest pause? traffic.pauses(run) lists all gaps.", "median gaps"),
+        "q4": Question(
+            "Prefill first: a writer's longest pause? run.writer_gaps(runs['prefill first']) lists all gaps.",
+            "median gaps",
+        ),
     }
     return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4}, questions)

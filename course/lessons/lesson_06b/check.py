@@ -34,6 +34,10 @@ def checks() -> Checks:
         "q2": Question(
             "DeepSeek-V3, tensor parallel on 8 GPUs: how much KV per token, in bf16, all GPUs together?", "kB"
         ),
-        "q3": Question("DeepSeek-V3 on 8 H200: how many times the KV fits with data parallel attention?", "times"),
+        "q3": Question(
+            "DeepSeek-V3 on 8 H200: how many times as much KV fits with data parallel attention as with tensor "
+            "parallelism?",
+            "times",
+        ),
     }
     return Checks({"q1": q1, "q2": q2, "q3": q3}, questions)

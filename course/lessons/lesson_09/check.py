@@ -46,7 +46,7 @@ def checks(found: run.Sweep, scores: run.Scores) -> Checks:
     def q3(answer: object) -> tuple[Criterion, ...]:
         batches = [dot.batch for dot in found["int8"]]
         key = run.break_even(found, "int8")
-        said = str(answer).strip().lower()
+        said = f"{answer:g}" if isinstance(answer, float) else str(answer).strip().lower()
         if said not in ("never", *map(str, batches)):
             raise ValueError(f"choose one of the sweep: {', '.join(map(str, batches))}, or 'never'")
         right = said == ("never" if key is None else str(key))

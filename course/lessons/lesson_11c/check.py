@@ -55,8 +55,8 @@ def checks(troubles: Sequence[MissedSlo], route: Route, price: float) -> Checks:
 
     questions = {
         "q1": Question(
-            'Too few slots, too much work, slow even when idle: what mends each? A list of "setting", '
-            '"replicas" or "neither".',
+            "Too few slots, too much work, slow even when idle: what fixes each, in this order? Setting, replicas or "
+            "neither, with commas between.",
             many=True,
         ),
         "q2": Question('"Too few slots", two replicas, nothing changed: what do a million output tokens cost?', "$"),

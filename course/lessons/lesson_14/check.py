@@ -24,7 +24,7 @@ def checks(ledger: Ledger, cells: Sequence[TechniqueFactor]) -> Checks:
         said, conditional = float(answer), counts["holds"] + counts["holds only when"]
         if said == conditional and counts["holds only when"]:
             words = f"that counts those that hold only under a condition, too: there are {counts['holds only when']}"
-            return (Criterion("claims", 0, 1, words),)
+            return (Criterion("claims", 0, 1, words, f"{counts['holds']} hold as they stand."),)
         words = f"the ledger has {counts['holds']} now; it changes as more rows are measured"
         return (Criterion("claims", float(said == counts["holds"]), 1, "", words),)
 

@@ -42,7 +42,7 @@
   function show(place) {
     home.replaceChildren();
     const sum = all.sums[place];
-    const day = dateOf(new Date(Date.parse(all.first) + place * 864e5 + 432e5));
+    const day = new Date(Date.parse(all.first) + place * 864e5).toISOString().slice(0, 10);
     const title = place === today ? "Today's sum" : `The sum of ${day}`;
     const rows = [make("p", "One minute, a number with its unit, no calculator. Within 20% is right, from half to double is the right order.")];
     if (!isHere) rows.push(make("p", "This copy of the site has no sum for today: minillm napkin has. Here are older ones.", { role: "status" }));

@@ -56,7 +56,7 @@ const minillmSteps = (() => {
 
   /** A step with a button under it, which closes it and goes on.
    * @param {HTMLElement} stage @param {string} title @param {any[]} content @param {string} press
-   * @param {() => void} next may throw Refused; null = nothing comes after it @param {boolean} isFirst then the focus stays where it is */
+   * @param {() => void} next may throw Refused @param {boolean} isFirst then the focus stays where it is */
   function step(stage, title, content, press, next, isFirst = false) {
     const section = make("section");
     const button = make("button", press, { type: "button" });
