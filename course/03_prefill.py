@@ -118,7 +118,7 @@ measured = run.compare_attention(lab)
 stack(*draw_time_and_memory(measured), words.square(measured, shape, bend.roof.bandwidth))
 
 # %% [markdown]
-# ### Where it does little: fused attention on short prompts
+# ### Where it does nothing: fused attention on short prompts
 
 # %%
 both = both_ways(lab)

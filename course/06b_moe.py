@@ -79,7 +79,7 @@ stack(pictures.dense_table(), simulated_70b.error_band(simulated.stack(simulated
 # gap reopens at large batch: at these contexts by KV, of which the dense model has 2.7 times as much per token, and
 # beyond a batch of about 300 by arithmetic, when its linear layers become compute-bound. This engine's own kernels took
 # 4.1 ms for the MoE at batch 1, 10.8 at 8 and 22.8 at 64, on a single H100
-# ([measured](../docs/measured.md#on-an-h100)): 50, 81 and 92% of what its memory allows. Vary context and card, and look
+# ([measured](../docs/measured.md#On-an-H100)): 50, 81 and 92% of what its memory allows. Vary context and card, and look
 # which part grows:
 
 # %%

@@ -381,7 +381,7 @@ check.card()
 #   hides the kinds that lose.
 # - **Your cost of checking.** Two CPU cores have little arithmetic to spare. An H100 has plenty: checking four guesses
 #   took an 8B 1.02 plain steps for one request, 1.23 for 32 and 1.57 for 64
-#   ([measured](../docs/measured.md#speculation-on-an-h100)).
+#   ([measured](../docs/measured.md#Speculation-on-an-H100)).
 # - **Trees.** Some systems check several continuations at once. This engine checks one.
 # - **Overlap.** With drafts, this engine doesn't plan a step while the one before runs: a tenth of a step there, even
 #   where nothing was guessed. vLLM and SGLang plan ahead.

@@ -482,14 +482,18 @@ def test_an_incident_is_played_to_its_grade(browser: Any, site: Path) -> None:
 
 def test_an_explorer_moves_and_the_calculator_answers(browser: Any, site: Path) -> None:
     told: list[str] = []
-    lesson = next(path for path in sorted(site.glob("*.html")) if "data-frames" in path.read_text())
-    page = opened(browser, lesson, told)
-    page.evaluate("document.querySelectorAll('details').forEach(each => { each.hidden = false; each.open = true })")
-    stage = page.locator(".explorer .stage").first
+    for lesson in (path for path in sorted(site.glob("*.html")) if "data-frames" in path.read_text()):
+        page = opened(browser, lesson, told)
+        page.evaluate("document.querySelectorAll('details').forEach(each => { each.hidden = false; each.open = true })")
+        panel = page.locator(".explorer:has(input[type=range])").first
+        if panel.count():
+            break
+        page.close()
+    stage = panel.locator(".stage").first
     before = stage.inner_html()
-    slider = page.locator(".explorer input[type=range]").first
+    slider = panel.locator("input[type=range]").first
     slider.focus()
-    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Home" if slider.evaluate("each => each.value === each.max") else "End")
     page.wait_for_function("([stage, before]) => stage.innerHTML !== before", arg=[stage.element_handle(), before])
     page.close()
     page = opened(browser, site / "calculator.html", told)

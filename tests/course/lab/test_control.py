@@ -72,8 +72,9 @@ def test_equal_drafting_that_differs_too_much_in_speed_is_not_called_noise(
 ) -> None:
     """Lesson 08: always drafts in 90% of the turns and takes 10 ms a token."""
     ways = {"without": (0.0, 0.02), "always": (0.9, 0.01), "gates": (share, decode_s)}
+    same = {"workload": "copy, alone", "draft_s": 0.0, "acceptance": 0.8, "plans_ahead": False}
     every = [
-        SimpleNamespace(workload="copy, alone", way=way, drafting_share=drafting, decode_s=taken, acceptance=0.8)
+        SimpleNamespace(way=way, drafting_share=drafting, decode_s=taken, **same)
         for way, (drafting, taken) in ways.items()
     ]
     assert lesson_08_words.kinds(every).is_disturbed == is_disturbed
