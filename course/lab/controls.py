@@ -27,7 +27,7 @@ class TechniqueControl:
     choices: tuple[Any, ...] = ()
     """Values to step through. Empty = a switch."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Of choices that aren't their own words."""
+    """Labels of choices that aren't their own words."""
 
     def offering(self, value: Any) -> "TechniqueControl":
         """The same with `value` among its choices."""

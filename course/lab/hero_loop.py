@@ -34,7 +34,7 @@ class EightRequests(BaseModel):
     device: str
     slots: int
     borders: list[list[float]]
-    """Of each request the six moments between its phases, seconds after the first arrived."""
+    """Each request's six moments around its phases, seconds after the first arrived."""
 
     @classmethod
     def of(cls, run: Run) -> "EightRequests":

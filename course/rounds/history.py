@@ -23,7 +23,7 @@ class PlayedRound(StoredModel):
     seconds: float | None = None
     """On the clock; None = without one."""
     level: str
-    """Of the verdict: one of LEVELS."""
+    """The verdict's level, one of LEVELS."""
     areas: dict[str, str] = Field(default_factory=dict)
     """The level of each area, on what can be computed."""
     columns: dict[str, str] = Field(default_factory=dict)

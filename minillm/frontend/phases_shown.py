@@ -9,7 +9,7 @@ from rich.text import Text
 from minillm.core.timeline import PHASES, Timeline
 
 COLOURS = dict(zip(PHASES, ("bright_black", "blue", "yellow", "green", "magenta")))
-"""Of the 16 colours that every terminal has, those nearest to the course's pictures."""
+"""A terminal colour for each phase: of the 16 that each has, the nearest to the course's pictures."""
 BAR = 60
 """Columns of the bar."""
 

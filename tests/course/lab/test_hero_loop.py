@@ -3,6 +3,7 @@
 import re
 import xml.etree.ElementTree as ET
 
+from course.lab.build import COURSE
 from course.lab.hero_loop import PICTURE, RECORD, EightRequests, draw
 from course.lab.style import PHASE_COLOURS
 
@@ -31,3 +32,11 @@ def test_what_readme_says_of_the_run() -> None:
     assert all(row[1] >= 0.9 * first_done for row in RUN.borders[4:])
     waited = sum(row[1] - row[0] for row in RUN.borders) / 8
     assert waited > max(row[2] - row[1] for row in RUN.borders)
+
+
+def test_the_figures_in_readme_are_the_runs() -> None:
+    last = [end - start for start, end in zip(RUN.borders[-1], RUN.borders[-1][1:])]
+    told = (COURSE.parent / "README.md").read_text(encoding="utf-8")
+    assert max(last) == last[0]
+    for figure in (last[0], sum(last), last[1], last[3]):
+        assert f"{figure:.2f} s" in told

@@ -48,7 +48,7 @@ def test_every_claim_has_an_experiment_in_its_lesson() -> None:
 
 
 QUICK = ("A1", "A9", "A17", "B1", "D3", "E4")
-"""Of every source one, none of which takes a second."""
+"""One claim of each source, none of which takes a second."""
 
 
 @pytest.mark.usefixtures("few_requests")
