@@ -9,6 +9,7 @@ seconds to import what lessons need: where processes can be forked, it's importe
 
 import argparse
 import ast
+import gc
 import importlib
 import multiprocessing
 import os
@@ -38,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if PROCESSES.get_start_method() == "fork":
         import_once(options.notebooks)
+        gc.freeze()  # a search for garbage, as each lab that closes makes one, need not walk what was imported
     failed = run_all(options.notebooks, options.jobs)
     if failed:
         print(f"failed: {', '.join(failed)}", flush=True)

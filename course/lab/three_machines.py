@@ -11,6 +11,7 @@ for, nothing runs on them. Fails if a cell did.
 """
 
 import argparse
+import gc
 import json
 import os
 import subprocess
@@ -65,7 +66,8 @@ def play(lesson: str) -> tuple[list[CellReport], int]:
     source = next(path for path in lesson_sources() if path.name.startswith(f"{lesson}_"))
     cells = [cell.source for cell in read_source(source).cells if cell.cell_type == "code"]
     shell = InteractiveShell.instance()
-    shell.reset()
+    shell.reset()  # looks for garbage, as each lab that closes does
+    gc.freeze()  # none of them need walk the libraries, which lessons before this one have imported
     errors: list[BaseException | None] = []
 
     def note_error(result: ExecutionResult) -> None:

@@ -55,10 +55,8 @@ OBJECTS = 1_000_000
 def rare_collections() -> Iterator[None]:
     """Inside, Python looks for garbage rarely: a simulation or a load test keeps nearly all that it makes."""
     thresholds = gc.get_threshold()
-    gc.freeze()  # what importing has made will stay
     gc.set_threshold(OBJECTS, *thresholds[1:])
     try:
         yield
     finally:
         gc.set_threshold(*thresholds)
-        gc.unfreeze()

@@ -297,18 +297,21 @@ def test_a_sum_of_a_day_is_the_one_of_the_terminal_and_judged_alike(browser: Any
     page.get_by_role("button", name="Another day").press("Enter")
     assert "The sum of 2" in page.locator("#napkin").inner_text()
     data = napkins.exported(date(2026, 11, 27), {})
-    for place in range(0, 60):
-        each = napkin_of_day(date.fromordinal(date.fromisoformat(data["first"]).toordinal() + place))
+    first = date.fromisoformat(data["first"]).toordinal()
+    sums = [napkin_of_day(date.fromordinal(first + place)) for place in range(60)]
+    typed = [(each.told, "12", "12 ms", "about 1.5 GB", "70%", f"{each.answer.value * 1.9:.6f}") for each in sums]
+    said = page.evaluate(  # of all in one go: the data are large
+        """([all, typed]) => typed.map((answers, place) => answers.map(answer => {
+        try { return minillmNapkins.judge(all, all.sums[place], answer) } catch { return '' } }))""",
+        [data, typed],
+    )
+    for place, each in enumerate(sums):
         assert data["sums"][place]["question"] == each.question
-        for typed in (each.told, "12", "12 ms", "about 1.5 GB", "70%", f"{each.answer.value * 1.9:.6f}"):
-            said = page.evaluate(
-                "([all, sum, said]) => { try { return minillmNapkins.judge(all, sum, said) } catch { return '' } }",
-                [data, data["sums"][place], typed],
-            )
+        for answer, judged in zip(typed[place], said[place], strict=True):
             try:
-                assert said == each.debrief(typed)[0].partition(" You took")[0], (each.question, typed)
+                assert judged == each.debrief(answer)[0].partition(" You took")[0], (each.question, answer)
             except NapkinError:
-                assert said == "", (each.question, typed)
+                assert judged == "", (each.question, answer)
     page.close()
     assert told == []
 
