@@ -12,6 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+# Two threads of a test, or of a process that it starts, wait for each other asleep: while other tests have the cores, a
+# kernel of a millisecond would spin for fifty. OpenMP reads this when torch is imported.
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
+
 import torch
 from tiny_llama import make_lively_llama, make_tiny_llama, make_tiny_moe
 from typer.testing import CliRunner, Result
