@@ -1,6 +1,7 @@
 """A Python that is too old for minillm is told so, in a syntax that it reads."""
 
 import ast
+import functools
 import os
 import shutil
 import subprocess
@@ -28,19 +29,22 @@ NAMES_OF_TYPES = {"Any", "bool", "int", "str"}
 OLD_PYTHONS = [f"3.{minor}" for minor in range(6, OLDEST_PYTHON[1])]
 
 
-def old_python(version: str) -> str:
-    """The path of such a Python, of the system's or of pyenv's. Skips the test where there is none."""
+@functools.cache
+def old_python(version: str) -> str | None:
+    """The path of such a Python, of the system's or of pyenv's. None: there is none."""
     places = [*Path.home().glob(f".pyenv/versions/{version}.*/bin"), *os.environ["PATH"].split(os.pathsep)]
     for path in filter(None, (shutil.which(f"python{version}", path=str(place)) for place in places)):
         if subprocess.run([path, "-c", ""], capture_output=True).returncode == 0:  # not a mere name of pyenv's
             return path
-    pytest.skip(f"there is no Python {version} here")
+    return None
 
 
 @pytest.mark.parametrize("module", ["minillm.doctor", "minillm.host.before_setup"])
 @pytest.mark.parametrize("version", OLD_PYTHONS)
 def test_an_old_python_says_which_one_to_get(version: str, module: str) -> None:
-    command = [old_python(version), "-B", "-m", module]
+    if (python := old_python(version)) is None:
+        pytest.skip(f"there is no Python {version} here")
+    command = [python, "-B", "-m", module]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert ended.returncode == 1 and "Traceback" not in ended.stderr, ended.stderr
     assert f"minillm needs Python 3.11 to 3.14; this is {version}." in ended.stderr

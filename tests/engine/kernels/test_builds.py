@@ -86,7 +86,8 @@ def needed(program: str) -> str:
     return program
 
 
-@pytest.mark.parametrize("cpu", ["native", pytest.param("AMX", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("cpu", ["native", "AMX"])
 def test_a_hardened_library_is_right(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     flags = [*HARDENED, *(flags_for(cpu)[1:])]
     monkeypatch.setenv("MINILLM_CXXFLAGS", " ".join(flags))

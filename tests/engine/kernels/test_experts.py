@@ -10,8 +10,13 @@ experts = pytest.importorskip("minillm.kernels.triton.experts", reason="triton i
 E, HIDDEN, INNER, K = 8, 512, 128, 2
 
 
-@pytest.mark.parametrize("normalize", [True, False])
-@pytest.mark.parametrize("tokens", [1, 3, 19])
+@pytest.mark.parametrize(
+    ("tokens", "normalize"),
+    [
+        *((1, True), (3, False), (19, True)),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((1, False), (3, True), (19, False))),
+    ],
+)
 def test_mixture(tokens: int, normalize: bool) -> None:
     """One pair of a token and an expert each, several of one expert, and more rows than a tile has."""
     torch.manual_seed(tokens)
