@@ -276,8 +276,8 @@ def test_a_machine_too_noisy_to_tell_keeps_no_lesson_open_and_takes_no_points(ho
 
 def test_practice_is_counted_and_today_says_what_comes_next(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daily, "par_of", lambda incident: daily.Par(4, 20, 95.0))
-    incidents = iter([Incident.generate(1, 1, "proxy"), Incident.generate(1, 1, "proxy")])
-    monkeypatch.setattr(Incident, "today", lambda day: next(incidents))
+    drawn = Incident.generate(1, 1, "proxy")
+    monkeypatch.setattr(Incident, "today", lambda day: drawn.fresh())
     assert resume.practised() == []
     day = date.today()
     shown = Today(day)
