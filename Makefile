@@ -49,13 +49,13 @@ TEST_WORKERS ?= 2
 # Where make audit keeps its tool, apart from everything else.
 AUDIT := .venv-audit
 
-# Notebooks are run in their short form, one more at a time than there are cores: their clients wait now and then.
+# Notebooks are run in their short form. They take less than the tests that they run beside, in half as many processes.
 # make slow plays them by nbval, as readers of this course do with notebooks of their own, and those of solutions, too:
 # each answer in them is graded by a test.
 LESSONS = $(sort $(wildcard course/*.ipynb))
 SOLUTIONS = $(sort $(wildcard solutions/*.ipynb))
 SHORT_FORM = MINILLM_SHORT=1 MINILLM_STRICT=1 OMP_NUM_THREADS=1
-PLAY = $(SHORT_FORM) $(BIN)/python -m course.lab.run_notebooks --jobs $$(($(TEST_WORKERS) + 1))
+PLAY = $(SHORT_FORM) $(BIN)/python -m course.lab.run_notebooks --jobs $$((($(TEST_WORKERS) + 1) / 2))
 NBVAL = $(SHORT_FORM) $(BIN)/pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=600 -n $(TEST_WORKERS) --dist loadfile
 
 # How long make soak takes.
@@ -123,7 +123,7 @@ lab: model ## open the course in JupyterLab (LAB_ARGS="--no-browser --port 8899"
 test: export PYTHONDONTWRITEBYTECODE =
 # A library that takes each of them a second to import, and checks nothing here: see the file in that folder.
 test: export PYTHONPATH := $(CURDIR)/tests/course/notebooks/without$(if $(PYTHONPATH),:$(PYTHONPATH))
-# Tests wait now and then: for processes, clients, Chromium. What takes one core is done beside them, and told after them.
+# Tests wait now and then: for processes, clients, Chromium. All else is done beside them meanwhile, and told after them.
 BESIDE := build/beside_the_tests
 test: model $(CHECKING) ## run every check: style, types, notebook drift, tests, lessons
 	@mkdir -p build; rm -f $(BESIDE).*; trap 'kill 0' INT; failed=; \
@@ -133,10 +133,10 @@ test: model $(CHECKING) ## run every check: style, types, notebook drift, tests,
 		$(BIN)/mypy || missed="$$missed mypy"; \
 		$(BIN)/python -m course.lab.build --check || missed="$$missed notebook-drift"; \
 		OMP_NUM_THREADS=1 $(BIN)/python -m course.lab.three_machines h100-8b || missed="$$missed simulated-machine"; \
+		$(PLAY) $(LESSONS) || missed="$$missed lessons"; \
 		echo "$$missed" >$(BESIDE).failed; } >$(BESIDE).log 2>&1 & beside=$$!; \
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests -p no:nbval -m "not slow" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder || failed="$$failed tests"; \
 	wait $$beside; cat $(BESIDE).log; failed="$$failed$$(cat $(BESIDE).failed || echo " what was beside them")"; \
-	$(PLAY) $(LESSONS) || failed="$$failed lessons"; \
 	if [ -n "$$failed" ]; then echo "FAILED:$$failed" >&2; exit 1; fi; \
 	echo "everything passed"
 
