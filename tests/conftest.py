@@ -45,16 +45,23 @@ with contextlib.suppress(ModuleNotFoundError):  # an image for GPUs has none, an
 
 
 LONGEST = (
-    "parity/test_whole_model.py",
-    "incidents/test_every_cause.py",
     "grading/test_every_exercise.py",
-    "incidents/test_playing.py",
     "browser/test_site.py",
-    "lessons/test_lesson_12.py",
-    "measure/test_quality.py",
+    "incidents/test_every_cause.py",
+    "incidents/test_dumps.py",
+    "incidents/test_playing.py",
     "parity/test_parity.py",
+    "speculation/test_draft_model.py",
+    "parity/test_whole_model.py",
+    "measure/test_quality.py",
+    "runner/test_cuda_graphs.py",
+    "engine/test_lossy.py",
+    "kernels/test_triton_paged.py",
+    "lessons/test_lesson_12.py",
+    "kernels/test_selftest.py",
+    "grading/test_runner.py",
     "engine/test_no_network.py",
-    "engine/test_doctor.py",
+    "lab/test_site.py",
 )
 """Files that take longest: they come first, since one process would finish them when the other has nothing left."""
 
