@@ -7,12 +7,13 @@ import pytest
 from wrong_answers import WrongAnswer, patched, wrong_answers
 
 from course.grading.exercise import Exercise
-from course.grading.exercises import catalogue, find
+from course.grading.exercises import catalogue
 from course.grading.runner import Graded
 from course.grading.source import answer_file, cells, path_of, resolve, statement
 
 HERE = Path(__file__).parent
 EXERCISES = catalogue()
+BY_ID = {exercise.id: exercise for exercise in EXERCISES}
 WRONG = [wrong for path in sorted(HERE.glob("wrong/*.diff")) for wrong in wrong_answers(path)]
 RIGHT = sorted(HERE.glob("right/*/*.py"))
 SEED = pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
@@ -72,14 +73,14 @@ def test_the_solution_earns_everything_whatever_the_seed(exercise: Exercise, see
 @pytest.mark.parametrize("seed", [6, 18, 20, 865925])
 def test_chance_fails_no_right_sampler(seed: int, grade) -> None:
     """Seeds at which few rounds reached the bonus token, and its shares were judged as those of many."""
-    exercise = find("rejection-sampler")
+    exercise = BY_ID["rejection-sampler"]
     assert earned(grade(exercise, answer_file(exercise, "solution"), seed)) == exercise.max_score
 
 
 @OTHER_SEEDS
 @pytest.mark.parametrize("path", RIGHT, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_another_style_earns_everything(path: Path, seed: int, grade) -> None:
-    exercise = find(path.parent.name)
+    exercise = BY_ID[path.parent.name]
     graded = grade(exercise, path.read_text(), seed)
     assert earned(graded) == exercise.max_score, words_of(graded)
 
@@ -93,7 +94,7 @@ def test_another_style_earns_everything(path: Path, seed: int, grade) -> None:
     ],
 )
 def test_a_wrong_answer_is_told_its_mistake(wrong: WrongAnswer, seed: int, grade) -> None:
-    exercise = find(wrong.exercise_id)
+    exercise = BY_ID[wrong.exercise_id]
     graded = grade(exercise, wrong.text(), seed)
     assert earned(graded) < exercise.max_score
     assert wrong.words.lower() in words_of(graded).lower()
