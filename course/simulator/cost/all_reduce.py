@@ -63,6 +63,6 @@ class AllReduce:
 
 
 def small_exchange(hardware: Hardware, ranks: int) -> float | None:
-    """Seconds that an exchange of a few bytes takes among so many ranks of one server, alone; None = nobody measured."""
+    """Seconds that an exchange of a few bytes takes among the ranks of one server; None = nobody measured."""
     measured = EXCHANGES.get(hardware.measured_link or "", {}).get(str(ranks))
     return None if measured is None else MICRO * measured
