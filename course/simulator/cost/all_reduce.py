@@ -18,6 +18,8 @@ _MEASURED = json.loads((Path(__file__).parent / "all_reduce.json").read_text())
 MEASURED: dict[str, dict[str, Any]] = _MEASURED["links"]
 """By link and number of ranks: both lines, in microseconds and microseconds per MB."""
 SOURCE: str = _MEASURED["source"]
+EXCHANGES: dict[str, Any] = _MEASURED["exchanges"]
+"""By link and number of ranks: microseconds of a small exchange."""
 MICRO = 1e-6
 
 
@@ -58,3 +60,9 @@ class AllReduce:
         in_hops = Line(latency_s + 2 * max(ranks - 2, 0) * hop_s, byte_s)
         at_once = Line(latency_s, byte_s * ranks / 2) if hardware.link_class == "nvlink" else in_hops
         return cls(at_once, in_hops, is_measured=False)
+
+
+def small_exchange(hardware: Hardware, ranks: int) -> float | None:
+    """Seconds that an exchange of a few bytes takes among the ranks of one server; None = nobody measured."""
+    measured = EXCHANGES.get(hardware.measured_link or "", {}).get(str(ranks))
+    return None if measured is None else MICRO * measured

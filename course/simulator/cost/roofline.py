@@ -35,7 +35,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from course.simulator.cost.all_reduce import AllReduce
+from course.simulator.cost.all_reduce import AllReduce, small_exchange
 from course.simulator.cost.hardware import Hardware
 from course.simulator.cost.lora import ADAPTER_BYTES
 from course.simulator.cost.models import PricedModel
@@ -101,7 +101,8 @@ class Constants(StrictModel):
     recurrent_layer_s: Seconds = 0.0
     """Further seconds per layer with a recurrent state in place of attention."""
     exchange_s: Seconds = 0.0
-    """Seconds per all-to-all of data-parallel attention, waiting included; 0 = as link_latency_s."""
+    """Seconds per all-to-all of data-parallel attention, waiting included; 0 = as link_latency_s. Within a server whose
+    link was measured with so many accelerators, what they took counts instead, and wait_s."""
     rank_prefill_s: Seconds = 0.0
     """Further seconds of a step that computes prompts on data-parallel ranks, which wait for one another."""
     launch_s: Seconds = 0.0
@@ -342,7 +343,7 @@ class StepTimeModel:
         self.at_once_s, self.hops_s = (reduces * way.latency_s for way in (reduce.at_once, reduce.in_hops))
         self.at_once_token_s = reduces_token * reduce.at_once.byte_s * reduced_bytes
         self.hops_token_s = reduces_token * reduce.in_hops.byte_s * reduced_bytes
-        self.exchange_s = exchanges * (constants.exchange_s or constants.link_latency_s)
+        self.exchange_s = exchanges * self._exchange_latency(hardware, tp)
         # Of a rank's tokens, (tp - 1) / tp come from others.
         message = (tp - 1) / tp * model.hidden * activation_bytes
         self.exchange_row_s = exchanges * message / (hardware.link * constants.link)
@@ -365,6 +366,14 @@ class StepTimeModel:
         self.prefill_s += model.sparse_layers * constants.expert_prefill_layer_s
         self.prefill_s += constants.rank_prefill_s * (placement.dp > 1)
         self.host_s = model.layers * constants.launch_s + constants.host_s
+
+    def _exchange_latency(self, hardware: Hardware, ranks: int) -> float:
+        """Seconds of an exchange of a few bytes."""
+        constants = self.constants
+        measured = small_exchange(hardware, ranks)
+        if measured is not None and constants.exchange_s:
+            return measured + (constants.wait_s or 0.0)
+        return constants.exchange_s or constants.link_latency_s
 
     def price(self, work: StepWork) -> StepTime:
         """Seconds that a step takes."""

@@ -56,12 +56,13 @@ def _is_recurrent(row: Row) -> bool:
     return row.deployment.model.fixed_bytes > 0
 
 
-def _is_sliced(row: Row) -> bool:
-    return row.deployment.placement.attention_tp > 1
-
-
 def _has_ranks(row: Row) -> bool:
     return row.deployment.placement.dp > 1 or (row.prefill is not None and row.prefill.placement.dp > 1)
+
+
+def _waits(row: Row) -> bool:
+    """For the slowest accelerator, in all-reduces or exchanges."""
+    return row.deployment.placement.attention_tp > 1 or _has_ranks(row)
 
 
 def _tokenizes(row: Row) -> bool:
@@ -94,7 +95,7 @@ def kinds() -> tuple[Kind, ...]:
         Kind("half_tokens", 60, of(0.7, 0.3, 0), 1),
         Kind("serial", 0.3, of(0.5, 0, 0), 0.01),
         Kind("link", 0.4, of(0.5, 0, 0), 0.02, concerns=_has_ranks),
-        Kind("wait_s", 6e-6, of(0.6, 0.4, 0.3), 1e-7, concerns=_is_sliced),
+        Kind("wait_s", 6e-6, of(0.6, 0.4, 0.3), 1e-7, concerns=_waits),
         Kind("exchange_s", 2e-5, of(0.7, 0.5, 0.3), 1e-6, concerns=_has_ranks),
         Kind("layer_s", 9e-6, of(0.5, 0.3, 0.25), 5e-7),
         Kind("expert_layer_s", 1.2e-5, of(0.5, 0.3, 0.25), 5e-7, concerns=_is_mixture),

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from course.simulator.cost.all_reduce import AllReduce
 from course.simulator.cost.experts import ExpertRanks
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.lora import Lora
@@ -212,7 +213,30 @@ def test_typical_all_reduces_take_as_long_as_measured_ones() -> None:
     assert sorted(errors)[len(errors) // 2] < 0.12 and max(errors) < 0.3
 
 
+def test_measured_all_reduces_are_priced_by_their_bytes() -> None:
+    """Sizes in the measured tables are numbers of two bytes; all_reduce.json has microseconds per MB."""
+    for (name, tp), row in MEASURED_US.items():
+        if (name, tp) == ("rtx-pro-6000-server", 2):  # under another engine
+            continue
+        reduce = AllReduce.of(find_hardware(name), tp, wait_s=0.0, link=1.0, latency_s=0.0, hop_s=0.0)
+        for kib, us in row.items():
+            ways = (way.latency_s + kib * 1024 * way.byte_s for way in (reduce.at_once, reduce.in_hops))
+            assert min(ways) * 1e6 == pytest.approx(us, rel=0.25)
+
+
 MIXTURE = find_model("qwen3-30b-a3b")
+
+
+def test_exchanges_within_a_server_take_what_was_measured() -> None:
+    """Fitted pools of other sizes say nothing of them; beyond a server, the fit is all there is."""
+    constants = ROOFLINE.replace(exchange_s=1e-4, wait_s=3e-6)
+
+    def one(ranks: int, constants: Constants = constants) -> float:
+        return StepTimeModel(MIXTURE, H100, Placement(ranks, dp=ranks), constants).exchange_s / (2 * MIXTURE.layers)
+
+    assert one(2) == pytest.approx(7.2e-6 + 3e-6) and one(2) < one(4) < one(8) < one(16)
+    assert one(16) == pytest.approx(1e-4)
+    assert one(2, ROOFLINE.replace(link_latency_s=1.2e-5)) == pytest.approx(1.2e-5), "nobody fitted an exchange"
 
 
 @pytest.mark.parametrize("tokens", [1, 8, 64, 512])
