@@ -159,7 +159,7 @@ words.where_it_went(capped)
 # **Three numbers to know cold**
 
 # %%
-words.cold()
+words.three_numbers()
 
 # %% [markdown]
 # **On the whiteboard**

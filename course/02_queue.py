@@ -180,7 +180,7 @@ words.overload(over_time)
 # **Three numbers to know cold**
 
 # %%
-words.cold()
+words.three_numbers()
 
 # %% [markdown]
 # **On the whiteboard**

@@ -154,7 +154,7 @@ simulated_70b.error_band(simulated_70b.deployment())
 # **Three numbers to know cold**
 
 # %%
-words.cold()
+words.three_numbers()
 
 # %% [markdown]
 # **On the whiteboard**

@@ -158,7 +158,7 @@ words.bend(bend)
 # **Three numbers to know cold**
 
 # %%
-words.cold()
+words.three_numbers()
 
 # %% [markdown]
 # **On the whiteboard**
@@ -174,6 +174,15 @@ words.cold()
 # 6. Below c, n / c steps each cost one reading of the weights: TTFT doubles with every halving.
 #
 # </details>
+
+# %% [markdown]
+# ## Check yourself
+#
+# Answers come from models' shapes and from the long prompt at 70B.
+
+# %%
+check = checks(shape, simulated.trades(words.LONG))
+check.card()
 
 # %% [markdown]
 # ## Going deeper
@@ -326,15 +335,6 @@ in_short(
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #
 # </details>
-
-# %% [markdown]
-# ## Check yourself
-#
-# Answers come from the model's shape and from the runs above.
-
-# %%
-check = checks(shape, swept)
-check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

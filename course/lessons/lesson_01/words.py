@@ -189,7 +189,7 @@ def reading_itl() -> float:
     return 60 * WORDS_A_TOKEN / WORDS_A_MINUTE
 
 
-def cold() -> Html:
+def three_numbers() -> Html:
     limits, _ = slo.USE_CASES["MLPerf Llama-2-70B, interactive"]
     return cold_numbers(
         ColdNumber(

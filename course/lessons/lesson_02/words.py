@@ -121,7 +121,7 @@ def spread_of(lengths: LogNormal) -> float:
     return math.sqrt(math.exp(lengths.sigma**2) - 1)
 
 
-def cold() -> Html:
+def three_numbers() -> Html:
     waits_of_equals = ", ".join(f"{md1_wait(load):g}" for load in (0.5, 0.8, 0.95))
     answers = spread_of(simulated.CHAT.output)
     return cold_numbers(

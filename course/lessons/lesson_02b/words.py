@@ -165,7 +165,7 @@ def limit_for(acceptable_s: float, slots: int, in_slot_s: float) -> float:
     return slots * acceptable_s / in_slot_s
 
 
-def cold() -> Html:
+def three_numbers() -> Html:
     served = [v for v in visits_of(with_queue_limit(1.3, TIGHT_LIMIT)) if v.ending == "answered"]
     in_slot = mean([visit.left - visit.scheduled for visit in served])
     return cold_numbers(

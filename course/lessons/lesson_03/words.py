@@ -176,7 +176,7 @@ GPUS, MFU = 4, 0.5
 """Of the envelope."""
 
 
-def cold() -> Html:
+def three_numbers() -> Html:
     paper, seventy_b = bend_on_paper(), shape_of(BIG)
     enveloped = envelope_seconds(1000, GPUS, MFU, attention=False)
     return cold_numbers(

@@ -287,7 +287,7 @@ def test_own_ttft_says_what_chunks_did(swept: dict[int, Run]) -> None:
 
 
 def test_the_check_rewards_right_answers_and_explains_wrong_ones(swept: dict[int, Run]) -> None:
-    check = grading.checks(SMALL, swept)
+    check = grading.checks(SMALL, [lesson.trade(each) for each in swept.values()])
     assert check("q1", 6144).score == 1
     assert check("q2", 151).score == 1
     small, whole = lesson.trade(swept[16]), lesson.trade(swept[max(swept)])
