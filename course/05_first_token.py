@@ -152,9 +152,8 @@ simulated_70b.error_band(simulated_70b.deployment())
 #
 # **The line**
 #
-# > "First I ask how much of the TTFT is mine. Other prompts in my steps: the token budget trades TTFT for smooth
-# > gaps. Queue: what for, a slot, memory, or a running step? At low load I leave the scheduler alone and look at
-# > cache and prompt."
+# > "First I ask how much of the TTFT is mine. Others' prompts: the token budget trades TTFT for smooth gaps. Queue:
+# > for a slot, memory, or a running step? At low load I leave the scheduler alone and look at cache and prompt."
 #
 # **Follow-ups**
 #
