@@ -8,9 +8,10 @@
 # A **percentile** is a value that a given share of all samples stays below: half the requests are faster than p50,
 # and all but one in a hundred are faster than **p99**. The slow end is the **tail**.
 #
-# - **Five minutes**: two services, one number, then two numbers.
+# - **Five minutes** (five): two services, one number, then two numbers.
 # - **The lab** (ten): a ruler over a distribution, tools that disagree, and a bet on a client with a cap.
-# - **Going deeper** (twenty, optional): two fixes on 70B and on your machine, SLOs, the formulas.
+# - **The interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
+# - **Going deeper** (fifteen, optional): two fixes on 70B and on your machine, SLOs, the formulas.
 
 # %%
 from course.lab import Ruler, open_lab, services, services_70b, simulated_70b, slo, tables

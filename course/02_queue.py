@@ -8,9 +8,10 @@
 # **queue**. **Capacity** is how many requests a second the server completes when one is always waiting. **Load**, or
 # utilisation, is the arrival rate as a share of capacity, written ρ.
 #
-# - **Five minutes**: the same questions at three loads, and a bet.
+# - **Five minutes** (five): the same questions at three loads, and a bet.
 # - **The lab** (ten): the curve, Little's law, many slots, past 100%.
-# - **Going deeper** (fifteen, optional): a live queue, the formulas and when they hold.
+# - **The interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
+# - **Going deeper** (ten, optional): a live queue, the formulas and when they hold.
 
 # %%
 from course.lab import open_lab, queueing, simulated_70b

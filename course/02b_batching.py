@@ -5,9 +5,10 @@
 # turned away immediately? Lesson 02 said how long a queue gets; this one is about three decisions: how slots are
 # filled, who is next, and who is refused. Only the first can add capacity; the others decide who pays.
 #
-# - **Five minutes**: one long answer in a batch, and a bet.
+# - **Five minutes** (five): one long answer in a batch, and a bet.
 # - **The lab** (ten): three ways to fill slots, five orders, queue limits.
-# - **Going deeper** (twenty, optional): fairness between tenants, the scheduler's code, what articles say.
+# - **The interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
+# - **Going deeper** (ten, optional): fairness between tenants, the scheduler's code, what articles say.
 
 # %%
 from course.lab import open_lab, simulated_70b

@@ -7,9 +7,10 @@
 # By the end you can say how the cost of a prompt grows, for any model, from its shape alone; estimate a TTFT on the
 # back of an envelope; and derive a chunk size on a whiteboard.
 #
-# - **Five minutes**: a prompt four times as long, and a bet.
-# - **The lab** (ten): linear against quadratic, the envelope, and chunks at 70B.
-# - **Going deeper** (twenty-five, optional): chunks on your machine (with a bet), fused attention, the formulas, the
+# - **Five minutes** (five): a prompt four times as long, and a bet.
+# - **The lab** (five): linear against quadratic, the envelope, and chunks at 70B.
+# - **The interview** (fifteen): the line, follow-ups, three numbers, a derivation, and a check.
+# - **Going deeper** (fifteen, optional): chunks on your machine (with a bet), fused attention, the formulas, the
 #   code.
 
 # %%

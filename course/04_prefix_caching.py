@@ -7,10 +7,11 @@
 # By the end you'll know what a prefix cache finds and what it can't, how to order a prompt to suit it, and when a
 # cache won't help, however large it is.
 #
-# - **Five minutes**: one line of a prompt, in two places, and a bet.
+# - **Five minutes** (five): one line of a prompt, in two places, and a bet.
 # - **The lab** (ten): order, eviction, routing.
-# - **Going deeper** (thirty, optional): a linter, two more bets, where a cache does nothing, what hosted APIs charge,
-#   the code.
+# - **The interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
+# - **Going deeper** (twenty-five, optional): a linter, two more bets, where a cache does nothing, what hosted APIs
+#   charge, the code.
 
 # %%
 from course.lab import open_lab, simulated_70b

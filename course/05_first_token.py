@@ -8,9 +8,10 @@
 # cause until nothing is left over, then change the scheduling policy and watch the parts move from one request to
 # another.
 #
-# - **Five minutes**: one first token, alone and beside others; three policies, and a bet.
+# - **Five minutes** (five): one first token, alone and beside others; three policies, and a bet.
 # - **The lab** (ten): run any policy, rush it, then the same at 70B, with the network.
-# - **Going deeper** (twenty, optional): when requests never meet (with a bet), structured output, async scheduling,
+# - **The interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
+# - **Going deeper** (fifteen, optional): when requests never meet (with a bet), structured output, async scheduling,
 #   how the split is made.
 
 # %%
@@ -239,8 +240,8 @@ words.calm(calm)
 pictures.async_explorer()
 
 # %% [markdown]
-# Try a large model (30 ms on the GPU), then a small one (4 ms) with a slow host (6 ms). Where does overlapping gain
-# most, and where nothing?
+# Try a large model (30 milliseconds on the GPU), then a small one (4) with a slow host (6). Where does overlapping
+# gain most, and where nothing?
 #
 # <details><summary>Answer</summary>
 #

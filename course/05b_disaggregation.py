@@ -5,9 +5,10 @@
 # short and waits for memory. Put both on one GPU and prompts stall streams (lesson 05). So put them on separate GPUs,
 # and send each request's KV cache from one to the other. What does the transfer cost, and when is it worth it?
 #
-# - **Five minutes**: the same arrivals, step by step, the transfer on the back of an envelope, and a bet.
-# - **The lab** (ten): which split, goodput, and which prompts to keep at home.
-# - **Going deeper** (five, optional): more load, the arithmetic of both pools, chunks in a pipeline.
+# - **Five minutes** (five): the same arrivals, step by step, the transfer on the back of an envelope, and a bet.
+# - **The lab** (five): which split, goodput, and which prompts to keep at home.
+# - **The interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
+# - **Going deeper** (ten, optional): more load, the arithmetic of both pools, chunks in a pipeline.
 
 # %%
 from course.lab import simulated_70b

@@ -7,9 +7,10 @@
 # By the end you can put a floor under the ITL of any model on any GPU on the back of an envelope, say whether a step
 # waits for memory, arithmetic or overhead, and pick the largest batch that keeps an ITL SLO.
 #
-# - **Five minutes**: three clocks in every step, and a bet on doubling the batch.
+# - **Five minutes** (five): three clocks in every step, and a bet on doubling the batch.
 # - **The lab** (ten): a 70B's step in parts, weights against KV, and long answers.
-# - **Going deeper** (thirty, optional): your machine's SLO, utilization, launches and CUDA graphs, the roofline (with
+# - **The interview** (fifteen): the line, follow-ups, three numbers, a derivation, and a check.
+# - **Going deeper** (twenty, optional): your machine's SLO, utilization, launches and CUDA graphs, the roofline (with
 #   three bets), the formulas.
 
 # %%
@@ -322,10 +323,10 @@ words.launches(whole, apart)
 # <details><summary>What graphs leave: the host's work and sampling</summary>
 #
 # **Async scheduling** hides the host's other work: [lesson 05](05_first_token.ipynb) has a picture to drag.
-# **Sampling** runs on the GPU, after the last layer: top-p over a vocabulary of 128k took this engine 1.3 ms more
-# than greedy for 128 requests on an H100, an eighth of the step ([measured](../docs/measured.md)). Kernels of other
-# batch sizes also add up in another order, so greedy output can change with the load; batch-invariant kernels (vLLM:
-# `VLLM_BATCH_INVARIANT=1`) avoid that, at a price in speed.
+# **Sampling** runs on the GPU, after the last layer: top-p over a vocabulary of 128k took this engine 1.3
+# milliseconds more than greedy for 128 requests on an H100, an eighth of the step ([measured](../docs/measured.md)).
+# Kernels of other batch sizes also add up in another order, so greedy output can change with the load;
+# batch-invariant kernels (vLLM: `VLLM_BATCH_INVARIANT=1`) avoid that, at a price in speed.
 #
 # </details>
 #

@@ -4,9 +4,10 @@
 # Lesson 06 said that a decode step reads all the weights once. Most large open models today are mixtures of experts,
 # and for them that's false. Many also compress their KV, and that changes how you spread them over GPUs.
 #
-# - **Five minutes**: which weights does a step of a mixture of experts read? A bet.
-# - **The lab** (fifteen): what that does to ITL, expert parallelism up to wide, latent attention.
-# - **Going deeper** (ten, optional): which part of a step grows, flags, the arithmetic, context and pipeline
+# - **Five minutes** (five): which weights does a step of a mixture of experts read? A bet.
+# - **The lab** (ten): what that does to ITL, expert parallelism up to wide, latent attention.
+# - **The interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
+# - **Going deeper** (five, optional): which part of a step grows, flags, the arithmetic, context and pipeline
 #   parallelism.
 
 # %%

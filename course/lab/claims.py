@@ -19,17 +19,21 @@ ledger calls its results old.
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from course.lab.display import Html, fold
+from course.lab.display import fold
 from course.lab.style import PHASE_LABELS, fill_in
 
 VERDICTS = ("holds only when", "holds", "wrong", "not shown")
 """`not shown`: this machine, or this run, cannot tell."""
+ANSWERS = dict(zip(VERDICTS, ("only when", "yes", "no", "not shown")))
+IN_PART = "in part"
+"""Where a condition is a sentence of its own: `holds only when: drafts are free. Others ...`"""
+SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z(×])")
 SOURCES = {
     "A": "'Serving LLMs: The Latency Anatomy Framework'",
     "B": "'Decomposing LLM Inference Latency for Better Serving Performance'",
@@ -97,11 +101,6 @@ def say(name: str, /, **values: Any) -> str:
     return fill_in(REGISTRY[claim].texts[text], **values)
 
 
-ANSWERS = {"holds": "Yes.", "holds only when": "It depends.", "wrong": "No.", "not shown": "This run can't tell."}
-"""What was found, in a word, by the kind of a verdict."""
-SENTENCE = re.compile(r"(?<=[.!?]) +(?=[A-Z(])")
-
-
 @dataclass(frozen=True)
 class Claim:
     """One row of the claims ledger."""
@@ -110,7 +109,7 @@ class Claim:
     measured: str
     """What the runs of this lesson show."""
     verdict: str
-    """Begins with one of VERDICTS; then, after a colon, what is true on this machine."""
+    """Begins with one of VERDICTS; then why, and the right statement."""
 
     def __post_init__(self) -> None:
         if not self.verdict.startswith(VERDICTS):
@@ -128,38 +127,21 @@ class Claim:
         return next(kind for kind in VERDICTS if self.verdict.startswith(kind))
 
     @property
-    def truth(self) -> str:
-        """What is true on this machine."""
+    def answer(self) -> tuple[str, str]:
+        """What to answer those who say so, in a word or two; and the rest of the verdict, which goes on from there."""
         rest = self.verdict.removeprefix(self.kind)
-        return rest[2:] if rest.startswith(": ") else self.verdict
-
-    @property
-    def answer(self) -> str:
-        """What was found, in a line."""
-        return f"{ANSWERS[self.kind]} {SENTENCE.split(self.truth)[0]}"
+        return IN_PART if self.kind == "holds only when" and rest.startswith(":") else ANSWERS[self.kind], rest
 
     def __str__(self) -> str:
         return f"{self.id}. Claim: {self.claim} Measured: {self.measured} Verdict: {self.verdict}"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        rows = (("Claim", self.claim), (ANSWERS[self.kind].rstrip("."), self.truth))
+        rows = (("Claim", self.claim), ("Verdict", self.verdict))
         body = "".join(f"<div><b>{name}.</b> {escape(words)}</div>" for name, words in rows)
         parts = "".join(f"<li>{escape(part)}</li>" for part in re.split(r"(?<=[.;]) (?=\S)", self.measured))
         body += fold("Measured here", f'<ul style="margin:2px 0">{parts}</ul>')
         look = "border:1px solid var(--jp-border-color2,#d0d7de);border-radius:6px;padding:6px 12px;margin:6px 0"
         return {"text/html": f'<div style="{look}"><b>{self.id}</b>{body}</div>', "text/plain": str(self)}
-
-
-def in_short(*claims: Claim) -> Html:
-    """A line for each of these claims: what articles say, and what was measured. The ledger has the evidence."""
-    lines = [(REGISTRY[each.id].claim, each.answer) for each in claims]
-    shown = "".join(
-        f"<li><b>{each.id}.</b> Articles say: {escape(said)} <b>Measured:</b> {escape(found)}</li>"
-        for each, (said, found) in zip(claims, lines, strict=True)
-    )
-    told = "\n".join(f"{each.id}. Articles say: {said} Measured: {found}" for each, (said, found) in zip(claims, lines))
-    ledger = '<a href="14_claims_ledger.ipynb">Lesson 14</a> has the evidence, and all other claims.'
-    return Html(f'<ul style="line-height:1.5">{shown}</ul><p>{ledger}</p>', told)
 
 
 def conclude(name: str, verdict: str, /, **values: Any) -> Claim:
@@ -169,3 +151,34 @@ def conclude(name: str, verdict: str, /, **values: Any) -> Claim:
         verdict: the verdict's name, such as "holds" or "only_above_capacity".
     """
     return Claim(name, say(f"{name}.measured", **values), say(f"{name}.{verdict}", **values))
+
+
+@dataclass(frozen=True)
+class InShort:
+    """Claims, a line for each: what articles say, and what came of it here. The rest is a click away."""
+
+    claims: Sequence[Claim]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.claims))
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        lines = "".join(map(_line, self.claims))
+        ledger = '<a href="14_claims_ledger.ipynb">lesson 14</a>'
+        where = f'<div style="opacity:.75">All claims of five articles: {ledger}.</div>'
+        return {"text/html": lines + where, "text/plain": str(self)}
+
+
+def in_short(*claims: Claim) -> InShort:
+    """What a lesson keeps of the claims that it measures."""
+    return InShort(claims)
+
+
+def _line(claim: Claim) -> str:
+    answer, rest = claim.answer
+    first, *others = SENTENCE.split(rest)
+    told = [*others, f"Measured: {claim.measured}"]
+    head = f"<b>{claim.id}.</b> Articles say: {escape(REGISTRY[claim.id].claim)}"
+    body = "".join(f"<div>{escape(each)}</div>" for each in told)
+    line = f"{head} Measured: <b>{answer}</b>{escape(first)}"
+    return f'<div style="margin:6px 0">{line}{fold("Why, and the figures", body)}</div>'

@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from course.lab import services, slo
 from course.lab.claims import Claim, conclude, say
-from course.lab.cold_numbers import ColdNumber, cold_numbers
 from course.lab.control import Control
 from course.lab.display import Html
 from course.lab.finding import Finding, tell
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.pictures.compare import slowest
 from course.lab.predict import MeasuredAnswer, gained_most
@@ -191,18 +191,18 @@ def reading_itl() -> float:
 
 def three_numbers() -> Html:
     limits, _ = slo.USE_CASES["MLPerf Llama-2-70B, interactive"]
-    return cold_numbers(
-        ColdNumber(
+    return know_cold(
+        (
             f"{samples_for(99):,} requests",
             "the least for a p99 that you'd quote",
             f"{BEYOND} samples beyond it: {BEYOND} / (1 - 0.99)",
         ),
-        ColdNumber(
+        (
             f"{seconds(limits.ttft)} and {seconds(limits.tpot)}",
             "p99 limits on TTFT and TPOT of an interactive chat",
             "MLPerf Inference, Llama-2-70B, interactive scenario",
         ),
-        ColdNumber(
+        (
             f"about {told_seconds(reading_itl())} a token",
             "the ITL at which text appears as fast as people read it",
             f"{WORDS_A_MINUTE} words a minute, {WORDS_A_TOKEN} words a token",

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from course.lab.claims import Claim, conclude, say
-from course.lab.cold_numbers import ColdNumber, cold_numbers
 from course.lab.display import Html
 from course.lab.finding import Finding, tell
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.queueing import md1_wait, mg1_wait
 from course.lab.run import Run, percentile
@@ -124,14 +124,14 @@ def spread_of(lengths: LogNormal) -> float:
 def three_numbers() -> Html:
     waits_of_equals = ", ".join(f"{md1_wait(load):g}" for load in (0.5, 0.8, 0.95))
     answers = spread_of(simulated.CHAT.output)
-    return cold_numbers(
-        ColdNumber(
+    return know_cold(
+        (
             f"{waits_of_equals} service times",
             "the mean wait at 50, 80 and 95% load: one slot, random arrivals, equal requests",
             "M/D/1: ρ / (1 - ρ) / 2",
         ),
-        ColdNumber(f"× {md1_wait(0.9) / md1_wait(0.8):.3g}", "growth of the wait from 80 to 90%", "(9 / 1) / (8 / 2)"),
-        ColdNumber(
+        (f"× {md1_wait(0.9) / md1_wait(0.8):.3g}", "growth of the wait from 80 to 90%", "(9 / 1) / (8 / 2)"),
+        (
             f"× {1 + answers**2:.1f}",
             "what answers as uneven as a chat's add to that wait",
             f"1 + c²; c = {answers:.1f} for log-normal lengths with σ = {simulated.CHAT.output.sigma:g}",

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from course.lab.claims import Claim, conclude, say
-from course.lab.cold_numbers import ColdNumber, cold_numbers
 from course.lab.display import Html
 from course.lab.finding import Finding, tell
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.run import Run, percentile
 from course.lab.style import number, seconds
@@ -168,18 +168,18 @@ def limit_for(acceptable_s: float, slots: int, in_slot_s: float) -> float:
 def three_numbers() -> Html:
     served = [v for v in visits_of(with_queue_limit(1.3, TIGHT_LIMIT)) if v.ending == "answered"]
     in_slot = mean([visit.left - visit.scheduled for visit in served])
-    return cold_numbers(
-        ColdNumber(
+    return know_cold(
+        (
             f"{empty_in_static():.0%} of the slot time",
             f"what a static batch of {BATCH} wastes when one answer is {UNEVEN} times as long",
             f"1 - ({UNEVEN} + {BATCH - 1}) / ({BATCH} × {UNEVEN})",
         ),
-        ColdNumber(
+        (
             f"about {limit_for(IN_TIME_S, LIMIT_SLOTS, in_slot):.0f} queued",
             "the most that the lab's 70B server should let wait",
             f"{LIMIT_SLOTS} slots × {seconds(IN_TIME_S)} ÷ {seconds(in_slot)} in a slot (simulated)",
         ),
-        ColdNumber(
+        (
             "8,192 tokens",
             "a step's budget by default in vLLM's server on an H100",
             "vLLM's engine arguments; 2,048 on an A100",

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 
 from course.lab import simulated_70b
 from course.lab.claims import Claim, conclude, say
-from course.lab.cold_numbers import ColdNumber, cold_numbers
 from course.lab.display import Html
 from course.lab.finding import Finding, tell
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.noise import CEILING, ratio_of
 from course.lab.predict import MeasuredAnswer
@@ -199,16 +199,14 @@ def pays_from(price: CachePrice) -> float:
 def three_numbers() -> Html:
     per_token = simulated_70b.token_bytes(simulated_70b.deployment())
     price = next(iter(PRICE_LISTS.values()))
-    return cold_numbers(
-        ColdNumber(
+    return know_cold(
+        (
             f"{size(per_token)} a token",
             "KV of a 70B with GQA, in 16 bits",
             "2 × 80 layers × 8 KV heads × 128 × 2 bytes",
         ),
-        ColdNumber(
-            f"{size(F5_PREFIX * per_token)}", f"KV of a prefix of {F5_PREFIX:,} tokens", "once, for all who share it"
-        ),
-        ColdNumber(
+        (f"{size(F5_PREFIX * per_token)}", f"KV of a prefix of {F5_PREFIX:,} tokens", "once, for all who share it"),
+        (
             f"{pays_from(price):.0%} of requests",
             "how many have to hit before a hosted cache pays",
             f"(w - 1) / (w - r), writing at {price.write:g} and reading at {price.read:g} times the input price",

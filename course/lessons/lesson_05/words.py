@@ -6,9 +6,9 @@ from itertools import pairwise
 
 from course.lab import simulated_70b
 from course.lab.claims import Claim, conclude, say
-from course.lab.cold_numbers import ColdNumber, cold_numbers
 from course.lab.display import Html
 from course.lab.finding import Finding, tell
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.noise import CEILING, ratio_of
 from course.lab.predict import MeasuredAnswer
@@ -142,18 +142,18 @@ BUDGET = 8192
 def three_numbers() -> Html:
     on, costs = simulated_70b.deployment(), simulated_per_token()
     few, many = min(costs.decode), max(costs.decode)
-    return cold_numbers(
-        ColdNumber(
+    return know_cold(
+        (
             f"about {told_seconds(simulated_70b.prefill_seconds(on, BUDGET))}",
             f"the gap in all streams when a step holds {BUDGET:,} prompt tokens: 70B on four H100s",
             "simulated; 2 P n over FLOP/s × MFU agrees",
         ),
-        ColdNumber(
+        (
             f"× {told_ratio(costs.ratio(few))} to × {told_ratio(costs.ratio(many))}",
             f"an answer's token against a prompt's, with {few} and with {many} answers at a time: 70B",
             "simulated: T(B) / B over T(n) / n",
         ),
-        ColdNumber(
+        (
             f"{ROUND_TRIPS} round trips",
             "before the first token can arrive on a new connection",
             "TCP, TLS 1.3, then the request",

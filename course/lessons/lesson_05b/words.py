@@ -4,9 +4,9 @@ from collections.abc import Callable
 from statistics import median
 
 from course.lab.claims import Claim
-from course.lab.cold_numbers import ColdNumber, cold_numbers
 from course.lab.display import Html
 from course.lab.finding import Finding, tell
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.predict import MeasuredAnswer
 from course.lab.simulated_70b import Served, itl, phase_means, ttft
@@ -63,14 +63,14 @@ def best_split(goodput: dict[str, float]) -> float:
 
 def three_numbers() -> Html:
     one_card = transfer_s(4096, 400)
-    return cold_numbers(
-        ColdNumber(f"{size(token_bytes())} a token", "KV of a 70B with GQA, in 16 bits", "2 × 80 × 8 × 128 × 2 bytes"),
-        ColdNumber(
+    return know_cold(
+        (f"{size(token_bytes())} a token", "KV of a 70B with GQA, in 16 bits", "2 × 80 × 8 × 128 × 2 bytes"),
+        (
             f"{told_seconds(one_card)}, or {told_seconds(one_card / 4)}",
             "to move the KV of 4,096 tokens: one 400 Gb/s card, or one for each of four GPUs",
             "bytes × 8 ÷ bit/s",
         ),
-        ColdNumber(
+        (
             f"{need(0.025).ratio:.1f} : 1, or {need(0.05).ratio:.1f} : 1",
             "prefill to decode replicas for this traffic, at an ITL of 25 or of 50 ms",
             "(n / r_p) / (m / r_d), by the step model",

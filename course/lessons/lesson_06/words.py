@@ -4,9 +4,9 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 from course.lab.claims import Claim, conclude, say
-from course.lab.cold_numbers import ColdNumber, cold_numbers
 from course.lab.display import Html
 from course.lab.finding import Finding, tell
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.model_shape import LLAMA_70B, ModelShape, three
 from course.lab.roof import Roof, on_paper, this_machine
@@ -195,18 +195,18 @@ GROWS = 1.02
 def three_numbers() -> Html:
     card, eight_b = on_paper(), ModelShape("Llama-3-8B", find_model("llama-3-8b"), gpus=1)
     floor = card.reading(eight_b.weight_bytes)
-    return cold_numbers(
-        ColdNumber(
+    return know_cold(
+        (
             f"about {round(card.ridge, -1):.0f} FLOP per byte",
             "an H100's bend, and the batch from which 16-bit linear layers are compute-bound",
             f"{card.flops / 1e12:.0f} TFLOP/s over {card.bandwidth / 1e12:.2f} TB/s",
         ),
-        ColdNumber(
+        (
             f"at least {told_seconds(floor)}",
             "a step of an 8B in 16 bits on one H100",
             "weight bytes over bandwidth; this engine took 6.2 ms (docs/measured.md)",
         ),
-        ColdNumber(
+        (
             f"about {round(LLAMA_70B.crossover_tokens, -3):,.0f} tokens",
             "of context, all requests together: a 70B's KV is as many bytes as its weights",
             "weights / KV per token, both in 16 bits",
