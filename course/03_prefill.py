@@ -191,7 +191,8 @@ check.card()
 # ### One long prompt, and the others
 #
 # The same trade on the engine in front of you. Three chats are decoding; every step gives each of them a token. Then
-# a long prompt arrives. Articles say that chunks bound the TTFT of the long prompt, too.
+# a long prompt arrives. You've seen what that costs a 70B on GPUs. But where's the bend of *this* machine, and are
+# these chunks above or below it?
 
 # %%
 sizes = run.sweep_sizes(lab)

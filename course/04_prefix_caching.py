@@ -195,9 +195,9 @@ words.three_numbers()
 # Answers are computed from the runs above, and from two small ones more.
 
 # %%
-orders, ladder = run.order_runs(lab), explorer.template_ladder(lab)
-small = {how: orders[f"small cache, {how}"] for how in ("in turns", "grouped")}
-check = checks(last, ladder, small)
+by_order, fixes = run.order_runs(lab), explorer.template_ladder(lab)
+small = {how: by_order[f"small cache, {how}"] for how in ("in turns", "grouped")}
+check = checks(last, fixes, small)
 check.card()
 
 # %% [markdown]

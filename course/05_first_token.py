@@ -177,7 +177,7 @@ simulated_70b.error_band(simulated_70b.deployment())
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Add GPUs." | "Check whether prompts got longer or load went up." | "Split it by cause for the slow requests. Queue: arrivals or long steps. Others' prompts: one new client with long prompts can do that. Own prefill: longer prompts, or a broken prefix cache. Then fix that one, and show the same split afterwards." |
+# | "Add GPUs until it comes back down." | "Check whether prompts got longer or load went up." | "Split it by cause for the slow requests. Queue: arrivals or long steps. Others' prompts: one new client with long prompts can do that. Own prefill: longer prompts, or a broken prefix cache. Then fix that one, and show the same split afterwards." |
 #
 # **Three numbers to know cold**
 

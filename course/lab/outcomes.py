@@ -72,8 +72,12 @@ def telling(cells: Sequence[NotebookNode]) -> list[int]:
 
 
 def supporting(cells: Sequence[NotebookNode], wanted: Sequence[int]) -> set[int]:
-    """These code cells, and all above them whose variables they use, by way of other cells as well."""
-    made = {i: names_made(cell.source) for i, cell in enumerate(cells) if cell.cell_type == "code"}
+    """These code cells, and all above them whose variables they use, by way of other cells as well. What was imported
+    is no variable: `words.tail(many)` changes nothing."""
+    trees = [ast.parse(cell.source) for cell in cells if cell.cell_type == "code"]
+    imports = (node for tree in trees for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom)))
+    imported = {alias.asname or alias.name for node in imports for alias in node.names}
+    made = {i: names_made(cell.source) - imported for i, cell in enumerate(cells) if cell.cell_type == "code"}
     found, open_ends = set[int](), list(wanted)
     while open_ends:
         index = open_ends.pop()

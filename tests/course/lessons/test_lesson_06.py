@@ -341,3 +341,13 @@ def test_the_price_of_a_step_is_the_itl_of_a_run() -> None:
     traffic = Independent(prompt=Fixed(tokens=768), output=Fixed(tokens=512))
     run = simulated_70b.serve(on, traffic, arrivals=AllAtOnce(), num_requests=32)
     assert run.summary().metrics["itl"].p50 == pytest.approx(simulated.price(on, 8, 1024).itl, rel=0.03)
+
+
+def test_itl_drifts_over_a_long_answer_until_kv_has_no_room() -> None:
+    on = simulated.stack(simulated.TODAY)
+    few, many = simulated.drifted(on, 16), simulated.drifted(on, 128)
+    assert few[-1][0] == simulated.ANSWER > many[-1][0]
+    assert [itl for _, itl in few] == sorted(itl for _, itl in few) and few[-1][1] > 1.1 * few[0][1]
+    room = simulated.slots_that_fit(on, simulated.PROMPT + many[-1][0])
+    assert room >= 128 > simulated.slots_that_fit(on, simulated.PROMPT + many[-1][0] + 500)
+    assert "no room" in simulated.draw_drift(on, 128).title.lower()
