@@ -101,9 +101,10 @@ simulated_70b.error_band(simulated_70b.deployment())
 pictures.stay_or_go_table()
 
 # %% [markdown]
-# Find the break-even for an ITL limit of 25 milliseconds, then for 100. The more of a prompt is cached, the less a
-# split has to offer: it's the *uncached* tokens that stall a step. (NVIDIA Dynamo: `--router-conditional-disagg`,
-# experimental in November 2026.)
+# Find the break-even for an ITL limit of 25 milliseconds, then for 100. (A step is priced by its new tokens;
+# attention over the cached ones adds a little.) The more of a prompt is cached, the less a split has to offer: it's
+# the *uncached* tokens that stall a step. (NVIDIA Dynamo: `--router-conditional-disagg`, experimental in November
+# 2026.)
 #
 # ### Where it loses
 #
