@@ -135,7 +135,7 @@ def test_graders_reward_right_and_explain_wrong() -> None:
 
 @pytest.mark.parametrize(
     ("both_s", "told"),
-    [(0.021, "what is 100% load on one slot"), (0.032, "less than a second server"), (0.041, "adds nothing")],
+    [(0.021, "100% load on one slot is about"), (0.032, "less than a second server"), (0.041, "adds nothing")],
 )
 def test_what_a_second_slot_adds_is_told_by_the_step_that_both_share(both_s: float, told: str) -> None:
     """Eight questions, a step for each of 20 ms; or a step for two."""

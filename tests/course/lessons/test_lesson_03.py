@@ -172,7 +172,7 @@ def climbing(first: float, exponent: float) -> Ladder:
         (STRAIGHT, 0.01, "and so it did at the short end", "flatter"),
         (climbing(0.5, 1.0), 0.01, "the curve is flatter", "so it did"),
         (climbing(0.5, 1.16), 0.01, "by FLOPs alone", "doesn't show why"),
-        (climbing(0.5, 1.9), 0.01, "doesn't show why", "launched"),
+        (climbing(0.5, 1.9), 0.01, "this run doesn't show", "launched"),
     ],
 )
 def test_the_ladder_names_a_cause_only_where_a_figure_shows_it(
