@@ -138,8 +138,8 @@ words.bend(bend)
 # <details><summary>"So what does FlashAttention buy, if attention is the smaller part?"</summary>
 #
 # IO and memory. Same FLOPs, but the score matrix never leaves the chip's SRAM, so it isn't written to HBM and read
-# back. At 4k on a 70B that's a modest share of TTFT; at 32k writing the scores would be most of it, and they wouldn't
-# fit.
+# back. On a 70B, moving the scores would be a third of TTFT at 4k and three quarters at 32k, where they'd also take
+# over 100 GB a layer.
 #
 # </details>
 # <details><summary>"TTFT of a 100k-token prompt is ten seconds. What can you do?"</summary>

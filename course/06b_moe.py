@@ -108,9 +108,9 @@ pictures.imbalance()
 #
 # ### Wide EP, in numbers
 #
-# Why would anyone spread one model over dozens of GPUs? DeepSeek-V3 with 64 tokens per GPU in each step; change that
-# number, and find the width from which an expert's product is compute-bound (about 206 rows on an H200, 989 TFLOP/s
-# over 4.8 TB/s):
+# Why would anyone spread one model over dozens of GPUs? DeepSeek-V3 (weights in fp8) with 64 tokens per GPU in each
+# step; change that number, and find the width from which an expert's product is compute-bound (about 206 rows on an
+# H200, 989 TFLOP/s over 4.8 TB/s):
 
 # %%
 pictures.wide_ep_table(tokens_per_gpu=64)
@@ -131,7 +131,8 @@ pictures.wide_ep_table(tokens_per_gpu=64)
 pictures.kv_table()
 
 # %% [markdown]
-# TP splits the KV cache by heads. A latent vector has no heads to split, so every GPU of the group keeps **the same
+# That's less than a third of GQA with eight heads, at the quality of full attention (its authors report). But TP
+# splits the KV cache by heads. A latent vector has no heads to split, so every GPU of the group keeps **the same
 # copy**. There are two ways out:
 #
 # - **Data parallel attention** (DP attention): each GPU runs attention for its own requests and keeps only their KV;
