@@ -8,12 +8,14 @@
 # **queue**. **Capacity** is how many requests a second the server completes when one is always waiting. **Load**, or
 # utilisation, is the arrival rate as a share of capacity, written ρ.
 #
-# - **Surface** (ten minutes): the same questions at three loads.
-# - **Guided** (fifteen): an interactive curve, a live queue, Little's law, many slots, past 100%.
-# - **Deep dive** (five): the formulas and when they hold, and one claim.
+# - **Five minutes** (five): the same questions at three loads, and a bet.
+# - **The lab** (ten): the curve, Little's law, many slots, past 100%.
+# - **The interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
+# - **Going deeper** (ten, optional): a live queue, the formulas and when they hold.
 
 # %%
 from course.lab import open_lab, queueing, simulated_70b
+from course.lab.claims import in_short
 from course.lessons.lesson_02 import pictures, run, simulated, words
 from course.lessons.lesson_02.check import checks
 from course.lessons.lesson_02.words import a2
@@ -21,7 +23,7 @@ from course.lessons.lesson_02.words import a2
 lab = open_lab()
 
 # %% [markdown]
-# ## Surface
+# ## Five minutes
 #
 # Start with the simplest server there is: **one slot**. Every question has the same length and asks for one token, so
 # they all take equally long. First, how many a second can this machine serve?
@@ -32,8 +34,12 @@ per_second = run.capacity(all_at_once)
 pictures.capacity_note(all_at_once)
 
 # %% [markdown]
-# Now send the questions one by one at random times, the way independent users do: once so fast that the server is busy
-# half the time (50% load), once at 80%, once at 95%. You never ask for more than it can do.
+# Now send the questions one by one at random times, the way independent users do: once so fast that the server is
+# busy half the time (50% load), once at 80%, once at 95%. You never ask for more than it can do.
+#
+# Eighty arrivals are enough to watch and far too few for a mean near capacity. So you'll watch eighty on the engine,
+# and the score replays 40,000, eight times over, with the service times measured here. (One slot, served in order of
+# arrival, needs no engine for that: each request starts when it has arrived and the one before it is done.)
 #
 # ### Predict
 #
@@ -59,24 +65,13 @@ words.growth(loads)
 pictures.queues(loads)
 
 # %% [markdown]
-# Each column is the queue at one moment, one box per request. The arrival pattern is the same in all three runs,
-# only faster. Pick a small cluster of arrivals and follow the queue it leaves: the server can only work it off with
-# its spare capacity. At 50% it's gone before the next cluster. At 95% the next cluster lands on top.
+# Each column is the queue at one moment, one box per request. The arrival pattern is the same in all three runs, only
+# faster. Find a small cluster of arrivals and follow the queue it leaves: the server can only work it off with its
+# spare capacity. At 50% it's gone before the next cluster. At 95% the next cluster lands on top.
 #
-# That's the surface: *a queue comes from too little spare capacity, and spare capacity runs out much faster than load
-# goes up.*
+# *A queue comes from too little spare capacity, and spare capacity runs out much faster than load goes up.*
 #
-# <details><summary>Where does the score's number come from?</summary>
-#
-# Not from the runs on the engine: they're too short for a mean near capacity, as the paragraph above shows. The score
-# takes the service times measured in your runs and replays 40,000 random arrivals with them, eight times over. One slot
-# served in order of arrival needs no engine for that: each request starts when it has arrived and the one before it is
-# done. (The sequence of arrivals that you see above was picked to look typical. The score doesn't depend on it.)
-#
-# </details>
-
-# %% [markdown]
-# ## Guided
+# ## The lab
 #
 # ### The curve
 #
@@ -91,39 +86,20 @@ pictures.wait_curve()
 # Things to find:
 #
 # 1. Where do the dots start to disagree with each other?
-# 2. Keep the load at 80% and switch to bursts, then to a clock. Which one does a load test with a fixed interval
-#    between requests look like?
+# 2. Keep the load at 80% and switch to bursts, then to a clock. Which of these is a fixed-interval load test?
 # 3. Drag past 100%.
 #
 # <details><summary>Answer</summary>
 #
 # 1. From about 90%. All dots are correct; near saturation the variance explodes, so even long runs disagree. Quote a
 #    mean from up there only with its run length and its scatter.
-# 2. Bursts cost a multiple of the wait at the *same* load, and a clock with equal service times has no queue at all
-#    until 100%. A load test that sends at fixed intervals measures that third kind of traffic, and yours isn't like
-#    that. With bursts the dots sit above the line at low load: the formula is an approximation there (deep dive).
+# 2. The clock, and with equal service times it has no queue at all until 100%. Your traffic isn't like that: bursts
+#    cost a multiple of the wait at the *same* load. (With bursts the dots sit above the line at low load, where the
+#    formula is only an approximation.)
 # 3. There is no mean to plot: the queue grows for as long as you send, so the number only says how long you sent.
 #
 # </details>
 #
-# ### A live queue
-#
-# Now the lab's engine. Choose a load and press the button. Slots are boxes (blue while a prompt is prefilled; empty for
-# a moment between two steps), the queue is below them, and its history below that. Go past capacity: at 110% nothing
-# breaks; the queue just keeps growing. Then give it a second slot.
-
-# %%
-live = pictures.LiveQueue(lab, per_second, loads["80%"])
-live
-
-# %% [markdown]
-# What does a second slot change? The load above is measured against one slot, so compare the waits, not the percentages.
-# How much more two slots can serve depends on the machine:
-
-# %%
-words.second_slot(all_at_once, run.measure_capacity(lab, 2))
-
-# %% [markdown]
 # ### Little's law
 #
 # *Mean queue length = arrivals per second × mean wait*, L = λW. It doesn't care how requests arrive, how long they
@@ -135,11 +111,10 @@ words.second_slot(all_at_once, run.measure_capacity(lab, 2))
 pictures.little_table(loads)
 
 # %% [markdown]
-# Use it in both directions. Your dashboard shows queue length and throughput: divide them for the mean wait, no tracing
-# needed. Or apply it to slots: running requests = throughput × time in a slot, so slots ÷ time in a slot is a ceiling
-# on throughput. *Actual load* misses the target when this machine serves faster or slower than while its capacity was
-# measured. The last column is what theory predicts for *exactly these* arrivals, given this machine's service time: the
-# fair comparison for such a short run.
+# Use it in both directions. Your dashboard shows queue length and throughput: divide them for the mean wait, no
+# tracing needed. Or apply it to slots: slots ÷ time in a slot is a ceiling on throughput. (*Actual load* drifts from
+# the target when the machine serves faster or slower than while its capacity was measured. The last column is theory
+# for *exactly these* arrivals.)
 #
 # ### Many slots
 #
@@ -151,9 +126,6 @@ pictures.draw_many_slots(curves)
 
 # %%
 words.slots(curves)
-
-# %% [markdown]
-# How far to trust the simulator:
 
 # %%
 simulated_70b.error_band(simulated_70b.deployment())
@@ -171,14 +143,93 @@ pictures.draw_overload(over_time)
 words.overload(over_time)
 
 # %% [markdown]
-# Below capacity you can lower the load or accept the wait. Above it there are three ways out: more capacity,
-# less work per request, or refusing some. [02b](02b_batching.ipynb) is about the last one, and about who goes first.
+# Below capacity you can lower the load or accept the wait. Above it there are three ways out: more capacity, less
+# work per request, or refusing some. [02b](02b_batching.ipynb) is about the last one, and about who goes first.
 
 # %% [markdown]
-# ## Deep dive
+# ## In the interview
 #
-# **The formulas.** With arrival rate $\lambda$, mean service time $S$, load $\rho = \lambda S$, and $c_a$ and $c_s$ the
-# coefficients of variation (standard deviation over mean) of the gaps between arrivals and of the service times:
+# **The line**
+#
+# > "Wait goes like ρ over one minus ρ, times variability, times service time. From 80 to 90% it more than doubles, so
+# > I plan for the load that still meets the SLO in a burst. I never quote a p99 from above saturation."
+#
+# **Follow-ups**
+#
+# <details><summary>"How do you measure load on an LLM server?"</summary>
+#
+# Not with GPU utilization: that reads 100% whenever some kernel runs. Measure capacity with your own mix of lengths
+# (requests per second with the queue never empty), then load is arrival rate over that. Day to day I'd watch running
+# requests over slots, KV usage, and whether the queue empties: `num_requests_running`, `kv_cache_usage_perc`,
+# `num_requests_waiting`.
+#
+# </details>
+# <details><summary>"Your slots are free and requests wait. Why?"</summary>
+#
+# A slot is only one thing to wait for. The others: room in the step's token budget, KV blocks, the running step's
+# end, or a queue in front of the engine (a proxy, a client pool). Compare the engine's queue time with what the
+# client sees, then KV usage and tokens per step.
+#
+# </details>
+#
+# **"We run at 80%. Can we go to 90?"**
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "Sure, there's 20% left." | "The wait more than doubles; I'd check p99 first." | "80% of what? Capacity moves with prompt and answer lengths. At 90% the same burst takes twice as long to drain. I'd find the load at which the SLO breaks in our worst hour, and alert on queue time, not on utilization." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers()
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>Why does the wait go like ρ / (1 − ρ)? One slot, random arrivals, equal service times S.</summary>
+#
+# 1. An arrival finds the slot busy with probability ρ, and on average half of that service is left: ρ S / 2.
+# 2. It also waits for everyone in the queue: L of them, S each.
+# 3. So W = ρ S / 2 + L S, and by Little L = λ W, with λ S = ρ.
+# 4. W = ρ S / 2 + ρ W, so W = S/2 · ρ / (1 − ρ).
+# 5. At 50, 80, 95%: one half, 2 and 9.5 service times.
+# 6. Uneven service times multiply it by 1 + c²: long answers hurt even those who ask short questions.
+#
+# </details>
+#
+# ## Check yourself
+#
+# Answers are computed from the runs above.
+
+# %%
+check = checks(loads)
+check.card()
+
+# %% [markdown]
+# ## Going deeper
+#
+# ### A live queue
+#
+# The lab's engine again. Choose a load and press the button. Slots are boxes (blue while a prompt is prefilled; empty
+# for a moment between two steps), the queue is below them, and its history below that. Go past capacity: at 110%
+# nothing breaks; the queue just keeps growing. Then give it a second slot.
+
+# %%
+live = pictures.LiveQueue(lab, per_second, loads["80%"])
+live
+
+# %% [markdown]
+# What does a second slot change? The load above is measured against one slot, so compare the waits, not the
+# percentages. How much more two slots can serve depends on the machine:
+
+# %%
+words.second_slot(all_at_once, run.measure_capacity(lab, 2))
+
+# %% [markdown]
+# ### The formulas
+#
+# With arrival rate $\lambda$, mean service time $S$, load $\rho = \lambda S$, and $c_a$ and $c_s$ the coefficients of
+# variation (standard deviation over mean) of the gaps between arrivals and of the service times:
 #
 # $$L = \lambda W \qquad\text{(Little)}, \qquad\qquad W \approx \frac{\rho}{1-\rho}\cdot\frac{c_a^2 + c_s^2}{2}\cdot S
 # \qquad\text{(Kingman, one slot)}$$
@@ -188,7 +239,7 @@ words.overload(over_time)
 # - **Poisson arrivals** ($c_a = 1$): Pollaczek and Khinchine's formula, exact for any service times. With $c_s = 0$
 #   that's **M/D/1** (memoryless arrivals, deterministic service, one slot), the server of this lesson.
 # - **Any other arrivals**: Kingman, an approximation that gets better as load goes up. Real traffic is burstier than
-#   Poisson, so a forecast from Pollaczek-Khinchine is too optimistic for it.
+#   Poisson (agents arrive in trains), so a forecast from Pollaczek-Khinchine is too optimistic for it.
 # - **Many slots in one batch**: neither. Service time depends on which requests share the step. Simulate, or measure.
 
 # %%
@@ -198,16 +249,17 @@ print(inspect.getsource(queueing.kingman_wait))
 print(inspect.getsource(queueing.replay))
 
 # %% [markdown]
-# **The claim, measured.** Four servers get slightly more traffic than they can serve, each short of a different
-# resource. The weights are in 16 bits (bf16) and in 8 (int8, dequantized before each product; fp8, multiplied as it is:
-# lesson 09).
+# ### What articles say
+#
+# Four servers at 70B get slightly more traffic than they can serve, each short of a different resource. Weights are
+# in 16 bits and in two 8-bit formats (int8, dequantized before each product; fp8, multiplied as it is: lesson 09).
+# Fewer bits don't change arrivals or variability. They help a queue when they cut the service time, or when smaller
+# weights free memory for more slots.
 
 # %%
-a2(loads, simulated.quantized_waits())
-
-# %% [markdown]
-# Read it with Kingman: fewer bits don't change arrivals or variability. They help a queue when they cut the service
-# time, or when smaller weights free memory for more slots.
+in_short(
+    a2(loads, simulated.quantized_waits()),
+)
 
 # %% [markdown]
 # <details><summary>The same on vLLM and SGLang</summary>
@@ -220,9 +272,9 @@ a2(loads, simulated.quantized_waits())
 # ```
 #
 # The request throughput of that run is the capacity. Then set `--request-rate` to 50%, 80% and 95% of it. The mean of
-# `vllm:request_queue_time_seconds` (its `_sum` over its `_count`; `sglang:queue_time_seconds`) should grow several-fold
-# while prefill time stays put. The log shows the queue come and go: `Waiting: N reqs` in vLLM, `#queue-req: N` in
-# SGLang. `--burstiness 0.25` makes it longer at the same rate, `--burstiness 4` shorter.
+# `vllm:request_queue_time_seconds` (its `_sum` over its `_count`; `sglang:queue_time_seconds`) should grow
+# several-fold while prefill time stays put. The log shows the queue come and go: `Waiting: N reqs` in vLLM,
+# `#queue-req: N` in SGLang. `--burstiness 0.25` makes it longer at the same rate, `--burstiness 4` shorter.
 #
 # Past 100%, `vllm:num_requests_waiting` (`sglang:num_queue_reqs`) climbs until you stop, so the p99 mostly reports
 # `--num-prompts`. Prefix caching is off because a second run with the same `--seed` sends the same prompts again.
@@ -232,27 +284,10 @@ a2(loads, simulated.quantized_waits())
 # </details>
 
 # %% [markdown]
-# ## Say it in an interview
-#
-# > "Wait goes like ρ over one minus ρ, times variability, times service time. Going from 80 to 90 percent more than
-# > doubles the wait, so I'd plan for the load that still meets the SLO in a burst, not for high utilisation. If the
-# > queue is already growing without end I'm past capacity, and then the only questions are how to add capacity, make
-# > requests cheaper, or shed some. I'd check queue length with Little's law, and I'd never quote a p99 from above
-# > saturation, because it only tells you how long the test ran."
-#
-# ## Check yourself
-#
-# Answers are computed from the runs above.
-
-# %%
-check = checks(loads)
-check.card()
-
-# %% [markdown]
 # ## What this lab cannot tell you
 #
 # - **Your arrivals.** Random means *independent* here. Real traffic has morning peaks, retries, and agents that send
-#   twenty requests at once; all of these make the queue longer than the formula says.
+#   twenty requests at the same moment; all of these make the queue longer than the formula says.
 # - **Your capacity.** It depends on the mix of lengths. When prompts get longer, load goes up with no new users.
 # - **The queue in front of the queue.** Connections wait in kernels, proxies and client pools before the engine
 #   timestamps them. Lesson 10 looks there.

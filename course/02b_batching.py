@@ -2,16 +2,17 @@
 # # 02b · Batching and admission: who gets the next slot?
 #
 # A slot becomes free, and forty requests are waiting. Which one gets it? And how many of the forty should have been
-# turned away immediately? Lesson 02 said how long a queue gets; this one is about those decisions: how slots are filled,
-# which request is next, and which are refused. Only the first can add capacity; the others decide who pays.
+# turned away immediately? Lesson 02 said how long a queue gets; this one is about three decisions: how slots are
+# filled, who is next, and who is refused. Only the first can add capacity; the others decide who pays.
 #
-# - **Surface** (ten minutes): one long answer in a batch.
-# - **Guided** (ten): three ways to batch, five orders, and queue limits.
-# - **Deep dive** (ten): the scheduler's code, and seven claims.
-# - **Appendix** (ten minutes, optional): fairness between tenants.
+# - **Five minutes** (five): one long answer in a batch, and a bet.
+# - **The lab** (ten): three ways to fill slots, five orders, queue limits.
+# - **The interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
+# - **Going deeper** (ten, optional): fairness between tenants, the scheduler's code, what articles say.
 
 # %%
 from course.lab import open_lab, simulated_70b
+from course.lab.claims import in_short
 from course.lessons.lesson_02b import pictures, run, simulated, words
 from course.lessons.lesson_02b.check import checks
 from course.lessons.lesson_02b.simulated import open_and_limited, orders_at
@@ -20,14 +21,15 @@ from course.lessons.lesson_02b.words import a9, a13, a19, d1, d2, d3, e4
 lab = open_lab()
 
 # %% [markdown]
-# ## Surface
+# ## Five minutes
 #
 # There are two ways to fill a batch.
 #
-# - **Static**: the waiting requests start together, and nothing else is admitted until the *longest* of them finishes.
+# - **Static**: the waiting requests start together, and nothing else is admitted until the *longest* of them
+#   finishes.
 # - **Continuous**: a slot that becomes free is taken in the next step.
 #
-# Eight questions arrive at once, and there are four slots. Question #0 wants an answer eight times as long as the
+# Eight questions arrive together, and there are four slots. Question #0 wants an answer eight times as long as the
 # others'. A slow request like that is called a **straggler**.
 
 # %%
@@ -52,18 +54,17 @@ words.straggler(straggler)
 pictures.slots_of(straggler, "One long answer: which request runs in which slot?")
 
 # %% [markdown]
-# How much a straggler costs depends on how uneven the answers are: when equal answers arrive together, the two ways
-# perform the same (claim D1 measures both cases). Continuous batching is a cure for *unevenness*, of lengths and of
-# arrival times. And a server that returns the whole batch at once makes the other three in the batch pay as well.
+# What a straggler costs depends on how uneven the answers are: if equal answers arrive together, both ways perform
+# the same. Continuous batching is a cure for *unevenness*, of lengths and of arrival times.
 #
-# ## Guided
+# ## The lab
 #
 # ### Three ways on the same arrivals
 #
-# Continuous batching fills slots, but it doesn't keep steps short: a long prompt makes one long step, and every request
-# in that step waits. **Chunked prefill** computes such a prompt in pieces. Here are all three ways on the very same
-# arrivals: answers of all lengths, and request #5 is a long document. They come a third faster than four slots can serve
-# them on this machine; the cell measures that first.
+# Continuous batching fills slots, but it doesn't keep steps short: a long prompt makes one long step, and every
+# request in that step waits. **Chunked prefill** computes such a prompt in pieces. Here are all three ways on the
+# very same arrivals: answers of all lengths, and request #5 is a long document. They come a third faster than four
+# slots can serve them on this machine; the cell measures that first.
 
 # %%
 ways = run.three_ways(lab, run.mixed_crowd(lab, run.crowd_pace(lab)))
@@ -73,16 +74,16 @@ pictures.slots_of(ways, "The same arrivals, three ways: which request runs in wh
 words.ways(ways)
 
 # %% [markdown]
-# In vLLM continuous batching is all there is, and chunked prefill is on by default; `--max-num-seqs` sets the slots and
-# `--max-num-batched-tokens` what a step may hold (on vLLM's server 8,192 by default on an H100, 2,048 on an A100 or a
-# small card, more on the largest; SGLang's `--chunked-prefill-size` goes by the card, too). Lesson 05 is about that
-# budget. More slots don't shorten a queue when you're short of memory: lesson 07 shows requests preempting each other.
+# In vLLM continuous batching is all there is, and chunked prefill is on by default; `--max-num-seqs` sets the slots
+# and `--max-num-batched-tokens` what a step may hold (on vLLM's server 8,192 by default on an H100, 2,048 on an A100
+# or a small card, more on the largest; SGLang's `--chunked-prefill-size` goes by the card, too). Lesson 05 is about
+# that budget.
 #
 # ### Who is next?
 #
-# Slots are filled well, and there's still a queue. Does its order matter? Try it at 70B (simulated, like almost
-# everything from here to the appendix), where one prompt in ten is long: 6000 tokens instead of 200. With *two lanes*, short and
-# long prompts queue apart, and every fourth turn is the long lane's.
+# Slots are filled well, and there's still a queue. Does its order matter? Try it at 70B (simulated, like the rest of
+# the lab), where one prompt in ten is long: 6,000 tokens instead of 200. With *two lanes*, short and long prompts
+# queue apart, and every fourth turn is the long lane's.
 
 # %%
 pictures.orders()
@@ -93,20 +94,11 @@ words.orders(orders_at())
 # %% [markdown]
 # No order made the server faster. Letting short prompts go first cuts the mean; the long ones pay for it.
 #
-# <details><summary>Set the load to 50%. Do the orders differ? And why is "priority to short" the same as "shortest
-# first"?</summary>
-#
-# Barely: well below capacity there's no queue to sort. And there are only two lengths here, so both orders sort them
-# the same way. vLLM's `--scheduling-policy` takes `fcfs` or `priority`; the client sends the priority, and nothing
-# stops a low-priority request from starving.
-#
-# </details>
-#
 # ### Which requests to refuse?
 #
-# When more arrives than the server can handle, no order helps. **Shedding** refuses a request on arrival when too many
-# are queued already; **admission control** is the rule that decides. The SLO here is a first token within two seconds;
-# a client gives up after ten.
+# When more arrives than the server can handle, no order helps. **Shedding** refuses a request on arrival when too
+# many are queued already; **admission control** is the rule that decides. The SLO here is a first token within two
+# seconds; a client gives up after ten.
 
 # %%
 pictures.queue_limits()
@@ -114,111 +106,70 @@ pictures.queue_limits()
 # %%
 words.limits({name: simulated.outcomes(each) for name, each in pictures.queue_limit_runs("130%").items()})
 
-# %% [markdown]
-# Now set the load to 30% and let requests arrive *in bursts*: the tight limits refuse requests that an almost idle
-# server would have answered a second later. So derive the limit from the SLO. By Little's law, the
-# slots drain *slots × acceptable wait ÷ mean time in a slot* requests within the wait you accept. That's an upper
-# bound: in overload the queue stays full, so at that limit the *mean* wait is the longest you accept, and many wait
-# longer.
-#
-# <details><summary>What do real servers answer, and which flag sets it?</summary>
-#
-# This engine's server answers **429** with a `Retry-After` when `max_queue_len` is reached, and 503 when a request
-# exceeds its queue timeout. vLLM had no limit at all for years; since mid-2026 there are `--max-num-queued-reqs`
-# (despite its name it counts waiting *and* running requests) and `--max-num-queued-tokens` (prompt tokens still in
-# prefill, about acceptable TTFT × prefill throughput). Both are off by default and answer **503**. SGLang's
-# `--max-queued-requests` answers 503, too. It matters for retries: load balancers take a 503 to mean a sick replica and
-# may send the request to the next one, while client libraries read 429 as "slow down". Decide which one you mean.
-#
-# </details>
-#
-# ## Deep dive
-#
-# **The code.** A step calls this for one waiting request after the other. The first that doesn't fit ends it, so no small
-# request overtakes a big one. Below it, how fair order (see the appendix) picks the next tenant, and what it charges.
-
-# %%
-import inspect
-
-from minillm.core.scheduler import Scheduler
-from minillm.policies.queues import FairQueue
-
-print(inspect.getsource(Scheduler._admit))
-print(inspect.getsource(FairQueue.next_lane), inspect.getsource(FairQueue.pop), inspect.getsource(FairQueue._charge))
-
-# %% [markdown]
-# **The claims, measured.** Public articles say these things about batches and admission.
-#
-# *A9* compares the three ways on six dimensions. Here are five as numbers. The sixth, simplicity, can't be read off an
-# engine that was built for continuous batching.
-
-# %%
-calm, busy = simulated.three_ways(0.7), simulated.three_ways(1.0)
-saturated = simulated.saturated_ways()
-pictures.five_dimensions(calm, busy, saturated)
-
-# %%
-a9(calm, busy, saturated)
-
-# %% [markdown]
-# *A13* says "an order of magnitude". That combines two factors: scheduling, and the memory that a static server
-# reserves for the longest possible answer (*paged* memory reserves nothing: lesson 07).
-
-# %%
-a13({gpus: simulated.tenfold(gpus) for gpus in (2, 4)})
-
-# %%
-a19({load: simulated.chunks_and_limit(load) for load in (0.7, 1.3)})
-
-# %%
-d1(simulated.dynamic_gains())
-
-# %% [markdown]
-# *D2* is about another kind of straggler, a long *prompt*. One batch of eight on the lab's engine: seven short prompts
-# alone, with a long one, and all padded to the longest.
-
-# %%
-d2(run.one_batch(lab))
-
-# %%
-d3(orders_at())
-
-# %%
-e4(over=open_and_limited(1.3), under=open_and_limited(0.3, simulated.BURSTS))
-
 # %%
 simulated_70b.error_band(simulated_70b.deployment())
 
 # %% [markdown]
-# <details><summary>The same on vLLM and SGLang</summary>
+# Now set the load to 30% and let requests arrive *in bursts*: the tight limits refuse requests that an almost idle
+# server would have answered a second later. So derive the limit from the SLO. By Little's law, the slots drain *slots
+# × acceptable wait ÷ mean time in a slot* requests within the wait you accept. That's an upper bound: in overload the
+# queue stays full, so at that limit the *mean* wait is the longest you accept.
 #
-# ```sh
-# vllm serve Qwen/Qwen3-8B --max-num-seqs 16 --max-num-queued-reqs 80 --scheduling-policy priority
-# sglang serve --model-path Qwen/Qwen3-8B --max-running-requests 16 --max-queued-requests 64 \
-#     --enable-priority-scheduling --enable-metrics --port 8000
-# minillm bench serve --url http://127.0.0.1:8000 --rate 60 --num-requests 2000 --slo-ttft 1 --body ignore_eos=true
-# ```
-#
-# Choose a rate past capacity. Without a limit, `vllm:num_requests_waiting` (`sglang:num_queue_reqs`) climbs for as long
-# as you send, and TTFT p99 with it. With one the gauge stops, the p99 of what was admitted levels off, and goodput goes
-# up although requests are refused: both answer 503, and vLLM counts them in `vllm:admission_rejections_total`. Its
-# limit is on running *and* waiting requests, SGLang's on waiting ones alone: hence 80 and 64.
-#
-# Priorities come with each request, as `priority`. vLLM serves the lowest number first, SGLang the highest. They move
-# waiting from one group to another; throughput stays.
-#
-# [What each name is, and where it was checked](../docs/same_on_vllm.md)
-#
-# </details>
+# And decide what refused clients see. This engine's server answers **429** with a `Retry-After` when `max_queue_len`
+# is reached, and 503 when a request exceeds its queue timeout. vLLM's `--max-num-queued-reqs` and
+# `--max-num-queued-tokens` (since mid-2026, off by default) and SGLang's `--max-queued-requests` answer **503**. Load
+# balancers take a 503 to mean a sick replica and may try the next one; client libraries read 429 as "slow down".
 
 # %% [markdown]
-# ## Say it in an interview
+# ## In the interview
 #
-# > "I'd start from continuous batching with chunked prefill, the default in vLLM and SGLang. Then I'd ask what we're
-# > short of. If it's slots, raise `max_num_seqs` until KV memory or the ITL SLO stops you. If it's compute, no queue order adds
-# > any; it only moves the wait to other requests. So I'd shed, with a queue limit of slots times acceptable wait over
-# > time in a slot. Then overload becomes fast refusals instead of timeouts. And I'd report the refusal rate next to
-# > every p99."
+# **The line**
+#
+# > "Continuous batching with chunked prefill, then I ask what we're short of. Slots: raise max_num_seqs until KV
+# > memory or ITL stops you. Compute: no queue order adds any, so I shed, and I report the refusal rate next to every
+# > p99."
+#
+# **Follow-ups**
+#
+# <details><summary>"Why not shortest job first?"</summary>
+#
+# It cuts the mean, and I'd use it where the mean is the SLO. It doesn't add capacity, you only know prompt lengths
+# and not answer lengths, and if short requests fill the server, long ones starve. So I'd add aging or a lane with a
+# guaranteed share, and watch p99 of the long class.
+#
+# </details>
+# <details><summary>"How do you choose the queue limit?"</summary>
+#
+# From the SLO: slots × acceptable wait ÷ time in a slot. Then check it against bursts below capacity, where a tight
+# limit refuses requests that would have been fine, and against retries: a refused request that comes straight back is
+# load.
+#
+# </details>
+#
+# **"The queue is growing. What do you do?"**
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "Raise max_num_seqs." | "If KV and ITL allow it. Otherwise add replicas." | "Is it past capacity, or a burst that drains? A burst: nothing, or a bigger queue limit. Past capacity: shed now by the SLO's limit, tell clients when to retry, then add capacity, and report who was refused." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers()
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>How long may the queue be? 16 slots, an SLO of two seconds to the first token.</summary>
+#
+# 1. Little for the slots: 16 = X × time in a slot, so they complete X = 16 / T requests a second.
+# 2. A request behind q others waits q / X = q T / 16.
+# 3. That must be at most 2 seconds: q ≤ 16 × 2 / T.
+# 4. Chats that hold a slot for four seconds: q ≤ 8.
+# 5. In overload the queue is always full, so this is the *mean* wait. For a p99, take less.
+# 6. It scales with slots: twice the slots, twice the queue, if T stays. It won't quite, since steps get longer.
+#
+# </details>
 #
 # ## Check yourself
 #
@@ -230,16 +181,15 @@ check = checks(ways, orders_at(), limits)
 check.card()
 
 # %% [markdown]
-# ## Appendix
+# ## Going deeper
 #
 # ### Fairness between tenants
 #
-# A **tenant** is one customer of a shared service. Say one submits a large job all at once, and three small ones ask a
-# question now and then. First come, first served puts every small question behind the whole job. Rate limits help, but
-# waste capacity when the server is idle. A **fair** queue instead counts the tokens each tenant was served, and the
-# tenant with the lowest counter goes next: the *Virtual Token Counter* (Sheng et al., 2024), here
-# `scheduling_order="fair"`. Prompt tokens count once, output tokens twice, and a tenant that has been idle gets no
-# credit for it.
+# A **tenant** is one customer of a shared service. Say one submits a large job, and three small ones ask a question
+# now and then. First come, first served puts every small question behind the whole job. Rate limits help, but waste
+# capacity when the server is idle. A **fair** queue instead counts the tokens each tenant was served, and the tenant
+# with the lowest counter goes next: the *Virtual Token Counter* (Sheng et al., 2024), here `scheduling_order="fair"`.
+# Prompt tokens count once, output tokens twice, and a tenant that has been idle gets no credit for it.
 #
 # The lab's engine, four slots, the same arrivals in both orders: the small tenants send while the greedy one's job is
 # being worked off.
@@ -265,9 +215,9 @@ words.fair(both, lab)
 pictures.tenants_table(run.by_tenant(both, lab))
 
 # %% [markdown]
-# With so few requests a tenant's p99 is nearly its slowest one. (Tokens/s are counted over each tenant's own time,
-# so they don't add up to the total.) At 70B there are more, and you choose how greedy the
-# greedy tenant is (its load as a share of capacity), and what it asks for:
+# With so few requests a tenant's p99 is nearly its slowest one. (Tokens/s are counted over each tenant's own time, so
+# they don't add up to the total.) At 70B there are more, and you choose how greedy the greedy tenant is (its load as
+# a share of capacity), and what it asks for:
 
 # %%
 pictures.tenants_explorer()
@@ -276,18 +226,78 @@ pictures.tenants_explorer()
 words.held()
 
 # %% [markdown]
-# Three limits to remember. Fairness in **tokens** isn't fairness in **latency**: a tenant with long prompts gets fewer
-# turns, and still stalls the steps it shares. The policy acts when a slot becomes free, so long answers delay it. And
-# it divides up a shortage without ending it: if every tenant is over its share, they all queue.
+# Three limits to remember. Fairness in **tokens** isn't fairness in **latency**: a tenant with long prompts gets
+# fewer turns, and still stalls the steps it shares. The policy acts when a slot becomes free, so long answers delay
+# it. And it divides up a shortage without ending it: if every tenant is over its share, they all queue.
 #
 # <details><summary>Where does this happen in production?</summary>
 #
 # This engine's server takes the tenant from a request's `user` field. Elsewhere it's rarely the engine's job: vLLM's
 # order is first come or priority. Fairness sits in front, where the queues of all replicas meet. llm-d's router holds
 # requests back under saturation and cycles through tenants by a fairness id (round robin, one request each; a token
-# counter has been proposed). AIBrix's gateway has a routing policy based on the same paper, and S-LoRA has the authors'
-# own code. A router can only reorder what is still queued *there*: a request that sits in an engine's own queue is out
-# of its reach.
+# counter has been proposed). AIBrix's gateway has a routing policy based on the same paper, and S-LoRA has the
+# authors' own code. A router can only reorder what is still queued *there*: a request that sits in an engine's own
+# queue is out of its reach.
+#
+# </details>
+#
+# ### The code
+#
+# A step calls this for one waiting request after the other. The first that doesn't fit ends it, so no small request
+# overtakes a big one (head-of-line blocking by KV size). Below it, how fair order picks the next tenant, and what it
+# charges.
+
+# %%
+import inspect
+
+from minillm.core.scheduler import Scheduler
+from minillm.policies.queues import FairQueue
+
+print(inspect.getsource(Scheduler._admit))
+print(inspect.getsource(FairQueue.next_lane), inspect.getsource(FairQueue.pop), inspect.getsource(FairQueue._charge))
+
+# %% [markdown]
+# ### What articles say
+#
+# The first compares the three ways on six dimensions. Here are five as numbers; simplicity can't be read off an
+# engine that was built for continuous batching.
+
+# %%
+calm, busy = simulated.three_ways(0.7), simulated.three_ways(1.0)
+saturated = simulated.saturated_ways()
+pictures.five_dimensions(calm, busy, saturated)
+
+# %%
+in_short(
+    a9(calm, busy, saturated),
+    a13({gpus: simulated.tenfold(gpus) for gpus in (2, 4)}),
+    a19({load: simulated.chunks_and_limit(load) for load in (0.7, 1.3)}),
+    d1(simulated.dynamic_gains()),
+    d2(run.one_batch(lab)),
+    d3(orders_at()),
+    e4(over=open_and_limited(1.3), under=open_and_limited(0.3, simulated.BURSTS)),
+)
+
+# %% [markdown]
+# <details><summary>The same on vLLM and SGLang</summary>
+#
+# ```sh
+# vllm serve Qwen/Qwen3-8B --max-num-seqs 16 --max-num-queued-reqs 80 --scheduling-policy priority
+# sglang serve --model-path Qwen/Qwen3-8B --max-running-requests 16 --max-queued-requests 64 \
+#     --enable-priority-scheduling --enable-metrics --port 8000
+# minillm bench serve --url http://127.0.0.1:8000 --rate 60 --num-requests 2000 --slo-ttft 1 --body ignore_eos=true
+# ```
+#
+# Choose a rate past capacity. Without a limit, `vllm:num_requests_waiting` (`sglang:num_queue_reqs`) climbs for as
+# long as you send, and TTFT p99 with it. With one the gauge stops, the p99 of what was admitted levels off, and
+# goodput goes up although requests are refused: both answer 503, and vLLM counts them in
+# `vllm:admission_rejections_total`. Its limit is on running *and* waiting requests, SGLang's on waiting ones alone:
+# hence 80 and 64.
+#
+# Priorities come with each request, as `priority`. vLLM serves the lowest number first, SGLang the highest. They move
+# waiting from one group to another; throughput stays.
+#
+# [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #
 # </details>
 
@@ -299,7 +309,8 @@ words.held()
 # - **What your tenants are worth.** Fair shares are equal here. Contracts aren't; the paper has weights for that.
 # - **Many replicas.** One engine's queue is fair to the tenants it sees. Sharing counters between replicas is the
 #   router's job.
-# - **Absolute times at 70B.** They're as good as the error band. Orders and ratios rest on the engine's own scheduler.
+# - **Absolute times at 70B.** They're as good as the error band. Orders and ratios rest on the engine's own
+#   scheduler.
 #
 # ## Sources
 #
@@ -309,7 +320,7 @@ words.held()
 #   2024. Paged KV cache: Kwon et al., SOSP 2023.
 # - Daniel et al., *How continuous batching enables 23x throughput in LLM inference while reducing p50 latency*,
 #   Anyscale, 2023.
-# - Fairness: Sheng et al., [*Fairness in Serving Large Language Models*](https://arxiv.org/abs/2401.00588), OSDI 2024.
-#   [llm-d, flow control](https://llm-d.ai/docs/architecture/core/router/epp/flow-control).
-#   [AIBrix, VTC routing](https://github.com/vllm-project/aibrix/pull/964).
+# - Fairness: Sheng et al., [*Fairness in Serving Large Language Models*](https://arxiv.org/abs/2401.00588), OSDI
+#   2024. [llm-d, flow control](https://llm-d.ai/docs/architecture/core/router/epp/flow-control). [AIBrix, VTC
+#   routing](https://github.com/vllm-project/aibrix/pull/964).
 # - Limits: [vLLM pull request 49445](https://github.com/vllm-project/vllm/pull/49445).

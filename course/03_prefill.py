@@ -5,14 +5,17 @@
 # And which other requests slow down?
 #
 # By the end you can say how the cost of a prompt grows, for any model, from its shape alone; estimate a TTFT on the
-# back of an envelope; and say what a smaller chunk buys and what it costs.
+# back of an envelope; and derive a chunk size on a whiteboard.
 #
-# - **Surface** (ten minutes): a prompt four times as long. Place your bet.
-# - **Guided** (twenty): linear and quadratic, textbook and fused attention, and chunks.
-# - **Deep dive** (fifteen): the formulas, the code, six claims put to the test.
+# - **Five minutes** (five): a prompt four times as long, and a bet.
+# - **The lab** (five): linear against quadratic, the envelope, and chunks at 70B.
+# - **The interview** (fifteen): the line, follow-ups, three numbers, a derivation, and a check.
+# - **Going deeper** (fifteen, optional): chunks on your machine (with a bet), fused attention, the formulas, the
+#   code.
 
 # %%
 from course.lab import open_lab, simulated_70b
+from course.lab.claims import in_short
 from course.lab.display import stack
 from course.lessons.lesson_03 import pictures, run, simulated, words
 from course.lessons.lesson_03.check import checks
@@ -26,25 +29,26 @@ bend = run.bend(lab)  # how fast this machine reads, and multiplies
 reading_s = run.reading_s(lab, bend)  # its weights, once
 
 # %% [markdown]
-# ## Surface
+# ## Five minutes
 #
 # Before a model can generate, it has to process the whole prompt: **prefill**. Two things happen to every token, in
 # every layer:
 #
 # 1. It's multiplied by the layer's **matrices**, the weights. That costs the same for every token.
-# 2. It **attends** to itself and all tokens before it: it's compared with each of them, and takes in more from the ones
-#    that matter to it. The hundredth token attends to a hundred tokens, the thousandth to a thousand.
+# 2. It **attends** to itself and all tokens before it: it's compared with each of them, and takes in more from the
+#    ones that matter to it. The hundredth token attends to a hundred tokens, the thousandth to a thousand.
 #
-# All tokens of a prompt are known from the start, so all of them are computed at once. Think of attention as a table
-# with a row per token, and in each row a cell for every token it attends to: a triangle, since no token looks ahead.
-# Twice the tokens, four times the cells. So the first kind of work grows in proportion to the prompt, the second with
-# its square. You'll often hear that prefill is "O(n²)", so a prompt four times as long takes sixteen times as long.
+# A prompt's tokens are all known from the start, so they're computed side by side. Think of attention as a table with
+# a row per token, and in each row a cell for every token it attends to: a triangle, since no token looks ahead. Twice
+# the tokens, four times the cells. So the first kind of work grows in proportion to the prompt, the second with its
+# square. You'll often hear that prefill is "O(n²)", so a prompt four times as long takes sixteen times as long.
 #
 # ### Predict
 #
 # The next cell sends prompts of several lengths, one at a time, three rounds, and keeps the fastest of each (a
-# disturbance can only slow a run down). Nothing is shared, nothing is cached. On a CPU this lesson runs in **32 bits**,
-# so that both kinds of attention below are compared in the same numbers; a step takes longer here than in lesson 00.
+# disturbance can only slow a run down). Nothing is shared, nothing is cached. On a CPU this lesson runs in **32
+# bits**, so that both kinds of attention below are compared in the same numbers; a step takes longer here than in
+# lesson 00.
 
 # %%
 longest = run.prompt_lengths(lab)[-1]
@@ -63,24 +67,15 @@ stack(draw_ladder(ladder), words.ladder(ladder, reading_s, shape))
 # %% [markdown]
 # Both axes are logarithmic, so linear and quadratic growth are both straight lines, the second twice as steep. **A
 # prompt's cost is a floor, a linear term and a quadratic one. Its length decides which you notice.**
-
-# %% [markdown]
-# ## Guided
 #
-# ### Any length
+# ## The lab
 #
-# Move the slider and press **Send it**: a prompt of that length goes to the engine, and its point joins the others.
-
-# %%
-pictures.length_explorer(lab, ladder)
-
-# %% [markdown]
 # ### When does the quadratic term win?
 #
 # Count instead of measuring. A **FLOP** is one floating-point operation. Each weight in the matrices costs two FLOPs
 # per token; each pair of tokens costs four FLOPs per number in a head's vector, in every head of every layer.
-# (**Heads** are separate attentions that run side by side.) Compare the model on this machine with one of another size:
-# 70 billion weights, unless yours has that many.
+# (**Heads** are separate attentions that run side by side.) Compare the model on this machine with one of another
+# size: 70 billion weights, unless yours has that many.
 
 # %%
 pictures.flops_explorer(lab)
@@ -92,44 +87,112 @@ pictures.flops_explorer(lab)
 #
 # ### TTFT on the back of an envelope
 #
-# So on an idle server a prompt of $n$ tokens takes about $2 P n$ FLOPs, divided by what the GPUs deliver: their number
-# × the data sheet's FLOP/s (an H100: 989 TFLOP/s in 16 bits) × the share of it that prefill
-# reaches (**MFU**, typically 40 to 60%).
+# So on an idle server a prompt of $n$ tokens takes about $2 P n$ FLOPs, divided by what the GPUs deliver: their
+# number × the data sheet's FLOP/s (an H100: 989 TFLOP/s in 16 bits) × the share of it that prefill reaches (**MFU**,
+# typically 40 to 60%).
 
 # %%
 pictures.envelope_explorer()
 
 # %% [markdown]
-# ### The square, materialized or not
+# ### Chunks
 #
-# Textbook attention computes the **scores** of all pairs, stores them, and then turns each row of them into shares that
-# add up to one (*softmax*). **Fused** attention (FlashAttention) walks over the same pairs in small tiles, adds each
-# tile's contribution to the result, and forgets the tile. Same result, same useful work, but the square is never in
-# memory. Move the length; then compute fewer **rows per step**: the prompt in chunks.
+# If one step computes all of a long prompt, requests that are decoding get no token until it ends. **Chunked
+# prefill** caps how many of its tokens a step computes, and the others' tokens ride along. Here's what that trades:
+# Llama-3.1 70B on four H100s, simulated, with sixteen chats and then one long prompt. The dashed line is the time it
+# takes just to read all the weights that many times: no chunked prefill can be faster.
 
 # %%
-pictures.square_explorer(lab)
-
-# %% [markdown]
-# Now measured: one layer's attention as this engine calls it, both ways, in the same number format.
+pictures.explore_70b()
 
 # %%
-measured = run.compare_attention(lab)
-stack(*draw_time_and_memory(measured), words.square(measured, shape, bend.roof.bandwidth))
+simulated_70b.error_band(simulated.deployment())
 
 # %% [markdown]
-# ### Where it does nothing: fused attention on short prompts
+# From the right: halving the chunk halves the others' longest gap and costs the long prompt little. That's the
+# bargain people mean. Then it stops paying. The gap approaches a floor (what a step costs, however little of the
+# prompt is in it), while the long prompt's TTFT nearly doubles with every further halving. Below that size you pay
+# and get nothing back.
+#
+# Where's the bend? It follows from two numbers of the card: how many operations it does, and how many bytes it reads,
+# in the same time. Of a data sheet's numbers, prefill typically reaches half the FLOP/s (its MFU), and reading
+# weights 70% of the bandwidth:
 
 # %%
-both = both_ways(lab)
-stack(draw_saving(both), words.request(both, shape))
+words.bend(bend)
 
 # %% [markdown]
+# That's the whiteboard answer to "which chunk size?" In practice start at a small multiple of it, since a step has
+# overhead as well, and then let your ITL SLO decide.
+
+# %% [markdown]
+# ## In the interview
+#
+# **The line**
+#
+# > "Prefill is 2 P n FLOPs plus a quadratic term that stays the smaller part up to a hundred thousand tokens on a
+# > 70B. Chunking protects the other streams, not the long prompt; below about 210 tokens on an H100 it only costs."
+#
+# **Follow-ups**
+#
+# <details><summary>"So what does FlashAttention buy, if attention is the smaller part?"</summary>
+#
+# IO and memory. Same FLOPs, but the score matrix never leaves the chip's SRAM, so it isn't written to HBM and read
+# back. On a 70B, moving the scores would be a third of TTFT at 4k and three quarters at 32k, where they'd also take
+# over 100 GB a layer.
+#
+# </details>
+# <details><summary>"TTFT of a 100k-token prompt is ten seconds. What can you do?"</summary>
+#
+# First ask which tokens need to be in it, and whether a prefix of it is cached. Then more FLOP/s for one prompt:
+# tensor parallelism, context parallelism (GPUs share its tokens), or chunks in a pipeline. Chunk size doesn't help
+# it; a faster kernel helps as far as attention's share goes.
+#
+# </details>
+#
+# **"What chunk size would you set?"**
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "512; that's the usual value." | "The largest whose step still meets the ITL SLO." | "At least the bend, FLOP/s × MFU over bytes/s × MBU: below it a step reads weights for nothing. From there up, the largest whose mixed step keeps ITL p99, measured with our contexts. And I'd watch the long prompts' TTFT, because they pay." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers()
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>The chunk size below which chunks stop paying</summary>
+#
+# 1. A step reads every weight once: b P bytes, at M bytes/s × MBU.
+# 2. A chunk of c tokens does 2 P c FLOPs, at F FLOP/s × MFU.
+# 3. Both take equally long at c = (b / 2) × (F × MFU) / (M × MBU). P has cancelled: it's the card, not the model.
+# 4. H100, 16 bits: 989e12 × 0.5 / (3.35e12 × 0.7) ≈ 210.
+# 5. GPUs that share a model share both, so tensor parallelism doesn't move it. Eight-bit weights that are dequantized
+#    halve it.
+# 6. Below c, n / c steps each cost one reading of the weights: TTFT doubles with every halving.
+#
+# </details>
+
+# %% [markdown]
+# ## Check yourself
+#
+# Answers come from models' shapes and from the long prompt at 70B.
+
+# %%
+check = checks(shape, simulated.trades(words.LONG))
+check.card()
+
+# %% [markdown]
+# ## Going deeper
+#
 # ### One long prompt, and the others
 #
-# Three chats are decoding; every step gives each of them a token. Then a long prompt arrives. If one step computes all
-# of it, the chats get no token until that step ends. **Chunked prefill** caps how many of its tokens a step computes,
-# and the chats' tokens ride along. Articles say that this bounds the TTFT of the long prompt, too.
+# The same trade on the engine in front of you. Three chats are decoding; every step gives each of them a token. Then
+# a long prompt arrives. You've seen what that costs a 70B on GPUs. But where's the bend of *this* machine, and are
+# these chunks above or below it?
 
 # %%
 sizes = run.sweep_sizes(lab)
@@ -155,39 +218,43 @@ words.chunks(swept, reading_s)
 pictures.chunk_explorer(lab, swept)
 
 # %% [markdown]
-# ### The same question at 70B
+# ### Any length
 #
-# Llama-3.1 70B (Llama-3's shape with a longer context) on four H100s, simulated, with the same scheduler. Sixteen
-# chats, then one long prompt. The dashed line is the time it takes just to read all the weights that many times: no
-# chunked prefill can be faster.
+# Move the slider and press **Send it**: a prompt of that length goes to the engine, and its point joins those of the
+# bet.
 
 # %%
-pictures.explore_70b()
+pictures.length_explorer(lab, ladder)
+
+# %% [markdown]
+# ### The square, materialized or not
+#
+# Textbook attention computes the **scores** of all pairs, stores them, and then turns each row of them into shares
+# that add up to one (*softmax*). **Fused** attention (FlashAttention) walks over the same pairs in small tiles, adds
+# each tile's contribution to the result, and forgets the tile. Same result, same useful work, but the square is never
+# in memory. Move the length; then compute fewer **rows per step**: the prompt in chunks.
 
 # %%
-simulated_70b.error_band(simulated.deployment())
+pictures.square_explorer(lab)
 
 # %% [markdown]
-# From the right: halving the chunk halves the others' longest gap and costs the long prompt little. That's the bargain
-# people mean. Then it stops paying. The gap approaches a floor (what a step costs, however little of the prompt is in it),
-# while the long prompt's TTFT nearly doubles with every further halving. Below that size you pay a lot and get little back.
-#
-# Where's the bend? It follows from two numbers of the card: how many operations it does, and how many bytes it reads,
-# in the same time. Of a data sheet's numbers, prefill typically reaches half the FLOP/s (its MFU), and reading weights
-# 70% of the bandwidth:
+# Now measured: one layer's attention as this engine calls it, both ways, in the same number format.
 
 # %%
-words.bend(bend)
+measured = run.compare_attention(lab)
+stack(*draw_time_and_memory(measured), words.square(measured, shape, bend.roof.bandwidth))
 
 # %% [markdown]
-# That's the whiteboard answer to "which chunk size?" In practice start at a small multiple of it, since a step has
-# overhead as well, and then let your ITL SLO decide.
+# And a whole request, both ways. **Where it does nothing**: short prompts.
+
+# %%
+both = both_ways(lab)
+stack(draw_saving(both), words.request(both, shape))
 
 # %% [markdown]
-# ## Deep dive
+# ### The formulas
 #
-# **The formula.** A prompt of $n$ tokens, nothing cached. $P$ weights in the layers' matrices, $L$ layers, $H$ heads
-# of size $d$:
+# A prompt of $n$ tokens, nothing cached. $P$ weights in the layers' matrices, $L$ layers, $H$ heads of size $d$:
 #
 # $$\text{FLOPs}(n) \approx \underbrace{2 P n}_{\text{matrices}} + \underbrace{4 L H d \cdot \tfrac{n^2}{2}}_{\text{attention}},
 # \qquad n_{\text{half}} = \frac{P}{L H d}$$
@@ -202,19 +269,16 @@ words.bend(bend)
 #
 # $$\text{TTFT} \approx \text{queue} + \frac{\text{FLOPs}(n)}{\text{GPUs} \times \text{FLOP/s} \times \text{MFU}}$$
 #
-# **The bend.** With $b$ bytes a weight, a chunk's arithmetic takes as long as reading the weights at
-#
-# $$c^* = \frac{b}{2} \cdot \frac{\text{FLOP/s} \times \text{MFU}}{\text{bytes/s} \times \text{the share of it that is reached}}$$
-#
 # **A chunk** of $c$ tokens after $s$ cached ones adds $c\,(s + c/2)$ pairs. Summed over all chunks that's $n^2/2$
 # again: chunking adds no pairs. It adds one more read of the weights per step, and of the cached keys and values.
 #
-# **The code.** Textbook attention in this engine is a dozen lines. Find the one that builds the square:
+# Textbook attention in this engine is a dozen lines. Find the one that builds the square:
 
 # %%
 import inspect
 
 from minillm.kernels.attention import eager
+from minillm.kernels.attention.sdpa import Prefill
 
 print(inspect.getsource(eager.attend))
 
@@ -222,37 +286,33 @@ print(inspect.getsource(eager.attend))
 # And the fused way: one call of a **kernel** (a routine compiled for the processor) that never builds it.
 
 # %%
-from minillm.kernels.attention.sdpa import Prefill
-
 print("\n".join(inspect.getsource(Prefill.__call__).splitlines()[:8]))
 
 # %% [markdown]
-# **The claims, measured.**
+# ### What articles say
+#
+# The last one is about **prompt compression**, dropping the sentences that have little to do with the question. (It
+# defeats the prefix cache of lesson 04: every pruned prompt starts differently.) It needs a **quality gate**: write
+# down beforehand how many right answers you can lose (the *floor*), then count.
 
 # %%
-a3(ladder, measured, shape)
-
-# %%
-d11(ladder)
-
-# %%
-d18(measured, ladder, shape, name)
-
-# %%
-d17(measured, both)
-
-# %%
-f4(both, big_savings())
+in_short(
+    a3(ladder, measured, shape),
+    d11(ladder),
+    d18(measured, ladder, shape, name),
+    d17(measured, both),
+    f4(both, big_savings()),
+    d7(halved_4k(), run.compare_cuts(lab)),
+)
 
 # %% [markdown]
-# And one on **prompt compression**, dropping the sentences that have little to do with the question. (Mind the prefix
-# cache, lesson 04: once each prompt is cut to fit its question, no two begin alike.) Having a small model *summarize* a
-# long history is the same trade with one more cost, its own prefill and decode, and one more risk, facts that were
-# never said. Either needs a **quality gate**: write down beforehand how many right answers you can lose (the *floor*),
-# then count.
-
-# %%
-d7(halved_4k(), run.compare_cuts(lab))
+# <details><summary>Other ways to handle long prompts</summary>
+#
+# Several GPUs can share one prompt's tokens (context parallelism: each computes its share of the rows, and they
+# exchange keys and values). Its chunks can go through a pipeline ([06b](06b_moe.ipynb)), or prefill can run on GPUs
+# of its own ([05b](05b_disaggregation.ipynb)).
+#
+# </details>
 
 # %% [markdown]
 # <details><summary>The same on vLLM and SGLang</summary>
@@ -269,8 +329,8 @@ d7(halved_4k(), run.compare_cuts(lab))
 # `vllm:request_prefill_time_seconds` should agree with your client.
 #
 # For the chunks, keep chats running in a second terminal (`--random-input-len 256 --random-output-len 512`), and
-# restart the server with 2048, then 512, in its first flag. The chats' ITL p99 falls, the long prompt's TTFT rises, and
-# below some size it only rises. `vllm:iteration_tokens_total` is a histogram of tokens per step, so it shows your
+# restart the server with 2048, then 512, in its first flag. The chats' ITL p99 falls, the long prompt's TTFT rises,
+# and below some size it only rises. `vllm:iteration_tokens_total` is a histogram of tokens per step, so it shows your
 # chunks; in SGLang `#new-token` in each `Prefill batch` line does. `--long-prefill-token-threshold` limits a single
 # prompt and leaves the budget alone (vLLM).
 #
@@ -279,39 +339,14 @@ d7(halved_4k(), run.compare_cuts(lab))
 # </details>
 
 # %% [markdown]
-# ## Say it in an interview
-#
-# > "Prefill is one big matrix multiplication, proportional to the prompt, plus attention, which grows with the square
-# > but stays the smaller part until about a hundred thousand tokens on a 70B. So four times the prompt takes about four
-# > times as long: less if it's short, more if it's very long. My estimate is 2 P n over GPUs times FLOP/s times MFU.
-# > Fused attention does the same FLOPs with far fewer reads and writes: the score matrix never leaves the chip. Chunked
-# > prefill doesn't speed up the long prompt; it protects the others. On an H100 chunks under about 210 tokens
-# > cost more than they give, FLOP/s times MFU over bytes per second; above that I'd tune to the ITL SLO. But first I'd ask which tokens
-# > need to be in the prompt."
-#
-# ## Check yourself
-#
-# Answers come from the model's shape and from the runs above.
-
-# %%
-check = checks(shape, swept)
-check.card()
-
-# %% [markdown]
 # ## What this lab cannot tell you
 #
 # - **Where your curve bends.** FLOPs are counted; seconds aren't proportional to them. Attention and matrices reach
 #   different shares of a machine's peak, and a short prompt doesn't come close to filling a GPU.
-# - **How fast your FlashAttention is.** Here "fused" is PyTorch's kernel: a FlashAttention on GPUs, one in 32 bits on CPUs.
-# - **Whether a compressed prompt is good enough.** A handful of questions exposes a broken cut but can't tell two good
-#   ones apart. Build a gate from your own questions, hundreds of them.
-#
-# <details><summary>Other ways to handle long prompts</summary>
-#
-# Several GPUs can share one prompt's tokens (sequence or context parallelism: each computes its share of the rows, and
-# they exchange keys and values), and prefill can run on GPUs of its own ([lesson 05b](05b_disaggregation.ipynb)).
-#
-# </details>
+# - **How fast your FlashAttention is.** Here "fused" is PyTorch's kernel: a FlashAttention on GPUs, one in 32 bits on
+#   CPUs.
+# - **Whether a compressed prompt is good enough.** A handful of questions exposes a broken cut but can't tell two
+#   good ones apart. Build a gate from your own questions, hundreds of them.
 #
 # ## Sources
 #

@@ -1,19 +1,21 @@
 # %% [markdown]
 # # 04 · Prefix caching: the order of a prompt
 #
-# A service puts the same handbook in front of every question. Yesterday every answer started immediately. Today someone
+# A service puts the same handbook in front of every question. Yesterday answers started instantly. Today someone
 # added one line to the prompt, and every first token is late. Which line, and where did they put it?
 #
-# By the end you'll know what a prefix cache finds and what it can't, how to order a prompt to suit it, and when a cache
-# won't help, however large it is.
+# By the end you'll know what a prefix cache finds and what it can't, how to order a prompt to suit it, and when a
+# cache won't help, however large it is.
 #
-# - **Surface** (ten minutes): one line of a prompt, in two places.
-# - **Guided** (twenty-five): a prompt and its linter, eviction, tenants, and a 70B fleet.
-# - **Deep dive** (ten): the hash chain, the code, and five claims put to the test.
-# - **Appendix** (five, optional): what hosted APIs charge for a cached prefix.
+# - **Five minutes** (five): one line of a prompt, in two places, and a bet.
+# - **The lab** (ten): order, eviction, routing.
+# - **The interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
+# - **Going deeper** (twenty-five, optional): a linter, two more bets, where a cache does nothing, what hosted APIs
+#   charge, the code.
 
 # %%
 from course.lab import open_lab, simulated_70b
+from course.lab.claims import in_short
 from course.lab.display import stack
 from course.lessons.lesson_04 import explorer, pictures, run, words
 from course.lessons.lesson_04.check import checks
@@ -24,26 +26,23 @@ from course.lessons.lesson_04.words import d9, d13, f1, f5, f6
 lab = open_lab()
 
 # %% [markdown]
-# ## Surface
+# ## Five minutes
 #
 # **Prefill** computes keys and values for every prompt token: the **KV cache**. A token's keys and values depend on
-# that token and on everything before it, and on nothing after it. So two prompts that *begin* alike share them up to
-# the first difference. A **prefix cache** keeps them, and the next prompt with that beginning starts where they end.
+# that token and on everything before it, and on nothing after it. So two prompts that *begin* the same way share them
+# up to the first difference. A **prefix cache** keeps them, and the next prompt with that beginning starts where they
+# end.
 #
 # KV is kept in **blocks**, often of 16 tokens. A block that's found is a **hit**; the **hit rate** is prompt tokens
-# found divided by prompt tokens looked up. Prefix caching shortens a request's prefill, and so its **TTFT**. It doesn't
-# speed up its decode. Under load other requests gain too: less prefill ahead of them, and shared blocks are stored
-# once.
-#
-# Four questions about one handbook. Each bead is a block.
+# found divided by prompt tokens looked up. Four questions about one handbook. Each bead is a block.
 
 # %%
 plain = lab.run(run.stamped(lab, "nowhere"))
 draw_finds({"one handbook, four questions": plain})
 
 # %% [markdown]
-# The first request pays for all of them. The others find the handbook (large yellow beads) and compute little more than
-# their own question. The last, partly filled bead can't be found: only full blocks are cached.
+# The first request pays for all of them. The others find the handbook (large yellow beads) and compute little more
+# than their own question. The last, partly filled bead can't be found: only full blocks are cached.
 #
 # ### Predict
 #
@@ -70,27 +69,140 @@ draw_finds({"the time in the first line": first, "the time in the last line": la
 words.stamp(first, last)
 
 # %% [markdown]
-# ## Guided
+# ## The lab
 #
-# ### Drag the time through a prompt
+# ### Order
 #
 # Two prompts, the second sent a few seconds later; only the time differs. Each bead shows the first digits of its
 # block's **hash**. The hash covers the block's own tokens *and the previous block's hash*: a **chain**. Drag the time
 # from the first sentence to the last and watch where the chain breaks. Then change the block size. Below are the same
-# two prompts as a **radix tree** (prompts share a path up to their first difference), which the engine SGLang
-# matches token by token (at page size 1).
+# two prompts as a **radix tree** (prompts share a path up to their first difference), which SGLang matches token by
+# token (at page size 1).
 
 # %%
 explorer.bead_explorer(lab)
 
 # %% [markdown]
-# Past the break the words are the same again and the hashes aren't. That's correct, not a weakness: the keys and values
-# of those words really do differ, because the model has seen a different time before them.
+# Past the break the words are the same again and the hashes aren't. That's correct, not a weakness: the keys and
+# values of those words really do differ, because the model has seen a different time before them. So order a prompt
+# by how often each part changes. And does the time need seconds? A clock that ticks once an hour breaks the chain
+# once an hour.
 #
-# Does the time need seconds? A clock that ticks once an hour breaks the chain once an hour. Claim F1, in the deep
-# dive, measures what that's worth.
+# ### What gets evicted?
+#
+# A cache is finite. When it's full, something has to go. **LRU** evicts what was *used* longest ago; it's the
+# engine's default. **FIFO** evicts what was *computed* longest ago, however often it was used since. A **time limit**
+# (TTL) expires entries that are too old, even with room to spare. Each user is in a conversation, and each turn
+# repeats all previous ones. On the left the cache is small. Find settings where FIFO finds less than LRU, and where
+# the time limit forgets everything.
+
+# %%
+explorer.policy_explorer()
 
 # %% [markdown]
+# <details><summary>Settings that show it</summary>
+#
+# FIFO loses where the cache holds some but not all users, because it evicts the oldest *blocks*, the beginnings that
+# every turn needs (six users, turns a minute apart, a cache of 200 to 400 blocks). A time limit forgets everything
+# once the mean gap between turns is several times the limit, whatever the cache's size. That's agents with slow
+# tools: the KV of a turn has expired by the time the tool answers.
+#
+# </details>
+#
+# And no policy helps when the **working set** (everything that will be asked for again) doesn't fit. Here's a cache
+# with room for six tenants, who ask strictly in turns, or at random:
+
+# %%
+pictures.draw_cliff()
+
+# %% [markdown]
+# In turns, LRU falls off a cliff: with one tenant more than fits, it evicts each one just before it comes back.
+# Random order degrades gradually. (It already loses a little at six: tenants that ask several times in a row take up
+# the room of one that hasn't come back yet.) When a hit rate drops, look at the working set before you blame the
+# policy.
+#
+# ### Routing
+#
+# Llama-3 70B, simulated: four **replicas** (copies of the whole server), each with its own cache, and 60 tenants with
+# system prompts of 2,000 tokens. A **router** picks the replica. Round robin: each in turn. Least busy: fewest open
+# requests. Prefix-aware: the replica that has seen this prefix before, unless it's much busier than the others. (How
+# far the simulator is off stands under [the first request after a deploy](#The-first-request-after-a-deploy).)
+
+# %%
+fleet = run.routers(simulated_70b.deployment(), tenants=60)
+stack(pictures.routers_table(fleet), words.routers(fleet))
+
+# %% [markdown]
+# And if there's **one prefix for everyone**, can prefix-aware routing still spread the load?
+
+# %%
+hot = run.routers(simulated_70b.deployment(), ("round robin", "prefix-aware"), tenants=1, qps=20)
+stack(pictures.routers_table(hot), words.hot(hot))
+
+# %% [markdown]
+# ## In the interview
+#
+# **The line**
+#
+# > "A prefix cache matches whole blocks from the first token and stops at the first difference, so I order prompts by
+# > how often each part changes. Before tuning eviction I compare the hit rate with what an unlimited cache would
+# > find."
+#
+# **Follow-ups**
+#
+# <details><summary>"Does it speed up decode?"</summary>
+#
+# No decode step gets faster by itself: what it removes is prefill. But under load the neighbours' prefills leave my
+# steps and the queue drains, so ITL p99 and queue time improve as well. And shared blocks are stored once, so more
+# requests fit.
+#
+# </details>
+# <details><summary>"Two tenants share a cache. Is that a leak?"</summary>
+#
+# Timing is: a fast first token tells me that somebody has sent this prefix. Salt the first block's hash per tenant
+# (vLLM: `cache_salt` in the request). The price is that tenants no longer share anything, so put the salt at the
+# level where sharing is harmless, such as the organization.
+#
+# </details>
+#
+# **"Our hit rate is 20%. What do you do?"**
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "More memory for KV." | "Look at the prompts: something changes early." | "What would an unlimited cache find? If 20%, it's the prompts: order them, pin the tools' order, coarsen the clock. If 80%, it's eviction or routing: working set against capacity, per replica. Then who goes where." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers()
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>How many tenants' prefixes fit? And what does a hit save?</summary>
+#
+# 1. KV per token: 2 × layers × KV heads × head size × bytes. 70B with GQA: 2 × 80 × 8 × 128 × 2 = 328 kB.
+# 2. A prefix of 2,000 tokens is 0.66 GB.
+# 3. Room for KV: GPU memory × 0.9 − weights − activations. Four H100s: about 288 − 141 − a few = 140 GB.
+# 4. So some 210 prefixes, if nothing runs; running requests need their own KV first.
+# 5. A hit saves prefill: 2 P n over FLOP/s × MFU (lesson 03), and as much waiting for everyone in those steps.
+# 6. It never saves the last token: at least one has to be computed, or there are no logits.
+#
+# </details>
+#
+# ## Check yourself
+#
+# Answers are computed from the runs above, and from two small ones more.
+
+# %%
+by_order, fixes = run.order_runs(lab), explorer.template_ladder(lab)
+small = {how: by_order[f"small cache, {how}"] for how in ("in turns", "grouped")}
+check = checks(last, fixes, small)
+check.card()
+
+# %% [markdown]
+# ## Going deeper
+#
 # ### A prompt the way services really send it
 #
 # This is a template; the client fills in the `{fields}` for every request. The **linter** compares six such requests
@@ -105,8 +217,8 @@ editor
 
 # %% [markdown]
 # Try one fix at a time: the time to the end, then the session id, then the user name, then the tools. (`{tools}` is a
-# list whose order changes from request to request, as when several services are queried in parallel. It reads the same
-# to a person, but it's different text.)
+# list whose order changes from request to request, as when several services are queried in parallel. It reads the
+# same to a person, but it's different text.)
 
 # %%
 one_fix = lab.predict(
@@ -138,29 +250,10 @@ words.one_fix(ladder)
 lint_prompts(lab, "Request id: 7f3a91c2\nYou are a helpful assistant.\nUser: 41\nQuestion: why is the sky blue?")
 
 # %% [markdown]
-# ### What gets evicted?
+# ### Eviction, on the engine
 #
-# A cache is finite. When it's full, something has to go. **LRU** evicts what was *used* longest ago; it's the engine's
-# default. **FIFO** evicts what was *computed* longest ago, however often it was used since. A **time limit** (TTL)
-# expires entries that are too old, even with room to spare. Each user is in a conversation, and each turn repeats
-# all previous ones. On the left the cache is small. Find settings where FIFO finds less than LRU, and where the time
-# limit forgets everything.
-
-# %%
-explorer.policy_explorer()
-
-# %% [markdown]
-# <details><summary>Settings that show it</summary>
-#
-# FIFO loses where the cache holds some but not all users, because it evicts the oldest *blocks*, the beginnings that
-# every turn needs (six users, turns a minute apart, a cache of 200 to 400 blocks). A time limit forgets everything once
-# the mean gap between turns is several times the limit, whatever the cache's size.
-#
-# </details>
-#
-# That was a model of a cache (`course/lab/prefix_cache.py`). The engine has the same policies
-# (`prefix_eviction`, `prefix_ttl_s`). Tenant A asks every other time, three others share the rest, and there's room for
-# two:
+# The engine has the same policies (`prefix_eviction`, `prefix_ttl_s`). Tenant A asks every other time, three others
+# share the rest, and there's room for two:
 
 # %%
 evicting = run.live_policies(lab)
@@ -169,8 +262,8 @@ stack(pictures.runs_table(evicting), words.evicted(evicting))
 # %% [markdown]
 # ### Together, or in turns
 #
-# Three **tenants** (customers of one service), each with its own handbook. They ask in turns, A B C A B C, or grouped,
-# A A B B C C. We run both, once with room for all three in the cache and once with room for two.
+# Three **tenants** (customers of one service), each with its own handbook. They ask in turns, A B C A B C, or
+# grouped, A A B B C C. We run both, once with room for all three in the cache and once with room for two.
 
 # %%
 orders = run.order_runs(lab)
@@ -184,10 +277,9 @@ agree = run.agreement(orders["small cache, in turns"])
 words.orders(orders, agree)
 
 # %% [markdown]
-# ### The same question at 70B
+# ### The first request after a deploy
 #
-# Llama-3 70B on four H100s, simulated, with the same scheduler and the same cache. Tenants with long system prompts:
-# what does the first request pay that later ones don't?
+# Llama-3 70B again, on an idle server. What does the first request of a tenant pay that later ones don't?
 
 # %%
 colder = lab.predict(
@@ -207,21 +299,12 @@ colder.score(words.cold(prefixes))
 stack(pictures.draw_cold_and_warm(prefixes), words.warm(prefixes), simulated_70b.error_band(on_70b))
 
 # %% [markdown]
-# So send the system prompt once after every deploy, before traffic arrives (**pre-warming**), to every replica. Then no
-# user pays the cold price, until the prefix is evicted.
+# So send the system prompt once after every deploy, before traffic arrives (**pre-warming**), to every replica. Then
+# no user pays the cold price, until the prefix is evicted.
 #
-# Now four **replicas** (copies of the whole server), each with its own cache, and 60 tenants with system prompts of
-# 2,000 tokens. A **router** picks the replica. Round robin: each in turn. Least busy: fewest open requests.
-# Prefix-aware: the replica that has seen this prefix before, unless it's much busier than the others.
-
-# %%
-fleet = run.routers(on_70b, tenants=60)
-stack(pictures.routers_table(fleet), words.routers(fleet))
-
-# %% [markdown]
 # ### Where it does nothing
 #
-# **Nothing shared.** No two prompts begin alike.
+# **Nothing shared.** No two prompts begin the same way.
 
 # %%
 nothing = {
@@ -239,29 +322,9 @@ blocks = run.block_runs(lab)
 stack(pictures.blocks_table(blocks), words.blocks(blocks))
 
 # %% [markdown]
-# ### Where it hurts
+# ### The chain, as a formula
 #
-# **One tenant too many.** A cache with room for six tenants, who ask strictly in turns, or at random. Counted with the
-# cache model.
-
-# %%
-pictures.draw_cliff()
-
-# %% [markdown]
-# In turns, LRU falls off a cliff: with one tenant more than fits, it evicts each one just before it comes back. Random
-# order degrades gradually. When a hit rate drops, look at the **working set** (everything that will be asked for again)
-# before you blame the policy.
-#
-# **One prefix for everyone.** Can prefix-aware routing still spread the load?
-
-# %%
-hot = run.routers(on_70b, ("round robin", "prefix-aware"), tenants=1, qps=20)
-stack(pictures.routers_table(hot), words.hot(hot))
-
-# %% [markdown]
-# ## Deep dive
-#
-# **The chain.** With tokens in blocks $b_1, b_2, \dots$ of $B$ tokens, and a cryptographic hash $H$:
+# With tokens in blocks $b_1, b_2, \dots$ of $B$ tokens, and a cryptographic hash $H$:
 #
 # $$h_i = H(h_{i-1}, b_i), \qquad \text{found} = B \cdot \min\left(k,\ \left\lfloor \tfrac{n-1}{B} \right\rfloor\right),
 # \quad k = \max\{\, j : h_1, \dots, h_j \text{ are all cached} \,\}$$
@@ -272,7 +335,7 @@ stack(pictures.routers_table(hot), words.hot(hot))
 #
 # $$\text{TTFT} \approx \text{queue} + f + p\,(n - \text{found})$$
 #
-# **The code.** Naming blocks, and looking them up:
+# Naming blocks, and looking them up:
 
 # %%
 import inspect
@@ -284,44 +347,53 @@ print(inspect.getsource(block_hashes))
 print(inspect.getsource(BlockManager.find_prefix))
 
 # %% [markdown]
-# A block that no request holds is free, and can still be found: the cache takes no memory that a request needs. When a
-# request ends, its blocks are freed from last to first, so that the end of a text is evicted before its beginning.
+# A block that no request holds is free, and can still be found: the cache takes no memory that a request needs. When
+# a request ends, its blocks are freed from last to first, so that the end of a text is evicted before its beginning.
 
 # %%
 print(inspect.getsource(BlockPool.release))
 
 # %% [markdown]
-# **The claims, measured.**
-
-# %%
-f1(first, last)
-
-# %%
-f5(prefixes, {"last line": last})
-
-# %%
-f6(run.rates_of(orders))
-
-# %% [markdown]
-# A conversation, turn by turn: each turn repeats what came before, so the share that's found grows. (The answers in
-# this history are ours; in a real chat most of the model's own answer would be found, too.)
+# ### What articles say
+#
+# One claim is about a conversation, turn by turn: each turn repeats what came before, so the share that's found
+# grows. (The answers in this history are ours; in a real chat most of the model's own answer would be found, too.)
+# Another compares LRU with a time limit: there a new session started every three minutes and the limit was five. Ask
+# whether the limit ran from creation or from last use, and whether the session was the cache key, before you copy the
+# figure.
 
 # %%
 chat = run.conversation(lab)
 cached = lab.run(chat)
 uncached = lab.run(chat, enable_prefix_caching=False)
-d9(cached, uncached, run.session_cuts(on_70b))
-
-# %%
-d13(run.by_gap(words.GAPS_S), agree)
+in_short(
+    f1(first, last),
+    f5(prefixes, {"last line": last}),
+    f6(run.rates_of(orders)),
+    d9(cached, uncached, run.session_cuts(on_70b)),
+    d13(run.by_gap(words.GAPS_S), agree),
+)
 
 # %% [markdown]
-# <details><summary>On D13: which time limit?</summary>
+# ### What hosted APIs charge
 #
-# In the article a new session started every three minutes and the limit was five. A limit since last use forgets only
-# some of that (first figures above); since creation it forgets more. If the cache key was the session, every new
-# session is a miss under any policy, and then LRU alone can't have raised the hit rate. The article doesn't say which
-# it was. Ask before you copy the figure.
+# Hosted APIs cache prefixes too, and bill for it. Anthropic's API caches up to a **breakpoint** that you set
+# (`cache_control`): writing costs more than plain input, reading a tenth of it, and entries expire 5 minutes or 1
+# hour after their last use. OpenAI's caches automatically from 1,024 tokens. So the traffic decides: how many
+# requests per hour does a prefix need before caching pays?
+
+# %%
+explorer.hosted_explorer()
+
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# With random arrivals, a request finds the prefix with probability $1 - e^{-\lambda\,\text{TTL}}$. Caching pays once
+# $\text{hit rate} > \frac{w - 1}{w - r}$ for a write price $w$ and a read price $r$: above 22% for 1.25 and 0.1,
+# which is a request every 20 minutes on a 5-minute entry; above 53% for 2 and 0.1, a request every 80 minutes on a
+# 1-hour entry. Below that, caching *raises* the bill. From about one request in two hours on, the 1-hour entry is the
+# cheaper one. At high rates both come down to the read price, because each use renews the entry. Output tokens cost
+# the same either way, and they're several times the price of input.
 #
 # </details>
 
@@ -349,68 +421,24 @@ d13(run.by_gap(words.GAPS_S), agree)
 # </details>
 
 # %% [markdown]
-# ## Say it in an interview
-#
-# > "A prefix cache matches from the first token, in whole blocks, and stops at the first difference. So I'd order the
-# > prompt by how often each part changes: instructions, tools in a fixed order, documents, then user, time and
-# > question. Before tuning eviction I'd compare the hit rate with what an unlimited cache would find. If that's low
-# > too, the prompts are the problem; if it's high, it's memory or routing. What it removes is prefill: no decode step
-# > gets faster by itself, but under load the neighbours' prefills leave my steps and the queue drains, so everything
-# > moves."
-#
-# ## Check yourself
-#
-# Answers are computed from the runs above.
-
-# %%
-small = {how: orders[f"small cache, {how}"] for how in ("in turns", "grouped")}
-check = checks(last, ladder, small)
-check.card()
-
-# %% [markdown]
-# ## Appendix
-#
-# ### What hosted APIs charge
-#
-# Hosted APIs cache prefixes too, and bill for it. Anthropic's API caches up to a **breakpoint** that you set
-# (`cache_control`): writing costs more than plain input, reading a tenth of it, and entries expire 5 minutes or 1 hour
-# after their last use. OpenAI's caches automatically from 1,024 tokens. So the traffic decides: how many requests per
-# hour does a prefix need before caching pays?
-
-# %%
-explorer.hosted_explorer()
-
-# %% [markdown]
-# <details><summary>Answer</summary>
-#
-# With random arrivals, a request finds the prefix with probability $1 - e^{-\lambda\,\text{TTL}}$. Caching pays once
-# $\text{hit rate} > \frac{w - 1}{w - r}$ for a write price $w$ and a read price $r$: above 22% for 1.25 and 0.1, which
-# is a request every 20 minutes on a 5-minute entry; above 53% for 2 and 0.1, a request every 80 minutes on a 1-hour
-# entry. Below that, caching *raises* the bill. From about one request in two hours on, the 1-hour entry is the cheaper
-# one. At high rates both come down to the read price, because each use renews the entry. Output tokens cost the same
-# either way, and they're several times the price of input.
-#
-# </details>
-
-# %% [markdown]
 # ## What this lab cannot tell you
 #
 # - **Quality.** A reordered prompt is a different prompt. Models weigh the beginning and the end; evaluate after you
 #   reorder.
-# - **Your chat template.** Prompts here are plain text. A template puts system text and tools where it likes, and some
-#   insert the date. Lint what's actually sent, after the template.
+# - **Your chat template.** Prompts here are plain text. A template puts system text and tools where it likes, and
+#   some insert the date. Lint what's actually sent, after the template.
 # - **Who else is in the cache.** A hit is faster than a miss, so a shared cache leaks what another tenant has sent.
 #   Engines let you salt the hash per tenant, which gives up the sharing.
-# - **Your ratios.** What a hit saves is the prefill it replaces: much on a CPU, or with long prefixes; nothing where a
-#   prompt is short enough to fit into a step that's taken anyway.
+# - **Your ratios.** What a hit saves is the prefill it replaces: much on a CPU, or with long prefixes; nothing where
+#   a prompt is short enough to fit into a step that's taken anyway.
 #
 # ## Sources
 #
 # - D9, D13: an article on techniques for lower LLM latency, from batching to streaming. F1, F5, F6: an article on LLM
 #   latency in three layers (surface, guided, deep dive).
 # - The chain of block hashes, LRU over free blocks, freeing from the end: vLLM's automatic prefix caching
-#   (`vllm/v1/core/block_pool.py`, `kv_cache_utils.py`). Paging: Kwon et al., *PagedAttention*, 2023. A radix tree, and
-#   the router's rule: Zheng et al., *SGLang*, 2024.
+#   (`vllm/v1/core/block_pool.py`, `kv_cache_utils.py`). Paging: Kwon et al., *PagedAttention*, 2023. A radix tree,
+#   and the router's rule: Zheng et al., *SGLang*, 2024.
 # - Hosted caching: [Anthropic](https://platform.claude.com/docs/en/build-with-claude/prompt-caching) and
 #   [OpenAI](https://developers.openai.com/api/docs/guides/prompt-caching), read in November 2026. Prices change; the
 #   multipliers are inputs.

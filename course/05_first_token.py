@@ -8,12 +8,15 @@
 # cause until nothing is left over, then change the scheduling policy and watch the parts move from one request to
 # another.
 #
-# - **Surface** (ten minutes): one first token, alone and beside others. Three scheduling policies.
-# - **Guided** (fifteen): run any policy, then the same at 70B, with the network.
-# - **Deep dive** (ten): how the split is made, what a token costs, three claims put to the test.
+# - **Five minutes** (five): one first token, alone and beside others; three policies, and a bet.
+# - **The lab** (ten): run any policy, rush it, then the same at 70B, with the network.
+# - **The interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
+# - **Going deeper** (fifteen, optional): when requests never meet (with a bet), structured output, async scheduling,
+#   how the split is made.
 
 # %%
 from course.lab import open_lab, simulated_70b, ttft_causes
+from course.lab.claims import in_short
 from course.lab.display import stack
 from course.lessons.lesson_05 import pictures, run, words
 from course.lessons.lesson_05.check import checks
@@ -25,14 +28,14 @@ from course.lessons.lesson_05.words import b3, b3_at_70b, d19, d21, moves_here, 
 lab = open_lab(max_num_seqs=run.SLOTS)
 
 # %% [markdown]
-# ## Surface
+# ## Five minutes
 #
 # In one **step** an engine computes pieces of new prompts (**prefill**) and one more token for every request that's
-# already decoding. A step ends for all of its requests at once. So you wait for every request in your step.
+# already decoding. A step ends for all of its requests together. So you wait for every request in your step.
 #
 # The next cell starts a real server, `minillm serve`, on a real port. Three requests come one after the other. Then
-# they come again, close together, while others are decoding. All prompts begin with the same rules; the server may have
-# those in its **prefix cache**, if it has seen them before.
+# they come again, close together, while others are decoding. All prompts begin with the same rules; the server may
+# have those in its **prefix cache**, if it has seen them before.
 
 # %%
 policies = run.policies(lab)
@@ -45,22 +48,15 @@ draw_waterfall(met.causes[-1], alone.causes[-1], "The last one to arrive: what i
 words.waterfall(met.causes[-1], alone.causes[-1])
 
 # %% [markdown]
-# Each bar is one cause and begins where the one above it ended; the last one ends at the TTFT. The thin outline is the
-# same request, alone. A cause that took no time in either case has no row.
+# Each bar is one cause and begins where the one above it ended; the last one ends at the TTFT. The thin outline is
+# the same request, alone. **Queue** is the time until a step that includes the request begins: there are slots for
+# all, but the step before it may still be running. **Others' prompts** and **others' answers** are what other
+# requests in the same steps added to them, **own prefill** what this request's own tokens added, and **fixed cost**
+# what those steps take whatever is in them (the weights are read once for all). The rest is the way in and out: HTTP,
+# JSON, tokenizing, sampling, detokenizing.
 #
-# | cause | what it is |
-# |---|---|
-# | way in, parsing, tokenizing | the server's front end: HTTP, JSON, text to token ids |
-# | **queue** | no step that includes the request has begun; perhaps the one before it is still running |
-# | **others' prompts, others' answers** | what other requests in the same steps added to them |
-# | **fixed cost** | what those steps take whatever is in them: the weights are read once for all, and there's overhead |
-# | **cold cache** | its own tokens in a prefix that other prompts share, if it wasn't cached |
-# | **own prefill** | what this request's own tokens added |
-# | bookkeeping, sampling, detokenizing | scheduling, picking a token id, turning it into text |
-# | way out | from the engine's output to the client |
-#
-# How to split a step that several requests share is a convention. Here a request is charged what its tokens made the
-# step *longer*, and the fixed cost is charged to no request; the deep dive says why.
+# Splitting a step that several requests share is a convention. Here a request is charged what its tokens made the
+# step *longer*, and the fixed cost is charged to no request.
 #
 # ### Predict
 #
@@ -93,14 +89,14 @@ bet.score(words.pauses(runs))
 stack(draw_rhythm(runs), pictures.draw_runs(runs), words.policies(runs))
 
 # %% [markdown]
-# ## Guided
+# ## The lab
 #
 # ### Run a policy yourself
 #
 # The real engine, the same arrivals each time. (There's no server in front here: the way in and out is missing, and
-# tokenizing is part of the queue.) Arrivals follow what this machine can prefill, measured with four newcomers at once.
-# **calm**: a quarter of that. **busy**: as above, about 60%. **rush**: twice as fast as it can prefill them. Every run
-# stays, so you can compare.
+# tokenizing is part of the queue.) Arrivals follow what this machine can prefill, measured with four newcomers
+# together. **calm**: a quarter of that. **busy**: as above, about 60%. **rush**: twice as fast as it can prefill
+# them. Every run stays, so you can compare.
 
 # %%
 bench = pictures.PolicyBench(lab, pace, runs)
@@ -115,6 +111,104 @@ bench.explorer()
 # - *calm, all three*: there's little left to decide.
 #
 # </details>
+#
+# ### Where each policy hurts
+#
+# Prompts that keep arriving faster than they can be prefilled:
+
+# %%
+rush = run.company(lab, pace, gap=run.PACES["rush"])
+rushed = {name: lab.run(rush, **fields) for name, fields in policies.items()}
+stack(draw_rhythm(rushed), words.rush(rushed))
+
+# %% [markdown]
+# ### The same question at 70B
+#
+# Llama-3 70B on four **replicas** of four H100s each, simulated, with two chunk sizes. The last bar is
+# **disaggregated**: some replicas only prefill, the others only decode ([lesson 05b](05b_disaggregation.ipynb) takes
+# that apart). The sliders also set the network between client and server, as round trips and nothing more. (Here the
+# split is by phase: the simulator's timestamps don't say whose tokens a step computed. A bar that would dwarf the
+# others is cut off, at //.)
+
+# %%
+fleet = pictures.at_70b()
+fleet
+
+# %%
+simulated_70b.error_band(simulated_70b.deployment())
+
+# %% [markdown]
+# <details><summary>What to look for</summary>
+#
+# - A chunk of 512 costs some TTFT, the same up to medium load and several times that at the highest, and it shortens
+#   the gaps.
+# - At the lowest load the gaps are all the same, and a chunk of 512 still costs its bit of TTFT. *Decode first* about
+#   doubles the mean TTFT even there, because some newcomers wait for an answer to end.
+# - At low load, a distant client on a new connection pays more in round trips than any policy can save.
+#
+# </details>
+
+# %% [markdown]
+# ## In the interview
+#
+# **The line**
+#
+# > "First I ask how much of the TTFT is mine. Others' prompts: the token budget trades TTFT for smooth gaps. Queue:
+# > for a slot, memory, or a running step? At low load I leave the scheduler alone and look at cache and prompt."
+#
+# **Follow-ups**
+#
+# <details><summary>"You halve the token budget. Who notices?"</summary>
+#
+# Every decoding request: its steps get shorter, so ITL p99 falls. Every long prompt: it needs twice the steps, so its
+# TTFT rises, more so below the bend of [lesson 03](03_prefill.ipynb), where a step costs the same whatever is in it.
+# Requests that have the server to themselves notice only the second part.
+#
+# </details>
+# <details><summary>"Slots are free, and queue time is half of TTFT. Why?"</summary>
+#
+# A request waits for a step to begin, not just for a slot: for the running step to end (with async scheduling, for
+# the next one as well, if that's already launched), for room in the step's token budget, or for KV blocks. Compare
+# queue time with step time: if they're about equal, shorten steps.
+#
+# </details>
+#
+# **"Our TTFT doubled and we didn't touch the model."**
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "Add GPUs until it comes back down." | "Check whether prompts got longer or load went up." | "Split it by cause for the slow requests. Queue: arrivals or long steps. Others' prompts: one new client with long prompts can do that. Own prefill: longer prompts, or a broken prefix cache. Then fix that one, and show the same split afterwards." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers()
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>What does somebody else's prompt cost you?</summary>
+#
+# 1. My step without it: F + D d, a fixed cost and d decodes.
+# 2. With p of its tokens in the step: longer by p / r, at r prompt tokens a second (from the bend on).
+# 3. A budget b caps p at b − d, so no step of mine gets longer than about F + D d + b / r.
+# 4. ITL p99 ≤ that. Choose b = r × (SLO − F − D d).
+# 5. The prompt of n tokens needs n / (b − d) steps, each with the fixed cost: its TTFT ≈ n / r + n / (b − d) × (F + D
+#    d).
+# 6. So the sum of what we both wait grows as b shrinks: the budget moves time, and each move costs a fixed cost.
+#
+# </details>
+#
+# ## Check yourself
+#
+# Answers are computed from the runs above.
+
+# %%
+check = checks(met.causes[-1], runs)
+check.card()
+
+# %% [markdown]
+# ## Going deeper
 #
 # ### When requests never meet
 #
@@ -136,60 +230,45 @@ quiet.score(run.wins_when_calm(calm))
 words.calm(calm)
 
 # %% [markdown]
-# ### Where each policy hurts
+# ### Async scheduling: when the host gets out of the way
 #
-# Prompts that keep arriving faster than they can be prefilled:
+# Before each step the host has work to do: schedule, prepare inputs, handle the last step's tokens. **Async
+# scheduling** does that for step n+1 while the GPU computes step n. It's the default of vLLM (since 0.14), of SGLang
+# (its overlap scheduler), and of this engine on a GPU. Each bar is a step; drag its two parts.
 
 # %%
-rush = run.company(lab, pace, gap=run.PACES["rush"])
-rushed = {name: lab.run(rush, **fields) for name, fields in policies.items()}
-stack(draw_rhythm(rushed), words.rush(rushed))
+pictures.async_explorer()
 
 # %% [markdown]
+# Try a large model (30 milliseconds on the GPU), then a small one (4) with a slow host (6). Where does overlapping
+# gain most, and where nothing?
+#
+# <details><summary>Answer</summary>
+#
+# A step takes the sum without it, and the larger of the two with it. So the most that it can gain is a factor of two,
+# where both take equally long; a large model hides its host anyway, and a slow host stays the bottleneck. The price
+# is in TTFT: a request that arrives while step n runs misses step n+1, which is scheduled already. And what step n+1
+# needs from step n can't be hidden: a grammar's mask, or a draft's verdict, has to wait for the token.
+#
+# </details>
+#
 # ### Structured output: a mask per token
 #
 # With a JSON schema the sampler may only pick tokens that keep the answer valid. A library (here llguidance; vLLM and
-# SGLang also use XGrammar) walks the grammar and produces a **mask** over the vocabulary for every token. The first use
-# of a grammar also compiles it, and that's part of TTFT.
+# SGLang also use XGrammar) walks the grammar and produces a **mask** over the vocabulary for every token. The first
+# use of a grammar also compiles it, and that's part of TTFT.
 
 # %%
 guided = run.measure_masks(lab)
 stack(pictures.masks_table(guided), words.masks(guided))
 
 # %% [markdown]
-# ### The same question at 70B
+# ### How the split is made
 #
-# Llama-3 70B on four **replicas** of four H100s each, simulated, with two chunk sizes. The last bar is
-# **disaggregated**: some replicas only prefill, the others only decode ([lesson 05b](05b_disaggregation.ipynb) takes
-# that apart). The sliders also set the network between client and server, as round trips and nothing more. (Here the
-# split is by phase: the simulator's timestamps don't say whose tokens a step computed. A bar that would dwarf the
-# others is cut off, at //.)
-
-# %%
-fleet = pictures.at_70b()
-fleet
-
-# %%
-simulated_70b.error_band(simulated_70b.deployment())
-
-# %% [markdown]
-# <details><summary>What to look for</summary>
-#
-# - A chunk of 512 costs some TTFT, the same up to medium load and several times that at the highest, and it shortens the
-#   gaps.
-# - At the lowest load the gaps are all the same, and a chunk of 512 still costs its bit of TTFT. *Decode first* about
-#   doubles the mean TTFT even there, because some newcomers wait for an answer to end.
-# - At low load, a distant client on a new connection pays more in round trips than any policy can save.
-#
-# </details>
-
-# %% [markdown]
-# ## Deep dive
-#
-# **The split.** A request arrives at $t_0$ and gets its first token at $t_3$. Let $S$ be the steps it's in until its
-# last prompt token is computed. Step $s$ has $d_s$ decodes, whose contexts are $c_s$ tokens, and $p_s$ prompt tokens,
-# $o_s$ of them this request's own. Without the prompts its forward pass $f_s$ would have taken about
-# $F + D\,d_s + C\,c_s$. What it took longer, the prompts added:
+# A request arrives at $t_0$ and gets its first token at $t_3$. Let $S$ be the steps it's in until its last prompt
+# token is computed. Step $s$ has $d_s$ decodes, whose contexts are $c_s$ tokens, and $p_s$ prompt tokens, $o_s$ of
+# them this request's own. Without the prompts its forward pass $f_s$ would have taken about $F + D\,d_s + C\,c_s$.
+# What it took longer, the prompts added:
 #
 # $$\text{TTFT} = \underbrace{\text{queue}}_{\text{before } S} \;+\; \sum_{s \in S} \Big(
 # \underbrace{F}_{\text{fixed cost}} + \underbrace{D\,d_s + C\,c_s}_{\text{others' answers}} +
@@ -197,10 +276,10 @@ simulated_70b.error_band(simulated_70b.deployment())
 # \underbrace{\tfrac{p_s - o_s}{p_s}}_{\text{others' prompts}}\big)\Big) \;+\; \text{bookkeeping} +
 # \underbrace{\text{sampling} + \text{detokenizing}}_{\text{first token}}$$
 #
-# $F$, $D$ and $C$ are fitted to the steps of the run, above all to those without prompts. Whatever they are, the parts
-# add up to $f_s$: no second is lost and none is counted twice. (On a GPU a step is launched while the one before still
-# runs. It counts from where that one ends, so until then a new request is in the queue.) The next cell checks every
-# request of this lesson.
+# $F$, $D$ and $C$ are fitted to the steps of the run, above all to those without prompts. Whatever they are, the
+# parts add up to $f_s$: no second is lost and none is counted twice. (On a GPU a step is launched while the one
+# before still runs. It counts from where that one ends, so until then a new request is in the queue.) The next cell
+# checks every request of this lesson.
 
 # %%
 import inspect
@@ -214,11 +293,11 @@ print(f"{len(gaps)} first tokens; the causes miss TTFT by at most {max(gaps):.1e
 print(inspect.getsource(ttft_causes.share_out))
 
 # %% [markdown]
-# Why not simply split a step by its tokens? Because a step has a fixed cost: most of a decode step goes into reading the
-# weights, however many tokens it has. By tokens, a prompt of 16 beside 3 decodes would be blamed for 84% of the step.
-# What it really costs the 3 is the *marginal* cost, what the step takes longer because of it; so that's what counts
-# here and in `timeline.lost["stalled_by_prefill"]`. The fixed cost is charged to no request: alone, this one would pay
-# it as well. How the engine estimates a step that it never took: `minillm/observe/step_cost.py`.
+# Why not simply split a step by its tokens? Because a step has a fixed cost: most of a decode step goes into reading
+# the weights, however many tokens it has. By tokens, a prompt of 16 beside 3 decodes would be blamed for 84% of the
+# step. What it really costs the 3 is the *marginal* cost, what the step takes longer because of it; so that's what
+# counts here and in `timeline.lost["stalled_by_prefill"]`. How the engine estimates a step that it never took:
+# `minillm/observe/step_cost.py`.
 #
 # **Who goes first, in code.** *Mixed* is a few lines: running requests that decode, then those still in prefill, then
 # new ones, under one budget. (vLLM v1 goes through its running list in order, without sorting decodes to the front;
@@ -234,29 +313,24 @@ print(inspect.getsource(Scheduler.schedule).split("batch = ScheduledBatch")[0])
 # `batching="static"`. Agrawal et al. call these two *prefill-prioritizing* and *decode-prioritizing*, and the middle
 # way *stall-free*.
 #
-# **The claims, measured.** A larger budget lets prompts through faster and makes each step longer. Here's each move
-# between the policies above, and between token budgets at 70B:
-
-# %%
-b3(moves_here(runs) + b3_at_70b(), run.noise(runs.values()))
-
-# %% [markdown]
-# **What one token costs.** A prompt's tokens are computed side by side, and the weights are read once for all of them.
-# An answer's tokens depend on each other: one step each. With $B$ requests decoding, a step's cost is shared by $B$
-# tokens:
+# ### What articles say
+#
+# One claim compares a prompt's token with an answer's. A prompt's tokens are computed side by side, and the weights
+# are read once for all of them. An answer's tokens depend on each other: one step each. With $B$ requests decoding, a
+# step's cost is shared by $B$ tokens:
 #
 # $$\frac{\text{decode, seconds per token}}{\text{prefill, seconds per token}} \approx \frac{T_\text{step}(B)/B}{T_\text{step}(n)/n}$$
+#
+# Another needs a baseline: better than what?
 
 # %%
 shrinking = lab.run(run.shrinking(lab), max_num_seqs=8, max_num_batched_tokens=2048)
 one_by_one = lab.run(run.one_by_one(lab), **policies["prefill first"])
-d19([run.measured_per_token([shrinking, one_by_one]), run.simulated_per_token()])
-
-# %% [markdown]
-# The last claim needs a baseline: better than what?
-
-# %%
-d21(pairs((0.5, 2.0, 8.0)))
+in_short(
+    b3(moves_here(runs) + b3_at_70b(), run.noise(runs.values())),
+    d19([run.measured_per_token([shrinking, one_by_one]), run.simulated_per_token()]),
+    d21(pairs((0.5, 2.0, 8.0))),
+)
 
 # %% [markdown]
 # <details><summary>The same on vLLM and SGLang</summary>
@@ -272,28 +346,13 @@ d21(pairs((0.5, 2.0, 8.0)))
 # unless told otherwise (`Prefill batch` and `Decode batch` lines), prompts first, so answers stall during a
 # prefill; `--enable-mixed-chunk` puts both into one batch. Expect ITL p99 to fall with it, and TTFT to rise.
 #
-# TTFT is `vllm:request_queue_time_seconds` plus `vllm:request_prefill_time_seconds`, and a little on top at the client.
+# TTFT is `vllm:request_queue_time_seconds` plus `vllm:request_prefill_time_seconds`, and a little on top at the
+# client.
 # For what waits, `vllm:num_requests_waiting_by_reason` says `capacity` or `deferred`.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #
 # </details>
-
-# %% [markdown]
-# ## Say it in an interview
-#
-# > "TTFT is queue, plus my prompt's prefill, plus whatever else was in my steps, plus the way in and out. So first I'd
-# > ask how much of it is mine. If it's other prompts, I look at the token budget: whole prompts win TTFT and make every
-# > other stream stutter; chunks trade some of that TTFT for smooth gaps. If it's queue, I ask what for: a slot, memory,
-# > or a step that's running. And at low load I leave the scheduler alone and look at the cache and the prompt."
-#
-# ## Check yourself
-#
-# Answers are computed from the runs above.
-
-# %%
-check = checks(met.causes[-1], runs)
-check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you
@@ -311,5 +370,6 @@ check.card()
 # - B3: *Decomposing LLM Inference Latency for Better Serving Performance*. D19 and D21: an article on techniques for
 #   lower LLM latency, from batching to streaming; it quotes the factor without a batch size, and the cut without a
 #   baseline.
-# - Agrawal et al., *Taming Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve*, 2024: the three policies,
-#   and chunks beside decodes. Yu et al., *Orca*, 2022: one step at a time. vLLM v1: `vllm/v1/core/sched/scheduler.py`.
+# - Agrawal et al., *Taming Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve*, 2024: the three
+#   policies, and chunks beside decodes. Yu et al., *Orca*, 2022: one step at a time. vLLM v1:
+#   `vllm/v1/core/sched/scheduler.py`.

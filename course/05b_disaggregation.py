@@ -5,9 +5,10 @@
 # short and waits for memory. Put both on one GPU and prompts stall streams (lesson 05). So put them on separate GPUs,
 # and send each request's KV cache from one to the other. What does the transfer cost, and when is it worth it?
 #
-# - **Surface** (ten minutes): the same arrivals, step by step, and the transfer on the back of an envelope.
-# - **Guided** (five): a 70B fleet with whole prompts, with chunks, and split; where the split loses.
-# - **Deep dive** (five): the arithmetic of both pools.
+# - **Five minutes** (five): the same arrivals, step by step, the transfer on the back of an envelope, and a bet.
+# - **The lab** (five): which split, goodput, and which prompts to keep at home.
+# - **The interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
+# - **Going deeper** (ten, optional): more load, the arithmetic of both pools, chunks in a pipeline.
 
 # %%
 from course.lab import simulated_70b
@@ -19,11 +20,12 @@ from course.lessons.lesson_05b.check import checks
 lab = Lab()  # everything in this lesson is simulated: no model is loaded
 
 # %% [markdown]
-# ## Surface
+# ## Five minutes
 #
-# Four requests are decoding when two prompts arrive. A step's width is its duration, its height the tokens in it. With
-# whole prompts the decodes stall for the length of a prompt; chunks spread it over several steps, each a bit longer;
-# with a split, the decode GPU never sees a prompt, and the prefill GPU idles between prompts. Move the chunk size.
+# Four requests are decoding when two prompts arrive. A step's width is its duration, its height the tokens in it.
+# With whole prompts the decodes stall for the length of a prompt; chunks spread it over several steps, each a bit
+# longer; with a split, a decode GPU never runs a prompt, and the prefill GPU idles between prompts. Move the chunk
+# size.
 
 # %%
 pictures.budget_explorer()
@@ -37,9 +39,9 @@ pictures.transfer_explorer()
 
 # %% [markdown]
 # 4,096 tokens are 1.3 GB. Over one 400 Gb/s network card with RDMA (from one GPU's memory into another's, past both
-# CPUs) that takes a tenth of the time it took to compute them. An HGX H100 typically has a card for each GPU, and each
-# of four sends its own quarter: divide by four. **On a good link the transfer is cheap; on 10 Gigabit Ethernet it takes
-# longer than the prefill.**
+# CPUs) that takes a tenth of the time it took to compute them. An HGX H100 typically has a card for each GPU, and
+# each of four sends its own quarter: divide by four. **On a good link the transfer is cheap; on 10 Gigabit Ethernet
+# it takes longer than the prefill.**
 #
 # ### Predict
 #
@@ -63,18 +65,8 @@ bet.score(words.smoother(quiet))
 stack(pictures.ways_table(quiet), words.load(quiet, 8.0))
 
 # %% [markdown]
-# ## Guided
+# ## The lab
 #
-# ### More load
-#
-# The same fleet, 24 requests per second, in runs of 200 requests: a p99 rests on the slowest two, and tokens/s
-# includes the end, when the last answers drain.
-
-# %%
-busy = run.ways(24.0)
-stack(pictures.ways_table(busy), words.load(busy, 24.0))
-
-# %% [markdown]
 # ### Which split?
 #
 # A fixed split suits one mix of prompts and answers. TTFT p99 by load, for each way to divide four replicas. (This
@@ -87,8 +79,8 @@ pictures.draw_splits()
 # ### Goodput
 #
 # **Goodput** is what counts for a service: the requests per second that meet *every* SLO. Below, the highest of the
-# loads in the chart at which nine of ten requests were within both limits, a loose one on TPOT and a strict one. (24 is
-# the highest tried; at 28, none of the four keeps even the loose limits.)
+# loads in the chart at which nine of ten requests were within both limits, a loose one on TPOT and a strict one. (24
+# is the highest tried; at 28, none of the four keeps even the loose limits.)
 
 # %%
 goodputs = run.goodputs()
@@ -98,26 +90,110 @@ stack(pictures.goodput_table(goodputs), words.goodput(goodputs))
 simulated_70b.error_band(simulated_70b.deployment())
 
 # %% [markdown]
+# ### Which prompts stay?
+#
+# A split needn't be all or nothing. In **conditional disaggregation** the router looks at each request: how many of
+# its prompt tokens aren't cached on the decode side, and how busy the prefill pool is. A turn of an agent repeats a
+# long history and adds a few tokens; sending those away and their KV back is more trouble than one slightly longer
+# step. Here's a prompt of 8,192 tokens with a growing share cached, and what either choice costs:
+
+# %%
+pictures.stay_or_go_table()
+
+# %% [markdown]
+# Find the break-even for an ITL limit of 25 milliseconds, then for 100. (A step is priced by its new tokens;
+# attention over the cached ones adds a little.) The more of a prompt is cached, the less a split has to offer: it's
+# the *uncached* tokens that stall a step. (NVIDIA Dynamo: `--router-conditional-disagg`, experimental in November
+# 2026.)
+#
 # ### Where it loses
 #
 # - **An unbalanced split.** One prefill replica saturates long before three decode replicas do, and idle decode GPUs
 #   can't help. Traffic that drifts from long prompts to long answers needs a different split every hour (NVIDIA
 #   Dynamo's planner adds and removes workers in each pool).
-# - **Short prompts.** They barely stall a decode, and chunked prefill takes care of the rest.
-# - **Slow links.** See above. Within a node NVLink (links between GPUs, hundreds of GB/s) makes the transfer vanish;
-#   across data centres it dominates.
-# - **Small fleets.** With a handful of replicas the split is coarse (1 + 3? 2 + 2?), and the wrong one can cost more
-#   than the stalls did: compare 1 + 3 in the chart.
-# - **Prefix caches.** Hits live where prefill happened, so a conversation has to come back to the same prefill GPU. And
-#   an answer's KV was made on the decode GPU: the next turn prefills the answer again, unless a shared tier has it
-#   ([07b](07b_smaller_kv.ipynb)).
+# - **Short or cached prompts.** They barely stall a decode, and chunked prefill takes care of the rest.
+# - **Slow links.** Over NVLink (hundreds of GB/s within a node) the transfer is free; across data centres it
+#   dominates.
+# - **Small fleets.** With a handful of replicas the split is coarse, and the wrong one can cost more than the stalls
+#   did: compare 1 + 3 in the chart.
+# - **Prefix caches.** Hits live where prefill happened, so a conversation has to come back to the same prefill GPU.
+#   And an answer's KV was made on the decode GPU: the next turn prefills the answer again, unless a shared tier has
+#   it ([07b](07b_smaller_kv.ipynb)).
 
 # %% [markdown]
-# ## Deep dive
+# ## In the interview
 #
-# With $\lambda$ requests per second of $n$ prompt and $m$ answer tokens, prefill at $r_p$ tokens/s per replica, decode
-# at $r_d$ tokens/s per replica at the batch that keeps the ITL SLO, and links of $B$ bytes/s in all, with $k$ bytes of
-# KV per token:
+# **The line**
+#
+# > "Disaggregation buys isolation: no decode step holds a prompt, so ITL p99 is flat. No more raw tokens from the
+# > same GPUs, but more goodput when TPOT binds. The price is moving KV, and a split that has to match the token mix."
+#
+# **Follow-ups**
+#
+# <details><summary>"Chunked prefill bounds ITL as well. Why split?"</summary>
+#
+# I'd try chunks first. They bound the step, but each step still carries a chunk, so ITL sits near the bound whenever
+# prompts are in flight. If the TPOT limit is below that, a split is the way to more requests within both SLOs. And
+# each pool can have its own parallelism: TP for prefill, wide EP with big batches for decode.
+#
+# </details>
+# <details><summary>"The decode pool has no room for an arriving transfer. What happens?"</summary>
+#
+# The prefill GPU has to hold the KV until there's room, so backpressure reaches the prefill queue and TTFT rises
+# although the prefill pool looks idle. Watch the transfer queue on the decode side, reserve KV before prefill starts,
+# and refuse early instead of computing prompts that nobody can decode.
+#
+# </details>
+#
+# **"Should we disaggregate?"**
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "Yes, everybody does; it's faster." | "If ITL p99 breaks because of long prompts, and the network is good." | "What's the goodput of chunks at our SLOs, and which limit binds? If TPOT binds: the ratio from our token mix, the KV bytes against the links, cached turns kept local, and a plan for the day the mix drifts." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers()
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>Four replicas: 3 + 1 or 2 + 2? From the token mix.</summary>
+#
+# 1. A request needs n / r_p seconds of a prefill replica: 1,800 tokens at 14,000 a second, 0.13.
+# 2. And m / r_d seconds of a decode replica, at the batch that keeps the ITL limit.
+# 3. At 25 milliseconds: a batch of 70 makes 2,800 tokens a second; 170 tokens take 0.061. Ratio 2.1 : 1.
+# 4. At 50 milliseconds: a batch of 315 makes 6,300 a second, so 0.027. Ratio 4.8 : 1.
+# 5. Four replicas at 2.1 : 1 are 2.7 + 1.3, between the two splits. At 4.8 : 1 they're 3.3 + 0.7: take 3 + 1.
+# 6. The looser the limit on TPOT, the fewer decode replicas; the longer the prompts, the more prefill replicas.
+#
+# </details>
+#
+# ## Check yourself
+
+# %%
+check = checks()
+check.card()
+
+# %% [markdown]
+# ## Going deeper
+#
+# ### More load
+#
+# The same fleet, 24 requests per second, in runs of 200 requests: a p99 rests on the slowest two, and tokens/s
+# includes the end, when the last answers drain.
+
+# %%
+busy = run.ways(24.0)
+stack(pictures.ways_table(busy), words.load(busy, 24.0))
+
+# %% [markdown]
+# ### The arithmetic of both pools
+#
+# With $\lambda$ requests per second of $n$ prompt and $m$ answer tokens, prefill at $r_p$ tokens/s per replica,
+# decode at $r_d$ tokens/s per replica at the batch that keeps the ITL SLO, and links of $B$ bytes/s in all, with $k$
+# bytes of KV per token:
 #
 # $$N_p \ge \frac{\lambda n}{r_p}, \qquad N_d \ge \frac{\lambda m}{r_d}, \qquad \lambda\, n\, k \le B, \qquad
 # \text{TTFT} \approx \text{queue}_p + \frac{n}{r_p}$$
@@ -125,14 +201,30 @@ simulated_70b.error_band(simulated_70b.deployment())
 # The transfer, $nk/B$, comes before the second token here, because the prefill pool sends the first one. Where the
 # decode pool sends it too (Dynamo, SGLang), the transfer is part of TTFT.
 #
-# Without a split both inequalities share one pool: $N \ge \lambda (n/r_p + m/r_d)$, so nothing is lost to rounding, and
-# every step may hold both kinds of work. `minillm simulate --plan` also solves for the split, with the pools you pass
-# in `--fleet disaggregation...` ([docs](../docs/simulator.md)).
+# Without a split both inequalities share one pool: $N \ge \lambda (n/r_p + m/r_d)$, so nothing is lost to rounding,
+# and every step may hold both kinds of work. `minillm simulate --plan` also solves for the split, with the pools you
+# pass in `--fleet disaggregation...` ([docs](../docs/simulator.md)).
 
 # %%
 import inspect
 
 print(inspect.getsource(run.transfer_s))
+
+# %% [markdown]
+# ### Chunks in a pipeline
+#
+# A prefill pool has a choice that a decode pool hasn't: **pipeline parallelism**. Each GPU holds a part of the
+# layers, and one prompt's chunks follow each other through them: while chunk 1 is in stage 2, chunk 2 is in stage 1.
+# With $s$ stages and $c$ equal chunks a prompt takes $c + s - 1$ turns instead of $c \cdot s$, and what passes
+# between stages is small enough for slow links. A prompt of 32,768 tokens on four stages:
+
+# %%
+pictures.pipeline_table()
+
+# %% [markdown]
+# Where should you stop? Below the bend of [lesson 03](03_prefill.ipynb) a chunk no longer fills its GPU, so the last
+# rows are worth less than they say. And later chunks attend to more tokens, so equal chunks get slower and stages
+# wait for each other: SGLang's dynamic chunking makes each one smaller than the last.
 
 # %% [markdown]
 # <details><summary>The same on vLLM and SGLang</summary>
@@ -149,27 +241,13 @@ print(inspect.getsource(run.transfer_s))
 # be prompt tokens times KV per token.
 #
 # Compare with the same GPUs, not split, under long prompts. ITL p99 goes flat, TTFT grows by the transfer, and tokens
-# per second don't rise. Then change the mix of prompts and answers: `vllm:num_requests_waiting` grows in one pool first
+# per second don't rise. Then change the mix of prompts and answers: `vllm:num_requests_waiting` grows in one pool
+# first
 # (SGLang's decode side: `sglang:num_decode_transfer_queue_reqs`). That's the pool you're short of.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #
 # </details>
-
-# %% [markdown]
-# ## Say it in an interview
-#
-# > "Disaggregation buys isolation. Decode GPUs never have a prompt in their step, so ITL p99 is flat. That's no more raw
-# > tokens per second from the same GPUs, but more requests within both SLOs when TPOT is what binds, and more again when
-# > each pool gets its own parallelism. The price is moving KV: for a 70B, 328 kB a token, so 4k tokens are 1.3 GB, 27
-# > milliseconds over one 400-gigabit card, 7 with a card per GPU. It loses with short prompts, or a mix that drifts,
-# > because the split is fixed. I'd try chunked prefill first, and split when the ITL SLO still breaks."
-#
-# ## Check yourself
-
-# %%
-check = checks()
-check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you
@@ -182,6 +260,7 @@ check.card()
 #
 # ## Sources
 #
-# - Zhong et al., *DistServe*, 2024; Patel et al., *Splitwise*, 2024; Qin et al., *Mooncake*, 2024.
-# - vLLM's docs, *Disaggregated prefilling*; SGLang's docs, *PD disaggregation*; NVIDIA Dynamo, *Planner*. Read in
-#   November 2026.
+# - Zhong et al., *DistServe*, 2024; Patel et al., *Splitwise*, 2024; Qin et al., *Mooncake*, 2024 (chunks in a
+#   pipeline, too).
+# - vLLM's docs, *Disaggregated prefilling*; SGLang's docs, *PD disaggregation* and *Pipeline Parallelism for Long
+#   Context*; NVIDIA Dynamo, *Planner* and *Conditional Disaggregation*. Read in November 2026.

@@ -7,12 +7,15 @@
 # By the end you can put a floor under the ITL of any model on any GPU on the back of an envelope, say whether a step
 # waits for memory, arithmetic or overhead, and pick the largest batch that keeps an ITL SLO.
 #
-# - **Surface** (ten minutes): three clocks in every step, and a bet on doubling the batch.
-# - **Guided** (thirty): the SLO, overhead and CUDA graphs, the roofline, weights against KV, and all of it at 70B.
-# - **Deep dive** (ten): the formula, what tensor parallelism costs, a claim put to the test.
+# - **Five minutes** (five): three clocks in every step, and a bet on doubling the batch.
+# - **The lab** (ten): a 70B's step in parts, weights against KV, and long answers.
+# - **The interview** (fifteen): the line, follow-ups, three numbers, a derivation, and a check.
+# - **Going deeper** (twenty, optional): your machine's SLO, utilization, launches and CUDA graphs, the roofline (with
+#   three bets), the formulas.
 
 # %%
 from course.lab import model_shape, open_lab, simulated_70b
+from course.lab.claims import in_short
 from course.lab.display import stack
 from course.lab.roof import on_paper, this_machine
 from course.lessons.lesson_06 import pictures, run, simulated, words
@@ -24,7 +27,7 @@ from course.lessons.lesson_06.words import a4
 lab = open_lab()
 
 # %% [markdown]
-# ## Surface
+# ## Five minutes
 #
 # A model generates one token per step. For that, the processor has to
 #
@@ -41,9 +44,9 @@ roof = this_machine(lab)
 roofs_table([roof, on_paper()])
 
 # %% [markdown]
-# The number to remember is **FLOP per byte**: how many operations fit into the time it takes to read one byte. A 16-bit
-# weight is two bytes, and a single request uses it for two operations: one FLOP per byte. So at batch size 1 the
-# arithmetic units are mostly idle. Here's one request, one step, on the lab's engine.
+# The number to remember is **FLOP per byte**: how many operations fit into the time it takes to read one byte. A
+# 16-bit weight is two bytes, and a single request uses it for two operations: one FLOP per byte. So at batch size 1
+# the arithmetic units are mostly idle. Here's one request, one step, on the lab's engine.
 
 # %%
 alone = run.measure(lab, batch=1)
@@ -57,8 +60,8 @@ stack(pictures.draw_clocks([alone], roof), words.clocks(alone, roof, simulated.p
 #
 # ### Predict
 #
-# So is doubling the batch free? What users see is **ITL** (inter-token latency): for a decoding request, the length of
-# a step.
+# So is doubling the batch free? What users see is **ITL** (inter-token latency): for a decoding request, the length
+# of a step.
 
 # %%
 four = run.doubled_batches(lab, roof)
@@ -80,15 +83,148 @@ stack(pictures.draw_clocks([doubled[0], doubled[-1]], roof), words.doublings(dou
 # %% [markdown]
 # With short contexts, reading barely changes with the batch. Multiplying doubles with it, and so does the host's
 # per-request work. *Batching is free until one of them catches up with memory, and where depends on the machine.*
+#
+# ## The lab
+#
+# ### The same at 70B
+#
+# Llama-3 70B on four H100s, simulated: each bar is one decode step, split by what it waits for, with an ITL SLO drawn
+# across. Operators don't look for the "best" batch. They take the largest one that keeps the SLO, because more tokens
+# per second per GPU means fewer GPUs. Change the stack, the card, the model.
+
+# %%
+simulated.step_parts()
+
+# %%
+stack(*(simulated_70b.error_band(simulated.stack(name)) for name in (simulated_70b.TODAY, simulated_70b.OLD)))
 
 # %% [markdown]
-# ## Guided
+# Find out:
+#
+# 1. Turn CUDA graphs off. What happens to a batch of 1, of 256, and to the largest batch within the SLO?
+# 2. Contexts of 8192: which batch still has room, and what's the largest part of its step?
+# 3. Move to B200s. Which parts shrink, and which don't?
+#
+# <details><summary>Answer</summary>
+#
+# 1. A batch of 1 takes over half as long again: the GPUs wait for launches. Batch 256 doesn't change at all. The
+#    largest batch within the SLO falls to less than a third, because no step can be shorter than its launches.
+# 2. A batch of 32 has room, 64 doesn't. Weights are still the longest part, but KV is catching up, and no batch makes
+#    it cheaper.
+# 3. Weights and KV, by the ratio of the bandwidths. Launch gaps, host time and much of the communication stay: the
+#    better the card, the more of the step is overhead. (The host's part is what vLLM 0.19 took per step and request.
+#    Newer versions take less: vLLM 0.30 served 256 short requests at a time in up to 30% less time than this forecast
+#    ([compared](../docs/simulator.md)). So don't conclude from the large batches that host time dominates.)
+#
+# </details>
+#
+# ### Where it hurts: batching past the knee
+#
+# Where the curve is flat, a larger batch buys throughput for almost nothing. Where it's steep, past the **knee**, it
+# mostly costs latency. A throughput chart only levels off there (it falls once requests are preempted), so it raises
+# no alarm. So set `max_num_seqs` from the SLO, leave some headroom (prompts share these steps, too: lesson 05), and
+# alert on ITL.
+#
+# ### Weights or KV?
+#
+# The batch shares the weights. It doesn't share KV, which grows by a token per request and step. At some point a step
+# reads as much KV as weights. It depends on the contexts of *all* requests together, and on the attention: in
+# **multi-head attention** (MHA) each head has its own keys and values, in **grouped-query attention** (GQA) a group
+# of heads shares them.
+
+# %%
+three = model_shape.three(lab)
+pictures.weights_or_kv(three, "Llama-3-70B")
+
+# %% [markdown]
+# <details><summary>Things to try, and what they show</summary>
+#
+# - One request, however long: its step still reads more weights than KV.
+# - 16 chats of 2048 tokens: Llama-2-13B (MHA) is over the border, Llama-3-70B (GQA) is nowhere near it.
+# - Weights in 4 bits move the border left: shrink the weights and KV matters sooner. KV in 8 bits moves it back.
+# - KV traffic can exceed weight traffic only if the KV cache is larger than the weights, unless requests share a
+#   prefix, which is stored once and read for each of them. The dotted line is the KV capacity.
+#
+# </details>
+#
+# ### Long answers: ITL drifts
+#
+# Contexts also grow *while* a request decodes. A reasoning model writes 8,000 tokens before it answers, and by the
+# end each step reads the KV of them all. Same server, prompts of 1,000 tokens; choose how many decode together.
+
+# %%
+simulated.drift()
+
+# %% [markdown]
+# How much longer does the last token take than the first? And where does the line end with 64, with 128? The dashed
+# line is what a dashboard shows when requests are at different places in their answers: steady, and above what a test
+# with short answers measured. So test an ITL SLO with answers of the length you expect, and size the KV cache for
+# prompt *and* answer.
+
+# %% [markdown]
+# ## In the interview
+#
+# **The line**
+#
+# > "A dense decode step reads all weights once, plus everyone's KV. So ITL's floor is weight bytes over bandwidth,
+# > and batching is nearly free until FLOP/s over bytes/s, about 300 on an H100, or until KV catches up. The rest is
+# > overhead."
+#
+# **Follow-ups**
+#
+# <details><summary>"You've got CUDA graphs on. What's left of the overhead?"</summary>
+#
+# Graphs do away with launches, not with the host's other work: scheduling, inputs, sampling's bookkeeping,
+# detokenizing. Async scheduling hides that behind the step before. What remains is what step n+1 needs from step n,
+# kernels that fall short of the peaks, all-reduces, and sampling itself (top-p over a large vocabulary isn't free).
+#
+# </details>
+# <details><summary>"GPU utilization is 100%. Are we at the limit?"</summary>
+#
+# It says that some kernel was running, and it reads 100% for a single request whose arithmetic units idle. I'd look
+# at DRAM activity (close to MBU) and tensor-pipe activity (close to MFU): `DCGM_FI_PROF_DRAM_ACTIVE` and
+# `DCGM_FI_PROF_PIPE_TENSOR_ACTIVE`. High MBU with a small batch means room for more requests.
+#
+# </details>
+#
+# **"How large a batch should we run?"**
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "As large as fits in memory." | "The largest whose ITL p99 meets the SLO." | "At our contexts, when answers are longest: ITL against batch, from the floor to the knee. Then whichever ends first, SLO, KV capacity, or the knee; minus headroom for prompts in the same steps. And I'd alert on ITL, because throughput won't tell us." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers()
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>The knee from two numbers of the card, and why attention has none</summary>
+#
+# 1. Linear layers: read W bytes once, do 2 P B FLOPs for a batch of B.
+# 2. Memory-bound while 2 P B / F < W / M, so up to B = (F / M) × W / (2 P). In 16 bits W = 2 P: B = F / M.
+# 3. H100: 989e12 / 3.35e12 ≈ 295. Contexts don't appear in it.
+# 4. Attention: each request reads its own KV, c k bytes, for 4 L q c FLOPs. Intensity 4 L q / k: no B, no c.
+# 5. In 16 bits that's query heads per KV head: 1 with MHA, 8 for a 70B. Far below 295, so memory-bound at every
+#    batch.
+# 6. The step is their sum: ITL ≥ max(W/M, 2PB/F) + B c k / M + overhead.
+#
+# </details>
+#
+# ## Check yourself
+
+# %%
+check = checks(doubled, roof)
+check.card()
+
+# %% [markdown]
+# ## Going deeper
 #
 # ### The largest batch that keeps the SLO
 #
-# Operators don't look for the "best" batch. They have an ITL SLO and take the largest batch that keeps it, because more
-# tokens per second per GPU means fewer GPUs. Suppose yours allows three times the ITL of a single request (the shortest
-# measured so far).
+# Now on this machine. Suppose your SLO allows three times the ITL of a single request (the shortest measured so far).
 
 # %%
 single = [alone, doubled[0]]
@@ -114,31 +250,22 @@ pictures.slo_explorer(sweep, run.slo_seconds(single) / run.SLO, run.SLO)
 words.slo(sweep, single)
 
 # %% [markdown]
-# ### Where it hurts: batching past the knee
-#
-# Where the curve is flat, a larger batch buys throughput for almost nothing. Where it's steep, past the **knee**, it
-# mostly costs latency. A throughput chart only levels off there (it falls once requests are preempted), so it
-# raises no alarm. So set `max_num_seqs` from the SLO, leave some headroom (prompts share these steps, too: lesson 05),
-# and alert on ITL.
-#
 # ### How much of the machine is used?
 #
 # **MBU** (model bandwidth utilization) is the least time that reading could take, as a share of the step. **MFU** is
 # the same for arithmetic. The two can go on side by side, so what's left is 1 - max(MBU, MFU): overhead, and
-# **kernels** (the processor's programs, about one per operation) that fall short of its peaks.
+# **kernels** (the processor's programs, about one per operation) that fall short of its peaks. Read MBU at small
+# batches and MFU at large ones.
 
 # %%
 roof = this_machine(lab, before=roof)
 stack(roofs_table([roof]), pictures.dots_table(sweep, roof))
 
 # %% [markdown]
-# Read MBU at small batches and MFU at large ones. A dashboard's "GPU utilization" is neither of them: it says that some
-# kernel was running, and reads 100% for a single request whose arithmetic units idle.
-#
 # ### The third clock: profile a step
 #
-# Where does overhead come from? PyTorch's profiler records every operation. So here the engine launches them one by one
-# from Python, which makes its step longer.
+# Where does overhead come from? PyTorch's profiler records every operation. So here the engine launches them one by
+# one from Python, which makes its step longer.
 
 # %%
 profiled = run.profile_steps(lab, batch=1)
@@ -147,8 +274,8 @@ stack(pictures.profile_table(profiled), words.profiled(profiled, alone))
 # %% [markdown]
 # <details><summary>Look at the timeline yourself, here or on a GPU server</summary>
 #
-# `profiled.save()` writes a trace that opens in [Perfetto](https://ui.perfetto.dev): zoom into one step and look at the
-# gaps.
+# `profiled.save()` writes a trace that opens in [Perfetto](https://ui.perfetto.dev): zoom into one step and look at
+# the gaps.
 #
 # On a GPU box (*not yet measured here*), Nsight Systems shows kernels and host side by side, at lower overhead:
 #
@@ -159,10 +286,9 @@ stack(pictures.profile_table(profiled), words.profiled(profiled, alone))
 # nsys stats report1.nsys-rep        # kernels by total time: products (gemm), attention (flash), the small ones
 # ```
 #
-# In the timeline, look for white space between kernels of a decode step. White space there means that the GPU waits for
-# its host. For PyTorch's view of a vLLM server: `--profiler-config '{"profiler": "torch", "torch_profiler_dir":
-# "./trace"}'`, then POST to `/start_profile` and `/stop_profile`. On a dashboard, two of NVIDIA's DCGM counters are
-# honest: `DCGM_FI_PROF_DRAM_ACTIVE` is close to MBU, `DCGM_FI_PROF_PIPE_TENSOR_ACTIVE` to MFU.
+# In the timeline, look for white space between kernels of a decode step: there the GPU waits for its host. For
+# PyTorch's view of a vLLM server: `--profiler-config '{"profiler": "torch", "torch_profiler_dir": "./trace"}'`, then
+# POST to `/start_profile` and `/stop_profile`.
 #
 # </details>
 #
@@ -190,29 +316,25 @@ words.launches(whole, apart)
 # %% [markdown]
 # vLLM does both by default (`-O2`); `--enforce-eager` turns both off. SGLang's switch is `--cuda-graph-backend-decode
 # disabled`. The price: start-up time, memory for the graphs, and padding to the recorded batch sizes. By default vLLM
-# replays a step of decodes alone as one graph, and a step that also prefills in pieces, attention launched between them
-# (`FULL_AND_PIECEWISE`).
+# replays a step of decodes alone as one graph, and a step that also prefills in pieces, attention launched between
+# them (`FULL_AND_PIECEWISE`). Steps larger than the largest recorded one gain little from graphs: the GPU is busy
+# long enough for its host to run ahead.
 #
-# <details><summary>What graphs leave: async scheduling and sampling</summary>
+# <details><summary>What graphs leave: the host's work and sampling</summary>
 #
-# Steps larger than the largest recorded one gain little from graphs: the GPU is busy long enough for its host to run
-# ahead. And graphs do away with launches, not with the host's other work: scheduling, preparing inputs, sampling's
-# bookkeeping, detokenizing. **Async scheduling** hides that: the host prepares step n + 1 while the GPU computes step
-# n. It's the default of vLLM (since 0.14), of SGLang (its overlap scheduler), and of this engine on a GPU. What can't be
-# hidden is what step n + 1 needs from step n: with a grammar or with drafts some of the host's work has to wait for
-# tokens. And **sampling** runs on the GPU, after the last layer: top-p over a vocabulary of 128k took this engine 1.3
-# ms more than greedy for 128 requests on an H100, an eighth of the step ([measured](../docs/measured.md)).
-#
-# Kernels of other batch sizes also add up in another order, so greedy output can change with the load.
-# Batch-invariant kernels (vLLM: `VLLM_BATCH_INVARIANT=1`) avoid that, at a price in speed.
+# **Async scheduling** hides the host's other work: [lesson 05](05_first_token.ipynb) has a picture to drag.
+# **Sampling** runs on the GPU, after the last layer: top-p over a vocabulary of 128k took this engine 1.3
+# milliseconds more than greedy for 128 requests on an H100, an eighth of the step ([measured](../docs/measured.md)).
+# Kernels of other batch sizes also add up in another order, so greedy output can change with the load;
+# batch-invariant kernels (vLLM: `VLLM_BATCH_INVARIANT=1`) avoid that, at a price in speed.
 #
 # </details>
 #
 # ### The roofline
 #
 # The x axis is **arithmetic intensity**, operations per byte read; the y axis is operations per second. The roof is
-# what the machine allows: memory limits the slope, arithmetic the flat part. A step is its **linear layers**, then its
-# **attention**, each with an intensity of its own, so its limit lies at or below the roof. Each press adds a dot.
+# what the machine allows: memory limits the slope, arithmetic the flat part. A step is its **linear layers**, then
+# its **attention**, each with an intensity of its own, so its limit lies at or below the roof. Each press adds a dot.
 
 # %%
 pictures.roofline_lab(lab, roof, sweep)
@@ -222,9 +344,9 @@ pictures.roofline_lab(lab, roof, sweep)
 #
 # <details><summary>Answer</summary>
 #
-# With short contexts and 16-bit weights, intensity is about the batch: each doubling moves the dot right by a factor of
-# two, and up by nearly as much until it nears the bend. Long contexts move it left, since each request brings bytes
-# that it shares with no other. How far depends on the model: a large one has many weights for each token of KV.
+# With short contexts and 16-bit weights, intensity is about the batch: each doubling moves the dot right by a factor
+# of two, and up by nearly as much until it nears the bend. Long contexts move it left, since each request brings
+# bytes that it shares with no other. How far depends on the model: a large one has many weights for each token of KV.
 #
 # The linear layers bend at a batch of about *FLOP/s divided by bytes/s*, at any context: small for most CPUs (not
 # those with matrix units, such as Intel's AMX), about 300 for an H100. Attention's intensity is the same in any
@@ -233,31 +355,9 @@ pictures.roofline_lab(lab, roof, sweep)
 #
 # </details>
 #
-# ### Weights or KV?
+# ### Longer contexts, on this machine
 #
-# The batch shares the weights. It doesn't share KV, which grows by a token per request and step. At some point a step
-# reads as much KV as weights. It depends on the contexts of *all* requests together, and on the attention: in
-# **multi-head attention** (MHA) each head has its own keys and values, in **grouped-query attention** (GQA) a group of
-# heads shares them.
-
-# %%
-three = model_shape.three(lab)
-pictures.weights_or_kv(three, "Llama-3-70B")
-
-# %% [markdown]
-# <details><summary>Things to try, and what they show</summary>
-#
-# - One request, however long: its step still reads more weights than KV.
-# - 16 chats of 2048 tokens: Llama-2-13B (MHA) is over the border, Llama-3-70B (GQA) is nowhere near it.
-# - Weights in 4 bits move the border left: shrink the weights and KV matters sooner. KV in 8 bits moves it back.
-# - KV traffic can exceed weight traffic only if the KV cache is larger than the weights, unless requests share a
-#   prefix, which is stored once and read for each of them. The dotted line is the KV capacity.
-# - Contexts also grow *while* a request decodes. At the end of 8,000 tokens of reasoning each step reads the KV of them
-#   all, so ITL drifts upwards within one answer.
-#
-# </details>
-#
-# And on this machine? Here's one batch, over longer contexts: until KV outweighs the weights, if memory allows.
+# One batch, over longer contexts: until KV outweighs the weights, if memory allows.
 
 # %%
 batch, context = run.longest_contexts(lab, roof)
@@ -277,79 +377,36 @@ growth.score(run.growth(grown))
 words.growth(grown, roof)
 
 # %% [markdown]
-# ### The same at 70B
+# ### The arithmetic
 #
-# Llama-3 70B on four H100s, simulated: each bar is one decode step, split by what it waits for, with an ITL SLO drawn
-# across. Change the stack, the card, the model.
-
-# %%
-simulated.step_parts()
-
-# %%
-stack(*(simulated_70b.error_band(simulated.stack(name)) for name in (simulated_70b.TODAY, simulated_70b.OLD)))
-
-# %% [markdown]
-# Find out:
-#
-# 1. Turn CUDA graphs off. What happens to a batch of 1, of 256, and to the largest batch within the SLO?
-# 2. Contexts of 8192: which batch still has room, and what's the largest part of its step?
-# 3. Move to B200s. Which parts shrink, and which don't?
-# 4. Qwen3 30B-A3B: why do its bars grow from batch 1 on, when a dense model's don't?
-#
-# <details><summary>Answer</summary>
-#
-# The host's part is what vLLM 0.19 took per step and request. Newer versions take less: vLLM 0.30 served 256 short
-# requests at a time in up to 30% less time than this forecast ([compared](../docs/simulator.md)). So don't conclude
-# from the large batches that host time dominates.
-#
-# 1. A batch of 1 takes over half as long again: the GPUs wait for launches. Batch 256 doesn't change at all. The
-#    largest batch within the SLO falls to less than a third, because no step can be shorter than its launches. (The
-#    stack of 2023 also pays host time per request.)
-# 2. A batch of 32 has room, 64 doesn't. Weights are still the longest part, but KV is catching up, and no batch makes
-#    it cheaper.
-# 3. Weights and KV, by the ratio of the bandwidths. Launch gaps, host time and much of the communication stay: the
-#    better the card, the more of the step is overhead.
-# 4. Each additional request activates more experts: [lesson 06b](06b_moe.ipynb).
-#
-# </details>
-
-# %% [markdown]
-# ## Deep dive
-#
-# **The arithmetic.** $P$ weights ($W$ bytes), $k$ bytes of KV per token; $B$ requests with contexts of $c$ tokens; $L$
-# layers, $q$ numbers in a query (heads × head size); $F$ FLOP/s and $M$ bytes/s; $o$ seconds of overhead that nothing
-# hides:
+# $P$ weights ($W$ bytes), $k$ bytes of KV per token; $B$ requests with contexts of $c$ tokens; $L$ layers, $q$
+# numbers in a query (heads × head size); $F$ FLOP/s and $M$ bytes/s; $o$ seconds of overhead that nothing hides:
 #
 # $$t_{\text{linear}} = \max\!\left(\frac{W}{M},\; \frac{2\,P\,B}{F}\right), \qquad t_{\text{attention}} =
 # \max\!\left(\frac{B\,c\,k}{M},\; \frac{4\,L\,q\,c\,B}{F}\right), \qquad \text{ITL} \ge t_{\text{linear}} +
 # t_{\text{attention}} + o$$
 #
-# - **The linear layers** are compute-bound from $B = \frac{F}{M} \cdot \frac{W}{2P}$ on, at *any* context. With 16-bit
-#   weights that's $B = F/M$; in $b$ bits $\frac{b}{16} F/M$, if products still run in 16 bits.
-# - **Attention** has $4\,L\,q/k$ operations per byte in any batch and context. In 16 bits that's the query heads per KV
-#   head: 1 with MHA, 8 for Llama-3-70B. So on any GPU it's memory-bound at *every* batch.
+# - **The linear layers** are compute-bound from $B = \frac{F}{M} \cdot \frac{W}{2P}$ on, at *any* context. With
+#   16-bit weights that's $B = F/M$; in $b$ bits $\frac{b}{16} F/M$, if products still run in 16 bits.
+# - **Attention** has $4\,L\,q/k$ operations per byte in any batch and context. In 16 bits that's the query heads per
+#   KV head: 1 with MHA, 8 for Llama-3-70B. So on any GPU it's memory-bound at *every* batch.
 # - **KV equals weights** at $B\,c = W/k$. Going from MHA to GQA multiplies that by the group size.
 #
 # The envelope: *weight bytes over bandwidth is a floor under ITL*. Good servers land at 1.3 to 1.4 times that on one
 # GPU at batch size 1, and at 1.5 to 1.8 times on four.
 #
-# **Tensor parallelism** splits every matrix over $n$ GPUs, so $F$ and $M$ both grow $n$-fold: the floor drops, and the
-# bend stays. But twice per layer the GPUs have to add up their partial results (an **all-reduce**), and that isn't free
-# (batch 64, contexts of 1024; two H100s have no room for that much KV):
+# **Tensor parallelism** splits every matrix over $n$ GPUs, so $F$ and $M$ both grow $n$-fold: the floor drops, and
+# the bend stays. But twice per layer the GPUs have to add up their partial results (an **all-reduce**), and that
+# isn't free (batch 64, contexts of 1024; two H100s have no room for that much KV):
 
 # %%
 simulated.tp_table()
 
 # %% [markdown]
-# Small all-reduces are limited by latency, so they don't get shorter with more GPUs; neither does overhead. Their share
-# grows, ITL falls by less than the number of GPUs, and in terms of what a step *takes*, the knee does move.
-#
-# <details><summary>What shrinks that constant</summary>
-#
-# One-shot all-reduces, reductions in the switch (NVLS), and fusing the all-reduce with the norm after it. An NVLink
-# domain of 72 GPUs lets TP go beyond eight; the argument stays.
-#
-# </details>
+# Small all-reduces are limited by latency, so they don't get shorter with more GPUs; neither does overhead. Their
+# share grows, ITL falls by less than the number of GPUs, and in terms of what a step *takes*, the knee does move.
+# (One-shot all-reduces, reductions in the switch (NVLS), and fusing the all-reduce with the norm after it shrink that
+# constant. An NVLink domain of 72 GPUs lets TP go beyond eight; the argument stays.)
 #
 # **The code** that counts bytes in `minillm bench decode`, and the code that prices a step in the simulator:
 
@@ -365,10 +422,12 @@ print(inspect.getsource(StepTimeModel._linear))
 print(inspect.getsource(StepTimeModel._attention))
 
 # %% [markdown]
-# **The claim, measured.** An article says that decoding is dominated by reading the KV cache.
+# ### What articles say
 
 # %%
-a4(grown, list(three.values()))
+in_short(
+    a4(grown, list(three.values())),
+)
 
 # %% [markdown]
 # <details><summary>The same on vLLM and SGLang</summary>
@@ -394,21 +453,6 @@ a4(grown, list(three.values()))
 # </details>
 
 # %% [markdown]
-# ## Say it in an interview
-#
-# > "A decode step reads all the weights of a dense model once, plus each request's KV. At small batches that's mostly
-# > weights, so the floor for ITL is weight bytes over bandwidth, and adding requests is nearly free. That ends when
-# > the linear layers become compute-bound, at a batch around FLOP/s over bytes/s, about 300 on an H100, or earlier
-# > with long contexts: attention stays memory-bound. Then there's overhead: launches, which CUDA graphs remove, and
-# > host time, which async scheduling hides. I'd plot ITL against batch and run the largest batch that keeps our SLO."
-#
-# ## Check yourself
-
-# %%
-check = checks(sweep, roof)
-check.card()
-
-# %% [markdown]
 # ## What this lab cannot tell you
 #
 # - **Your GPU's knee.** The data sheet says where the roof bends; kernels reach a share of either limit, and not the
@@ -424,12 +468,12 @@ check.card()
 # - A4: *Serving LLMs: The Latency Anatomy Framework*.
 # - The roofline: Williams, Waterman and Patterson, *Roofline: An Insightful Visual Performance Model*, 2009. Both
 #   clocks for decoding: Pope et al., *Efficiently Scaling Transformer Inference*, 2022. GQA: Ainslie et al., 2023.
-# - H100: NVIDIA's data sheet. The stack of 2023: times of Llama-2-70B published with *Splitwise* (Patel et al., 2024).
-#   vLLM 0.19 (spring 2026) on an RTX 4090: from the validation data of LLMServingSim, moved to the H100.
+# - H100: NVIDIA's data sheet. The stack of 2023: times of Llama-2-70B published with *Splitwise* (Patel et al.,
+#   2024). vLLM 0.19 (spring 2026) on an RTX 4090: from the validation data of LLMServingSim, moved to the H100.
 # - This engine on an H100: [measured](../docs/measured.md). At batch 1 an MBU of 81% with an 8B model and of 32% with
 #   a 0.6B one, against a copy's bandwidth (6.18 ms for the 8B's 15.0 GB: 1.38 times the data sheet's floor);
 #   attention over large batches reads KV at 98% of it. At TP 4, Llama 3.1 70B: ML.ENERGY's leaderboard has 16.6 ms at
 #   batch 8, 1.6 times the floor.
 # - MBU: Agarwal et al., *LLM Inference Performance Engineering: Best Practices* (Databricks, 2023).
 # - CUDA graphs and compilation: vLLM's documentation, *Optimization Levels* and *CUDA Graphs*. Profiling: vLLM's
-#   *Profiling vLLM*; the profiler of PyTorch.
+#   *Profiling vLLM*; the profiler of PyTorch. GPU counters: NVIDIA DCGM's field identifiers.

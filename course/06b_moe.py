@@ -4,9 +4,11 @@
 # Lesson 06 said that a decode step reads all the weights once. Most large open models today are mixtures of experts,
 # and for them that's false. Many also compress their KV, and that changes how you spread them over GPUs.
 #
-# - **Surface** (ten minutes, runs included): which weights does a step of a mixture of experts read?
-# - **Guided** (fifteen): what that does to ITL, expert parallelism, latent attention, and data parallel attention.
-# - **Deep dive** (five): the arithmetic; context and pipeline parallelism in an appendix.
+# - **Five minutes** (five): which weights does a step of a mixture of experts read? A bet.
+# - **The lab** (ten): what that does to ITL, expert parallelism up to wide, latent attention.
+# - **The interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
+# - **Going deeper** (five, optional): which part of a step grows, flags, the arithmetic, context and pipeline
+#   parallelism.
 
 # %%
 from course.lab import open_lab, simulated_70b
@@ -18,7 +20,7 @@ from course.lessons.lesson_06b.check import checks
 lab = open_lab()
 
 # %% [markdown]
-# ## Surface
+# ## Five minutes
 #
 # After attention, each layer of a model has an MLP (its feed-forward part), where most of its weights are. In a
 # **mixture of experts** (MoE) that's many small MLPs, the **experts**, and a **router** sends each token to a few of
@@ -59,13 +61,12 @@ pictures.share_explorer(found)
 #
 # Mixtral (2 of 8) reads most of its experts from a batch of four on. DeepSeek-V3 (8 of 256) takes about 36 tokens for
 # the same share: many narrow experts stay sparse for longer. At 128 tokens it has only four tokens per expert, and
-# products with four rows make poor use of a GPU's arithmetic. That's why such models want very large batches, and many
-# GPUs that share them.
+# products with four rows make poor use of a GPU's arithmetic. That's why such models want very large batches, and
+# many GPUs that share them.
 #
 # </details>
-
-# %% [markdown]
-# ## Guided
+#
+# ## The lab
 #
 # ### What it does to ITL
 #
@@ -75,59 +76,51 @@ pictures.share_explorer(found)
 stack(pictures.dense_table(), simulated_70b.error_band(simulated.stack(simulated_70b.TODAY, pictures.PAIR[0], tp=2)))
 
 # %% [markdown]
-# The gain is large for a single request and small in the middle, where the MoE reads nearly as many bytes per step. The
-# gap reopens at large batch: at these contexts by KV, of which the dense model has 2.7 times as much per token, and
-# beyond a batch of about 300 by arithmetic, when its linear layers become compute-bound. This engine's own kernels took
-# 4.1 ms for the MoE at batch 1, 10.8 at 8 and 22.8 at 64, on a single H100
-# ([measured](../docs/measured.md#On-an-H100)): 50, 81 and 92% of what its memory allows. Vary context and card, and look
-# which part grows:
-
-# %%
-simulated.step_parts("Qwen3 30B-A3B (MoE)")
-
-# %% [markdown]
-# **Where it loses**: memory. All experts have to be resident, so an MoE that's as fast as a 3B model needs the GPUs of
-# a 30B one, and leaves as little room for KV. At low traffic you pay for weights that few tokens use.
+# The gain is large for a single request and small in the middle, where the MoE reads nearly as many bytes per step.
+# The gap reopens at large batch: at these contexts by KV, of which the dense model has 2.7 times as much per token,
+# and beyond a batch of about 300 by arithmetic, when its linear layers become compute-bound.
+#
+# **Where it loses**: memory. All experts have to be resident, so an MoE that's as fast as a 3B model needs the GPUs
+# of a 30B one, and leaves as little room for KV. At low traffic you pay for weights that few tokens use.
 #
 # ### Expert parallelism
 #
 # **Tensor parallelism** (TP) cuts every expert into slices, and narrow experts become very narrow. **Expert
-# parallelism** (EP) gives each GPU whole experts. What that costs in communication depends on attention:
-#
-# - **With TP attention** (`--tensor-parallel-size 8 --enable-expert-parallel`), every GPU has every token's hidden
-#   state anyway. Each computes its own experts for all tokens, and one all-reduce adds the results up, as before.
-#   There's no all-to-all, and `--all2all-backend` changes nothing.
-# - **With data parallel attention** (below), a token's hidden state is on one GPU only. It has to travel to its experts
-#   and back: two **all-to-alls** (each GPU sends to all others) per layer.
-#
+# parallelism** (EP) gives each GPU whole experts. What that costs in communication depends on attention. With TP
+# attention, every GPU has every token's hidden state anyway: each computes its own experts for all tokens, and one
+# all-reduce adds the results up, as before. With data parallel attention (below), a token's hidden state is on one
+# GPU only, so it travels to its experts and back: two **all-to-alls** (each GPU sends to all others) per layer.
 # Either way, a layer is done when its slowest GPU is.
 
 # %%
 pictures.imbalance()
 
 # %% [markdown]
-# Find out: when is the imbalance of rows worst? And that of experts? How much does a batch of 512 help? And what if
-# GPU 0's experts are popular?
+# <details><summary>When is the imbalance of rows worst? And that of experts? What if GPU 0's experts are popular?</summary>
 #
-# <details><summary>Answer</summary>
-#
-# In rows it's worst with few tokens and many GPUs: a few draws are never even. But which of the two counts? In decode,
-# an expert with a few rows is memory-bound, so a GPU's time goes with the *experts it reads*, and those are nearly even
-# from a few dozen tokens on: at 32 tokens on 8 GPUs each reads most of its 16. Rows count once experts have enough of
-# them to be compute-bound: in prefill, and at very large batches. There chance has averaged out, and popularity hasn't:
-# with 1.5 times the even share, GPU 0 stays the straggler at any batch. The cure is to replicate popular experts, or
-# move them.
-#
-# Flags: in vLLM, `--enable-expert-parallel` (experts are spread over TP × DP GPUs); with data parallelism,
-# `--all2all-backend` (`allgather_reducescatter` by default; `deepep_low_latency` for decode across nodes,
-# `deepep_high_throughput` for prefill); and `--enable-eplb` with `--eplb-config '{"num_redundant_experts": 32}'` for
-# copies of popular experts. In SGLang: `--ep-size`, `--moe-a2a-backend deepep`.
+# In rows it's worst with few tokens and many GPUs: a few draws are never even. But which of the two counts? In
+# decode, an expert with a few rows is memory-bound, so a GPU's time goes with the *experts it reads*, and those are
+# nearly even from a few dozen tokens on. Rows count once experts have enough of them to be compute-bound: in prefill,
+# and at very large batches. There chance has averaged out, and popularity hasn't: with 1.5 times the even share, GPU
+# 0 stays the straggler at any batch. The cure is to replicate popular experts, or move them.
 #
 # </details>
 #
-# **Where it loses**: an all-to-all has a latency, too, and one token's eight experts are never spread evenly.
-# Published figures still don't all point one way (TensorRT-LLM had EP ahead of TP for a single request:
-# [docs](../docs/simulator.md)). Measure both.
+# ### Wide EP, in numbers
+#
+# Why would anyone spread one model over dozens of GPUs? DeepSeek-V3 (weights in fp8) with 64 tokens per GPU in each
+# step; change that number, and find the width from which an expert's product is compute-bound (about 206 rows on an
+# H200, 989 TFLOP/s over 4.8 TB/s):
+
+# %%
+pictures.wide_ep_table(tokens_per_gpu=64)
+
+# %% [markdown]
+# The wider, the fewer expert weights a GPU reads per step, the more room it has for KV, and the more rows each expert
+# gets: all three get better together. What a GPU sends doesn't shrink, and it has to cross nodes. That's why wide EP
+# comes with overlap of two half-batches, and with data parallel attention. LMSYS served DeepSeek on 96 H100s this way
+# at 22,300 output tokens a second per node, up to five times what plain TP gave; DeepSeek's own report decodes over
+# 320 GPUs and prefills over 32, since prompts bring enough tokens by themselves.
 #
 # ### Latent attention: the KV bill
 #
@@ -138,54 +131,111 @@ pictures.imbalance()
 pictures.kv_table()
 
 # %% [markdown]
-# That's less than a third of GQA with eight heads, at the quality of full attention (its authors report). In decode, a
-# GPU's heads score the latent vector directly, and all of them share the bytes. With 128 heads on one GPU that's some
-# 240 FLOPs per byte (128 × 2 × (576 + 512) FLOPs for 576 × 2 bytes), close to an H100's bend at 295: MLA trades bytes,
-# which decoding is short of, for arithmetic that it had to spare. Two follow-ups that interviewers like:
-#
-# - **Under TP on eight GPUs**, each has 16 of the heads and reads the same vectors: about 30 FLOPs per byte. It's
-#   memory-bound like any other attention.
-# - **With a draft token** (MTP), two query tokens share the bytes: about 480 with all heads on one GPU. That's beyond
-#   the bend, so there attention is *compute-bound* in decode.
-#
-# ### Why TP wastes it, and two ways out
-#
-# TP splits the KV cache by heads. A latent vector has no heads to split, so every GPU of the group keeps **the same
+# That's less than a third of GQA with eight heads, at the quality of full attention (its authors report). But TP
+# splits the KV cache by heads. A latent vector has no heads to split, so every GPU of the group keeps **the same
 # copy**. There are two ways out:
 #
 # - **Data parallel attention** (DP attention): each GPU runs attention for its own requests and keeps only their KV;
-#   experts stay spread over all GPUs. The price: attention weights are copied to every GPU, and one request's attention
-#   runs on one GPU.
+#   experts stay spread over all GPUs. The price: attention weights are copied to every GPU, and one request's
+#   attention runs on one GPU.
 # - **Decode context parallelism** (DCP): within a TP group, each GPU keeps every eighth *position* of every request's
-#   KV. Each attends to its positions with all heads, and the partial results are merged exactly. Weights aren't copied,
-#   and a single request still uses all GPUs. The price: an exchange in every attention layer, which pays when contexts
-#   are long.
+#   KV. Each attends to its positions with all heads, and the partial results are merged exactly. Weights aren't
+#   copied, and a single request still uses all GPUs. The price: an exchange in every attention layer, which pays when
+#   contexts are long.
 
 # %%
 pictures.latent_room()
 
 # %% [markdown]
-# <details><summary>Where it loses, and the flags</summary>
+# ## In the interview
 #
-# - **Latency at low load.** With DP attention a request's attention runs on one GPU instead of eight, and each GPU
-#   reads all attention weights for few requests. TP is the better choice until KV runs short, and TP with DCP after
-#   that if contexts are long and requests few.
-# - **Uneven load.** The experts tie all **ranks** (the GPUs of the group) together: every step takes as long as the
-#   rank with the most work, and a rank without requests runs dummy passes. Routing has to balance running requests
-#   *and* their contexts.
-# - **Prefix caches** are one per rank: send a conversation back to its rank.
+# **The line**
 #
-# DP attention in vLLM: `--data-parallel-size 8 --enable-expert-parallel` (with `--tensor-parallel-size 1`); in SGLang:
-# `--tp 8 --dp 8 --enable-dp-attention`. TensorRT-LLM calls it attention DP. DCP in vLLM: `--tensor-parallel-size 8
-# --decode-context-parallel-size 8`; in SGLang: `--tp 8 --dcp-size 8`.
+# > "An MoE step reads the experts its tokens activate: six percent for one request, most of them by 64. So small
+# > batches cost active parameters, large ones all of them. With MLA I run attention data parallel and experts wide,
+# > and watch imbalance."
+#
+# **Follow-ups**
+#
+# <details><summary>"Does speculation pay on an MoE?"</summary>
+#
+# Less than on a dense model at small batch. There a second query token reads the same weights; here it activates
+# other experts, so a step with one draft token per request reads almost twice the experts. At large batch most
+# experts are read anyway, and MTP is nearly free until they're compute-bound.
 #
 # </details>
+# <details><summary>"Is MLA decode memory-bound?"</summary>
+#
+# Count per GPU. All 128 heads share one latent vector: 128 × 2 × (576 + 512) FLOPs for 576 × 2 bytes, some 240 per
+# byte, close to an H100's bend at 295. Under TP 8 a GPU has 16 of the heads: about 30, memory-bound like any
+# attention. With DP attention and one MTP draft, two query tokens share the bytes: about 480, so it's *compute-bound*
+# in decode.
+#
+# </details>
+#
+# **"How would you serve DeepSeek-V3?"**
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "TP 8 on one node." | "EP with data parallel attention, since TP copies the latent KV." | "By traffic. Low and latency-bound: TP 8, with DCP for long contexts. High: prefill and decode apart, DP attention, EP as wide as the fast links reach, redundant copies of hot experts; and I'd track balancedness and tokens per expert." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers()
 
 # %% [markdown]
-# ## Deep dive
+# **On the whiteboard**
 #
-# With $E$ experts, $k$ per token, and $B$ tokens in a step, each expert is skipped by all of them with probability $(1
-# - k/E)^B$. So a step is expected to read
+# <details><summary>What share of the experts does a batch read, and when is an expert compute-bound?</summary>
+#
+# 1. A token skips a given expert with probability 1 − k/E.
+# 2. B tokens that choose independently all skip it with (1 − k/E)^B. So a step reads 1 − (1 − k/E)^B of them.
+# 3. 8 of 128: 6% for one token, 40% for 8, 98% for 64.
+# 4. Rows per expert: B k / E on average. At 64 tokens, 4.
+# 5. An expert's product is compute-bound from about F/M rows on, 295 on an H100 in 16 bits.
+# 6. So the knee of an MoE is E/k times a dense model's: B ≈ 295 × 16 for 8 of 128. Only wide EP brings such batches
+#    together.
+#
+# </details>
+#
+# ## Check yourself
+
+# %%
+check = checks()
+check.card()
+
+# %% [markdown]
+# ## Going deeper
+#
+# ### Which part of a step grows?
+#
+# Vary context and card. This engine's own kernels took 4.1 ms for the MoE at batch 1, 10.8 at 8 and 22.8 at 64, on a
+# single H100 ([measured](../docs/measured.md#On-an-H100)): 50, 81 and 92% of what its memory allows.
+
+# %%
+simulated.step_parts("Qwen3 30B-A3B (MoE)")
+
+# %% [markdown]
+# ### Flags, and where it loses
+#
+# - **EP.** In vLLM, `--enable-expert-parallel` (experts are spread over TP × DP GPUs); without data parallelism
+#   there's no all-to-all, and `--all2all-backend` changes nothing. With it: `allgather_reducescatter` by default;
+#   `deepep_low_latency` for decode across nodes, `deepep_high_throughput` for prefill; and `--enable-eplb` with
+#   `--eplb-config '{"num_redundant_experts": 32}'` for copies of popular experts. In SGLang: `--ep-size`,
+#   `--moe-a2a-backend deepep`. An all-to-all has a latency, too, and published figures don't all point one way
+#   (TensorRT-LLM had EP ahead of TP for a single request: [docs](../docs/simulator.md)). Measure both.
+# - **DP attention** in vLLM: `--data-parallel-size 8 --enable-expert-parallel` (with `--tensor-parallel-size 1`); in
+#   SGLang: `--tp 8 --dp 8 --enable-dp-attention`. TensorRT-LLM calls it attention DP. It loses at low load: a
+#   request's attention runs on one GPU instead of eight, and each GPU reads all attention weights for few requests.
+#   And the experts tie all **ranks** (the GPUs of the group) together: every step takes as long as the rank with the
+#   most work, and a rank without requests runs dummy passes. Prefix caches are one per rank: send a conversation back
+#   to its rank.
+# - **DCP** in vLLM: `--tensor-parallel-size 8 --decode-context-parallel-size 8`; in SGLang: `--tp 8 --dcp-size 8`.
+#
+# ### The arithmetic
+#
+# With $E$ experts, $k$ per token, and $B$ tokens in a step, a step is expected to read
 #
 # $$E\left(1 - (1 - k/E)^B\right) \text{ experts per layer, with } \frac{B\,k}{E} \text{ tokens for each on average.}$$
 #
@@ -195,8 +245,8 @@ pictures.latent_room()
 #
 # KV bytes per token and layer, $b$ bytes per number: $2 h\,d\,b$ for MHA ($h$ heads of $d$ numbers), $2 g\,d\,b$ for
 # GQA with $g$ groups, $(d_c + d_r)\,b$ for MLA with a latent of $d_c$ and a rotated key of $d_r$ numbers. On $n$ GPUs
-# under TP, GQA takes $2 g\,d\,b / n$ on each as long as $n \le g$. MLA takes all of it on each, or $1/m$ of it with DCP
-# of size $m$.
+# under TP, GQA takes $2 g\,d\,b / n$ on each as long as $n \le g$. MLA takes all of it on each, or $1/m$ of it with
+# DCP of size $m$.
 #
 # This is how the engine computes a layer of experts (`minillm/model/moe.py`):
 
@@ -209,39 +259,37 @@ print(inspect.getsource(ExpertRouter.forward))
 print(inspect.getsource(MoE.forward))
 
 # %% [markdown]
-# <details><summary>Appendix: context and pipeline parallelism</summary>
+# <details><summary>Context and pipeline parallelism</summary>
 #
 # **Context parallelism** splits a long prompt's tokens over GPUs; keys and values are passed from GPU to GPU (ring
 # attention), or heads are exchanged by all-to-all (Ulysses). It shortens the prefill of very long prompts. In decode
 # there's one new token, so what can be split is the KV it attends to: DCP, above. It does nothing for short contexts.
 # (*Sequence* parallelism is something else: Megatron's way to split norms and their activations between all-reduces.)
 #
-# **Pipeline parallelism** gives each GPU whole layers. Activations are handed on once per stage, so slow links between
-# servers are fine. For **ITL** it buys nothing: one token still goes through all layers, one stage after the other, and
-# reads each stage's weights at the bandwidth of that stage's GPUs only. See it with `minillm simulate --model
-# llama-3-70b --hardware h100-sxm --tp 1 --pp 4 --qps 1 --traffic chat`, and again with `--tp 4 --pp 1`. For the
-# **TTFT of a long prompt** it does: while chunk 1 is in stage 2, chunk 2 is in stage 1, so a prompt of many chunks
-# keeps all stages busy. Later chunks attend to more, so chunks that get smaller keep the stages in step (SGLang's
-# dynamic chunking). Our simulator doesn't: there, a single prompt's chunks go through the stages one after the other.
+# **Pipeline parallelism** gives each GPU whole layers. Activations are handed on once per stage, so slow links
+# between servers are fine. For **ITL** it buys nothing: one token still goes through all layers, one stage after the
+# other, and reads each stage's weights at the bandwidth of that stage's GPUs only. See it with `minillm simulate
+# --model llama-3-70b --hardware h100-sxm --tp 1 --pp 4 --qps 1 --traffic chat`, and again with `--tp 4 --pp 1`. For
+# the **TTFT of a long prompt** it does: its chunks follow each other through the stages
+# ([05b](05b_disaggregation.ipynb) has the table). Our simulator doesn't model that: there, a single prompt's chunks
+# go through the stages one after the other.
 #
 # Rule of thumb: TP inside the NVLink domain, EP with DP attention for large MoEs, PP across servers when the model
 # doesn't fit one, or for the prefill of very long prompts.
 #
 # </details>
 #
-# <details><summary>Appendix: what large deployments add</summary>
+# <details><summary>What large deployments add</summary>
 #
-# - **Wide EP.** The more GPUs share the experts, the fewer weights each reads, and the more tokens each expert gets.
-#   DeepSeek-V3's report decodes with its experts over 320 GPUs and prefills with 32: prompts bring enough tokens by
-#   themselves. With disaggregation the two sizes are chosen apart.
 # - **Two batches, overlapped.** While one half of the batch computes, the other half's all-to-all is on the wire.
 # - **Shared experts** see every token, so they behave like a dense MLP; **group-limited routing** lets a token choose
 #   experts on a few nodes only, which bounds what the all-to-all sends between nodes.
 # - **Grouped products** (DeepGEMM's, for one) run all experts of a GPU in one kernel: with a *masked* layout of fixed
 #   size for decode, so that CUDA graphs can record it, and a contiguous one for prefill.
 # - **Fewer bits for experts**: they're most of the weights, so gpt-oss ships them in MXFP4, which is why it fits.
-# - **Other ways to cut the KV bill**: sparse attention reads a chosen part of the KV (fewer reads, same memory); linear
-#   attention in most layers keeps a state per request instead of KV per token ([lesson 07b](07b_smaller_kv.ipynb)).
+# - **Other ways to cut the KV bill**: sparse attention reads a chosen part of the KV (fewer reads, same memory);
+#   linear attention in most layers keeps a state per request instead of KV per token ([lesson
+#   07b](07b_smaller_kv.ipynb)).
 #
 # </details>
 
@@ -262,7 +310,8 @@ print(inspect.getsource(MoE.forward))
 # activates other experts. `GPU KV cache size` at start (SGLang: `max_total_num_tokens`) shows what's left once *all*
 # experts are loaded.
 #
-# Balance is logged as `balancedness` (mean load over the largest; 1 is even) or kept in `sglang:eplb_balancedness`. It
+# Balance is logged as `balancedness` (mean load over the largest; 1 is even) or kept in `sglang:eplb_balancedness`.
+# It
 # should rise with the batch, and fall when all traffic is about one subject.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
@@ -270,28 +319,12 @@ print(inspect.getsource(MoE.forward))
 # </details>
 
 # %% [markdown]
-# ## Say it in an interview
-#
-# > "For an MoE, a decode step reads only the experts its tokens activate. Eight of 128 is six percent for one
-# > request, but by 64 requests it's most of them, so at small batch it costs what its active parameters cost, and at
-# > large batch what all of them do. I'd spread experts over GPUs and watch imbalance, because a layer waits for its
-# > slowest rank. With MLA, tensor parallelism copies the latent KV to every GPU. With many requests I'd run attention
-# > data parallel: several times the KV capacity, for a copy of the attention weights. With few requests and long
-# > contexts I'd keep TP, since its latency is lower, and stripe the KV by position with decode context parallelism."
-#
-# ## Check yourself
-
-# %%
-check = checks()
-check.card()
-
-# %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Real routing.** The measured router is random. Trained ones have favourites by topic and language; log them (vLLM:
-#   `"log_balancedness": true`).
-# - **Slices or whole experts: which is faster?** The simulator doesn't model how much faster whole experts multiply, or
-#   the overlap of communication with compute, so we don't ask it. Measure both.
+# - **Real routing.** The measured router is random. Trained ones have favourites by topic and language; log them
+#   (vLLM: `"log_balancedness": true`).
+# - **Slices or whole experts: which is faster?** The simulator doesn't model how much faster whole experts multiply,
+#   or the overlap of communication with compute, so we don't ask it. Measure both.
 # - **DeepSeek's ITL.** Here only its memory is computed; the simulator's floor for it is too low
 #   ([why](../docs/simulator.md)).
 #
@@ -300,9 +333,10 @@ check.card()
 # - MoE: Shazeer et al., 2017; Jiang et al., *Mixtral of Experts*, 2024; *Qwen3 Technical Report*, 2025. Expected
 #   experts: Huang et al., *MoESD*, 2025 (arXiv 2505.19645). Expert parallelism: Lepikhin et al., *GShard*, 2020.
 # - MLA: *DeepSeek-V2*, 2024 (arXiv 2405.04434); experts over many GPUs and redundant copies: *DeepSeek-V3 Technical
-#   Report*, 2024.
+#   Report*, 2024. Wide EP on H100s: LMSYS blog, *Deploying DeepSeek with PD Disaggregation and Large-Scale Expert
+#   Parallelism on 96 H100 GPUs*, May 2025 (prompts of 2,000 tokens).
 # - DP attention: *SGLang v0.4* (LMSYS blog, December 2024) and SGLang's guide *DP, DPA and SGLang DP Router*. Flags:
 #   vLLM's documentation, *Expert Parallel Deployment*, *Data Parallel Deployment* and *Context Parallel Deployment*;
-#   SGLang's *Expert Parallelism* and *Decode Context Parallelism*. Chunks in a pipeline: SGLang's *Pipeline Parallelism
-#   for Long Context*.
+#   SGLang's *Expert Parallelism* and *Decode Context Parallelism*. Chunks in a pipeline: SGLang's *Pipeline
+#   Parallelism for Long Context*.
 # - Ring attention: Liu et al., 2023. Ulysses: Jacobs et al., 2023. Pipelines: Huang et al., *GPipe*, 2019.

@@ -1,12 +1,15 @@
 """What the runs of lesson 02 showed: its findings and its claim."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from course.lab.claims import Claim, conclude, say
+from course.lab.display import Html
 from course.lab.finding import Finding, tell
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
-from course.lab.queueing import mg1_wait
+from course.lab.queueing import md1_wait, mg1_wait
 from course.lab.run import Run, percentile
 from course.lab.scale import enough
 from course.lab.style import seconds
@@ -24,6 +27,7 @@ from course.lessons.lesson_02.run import (
     short_growth,
     short_scatter,
 )
+from course.simulator.workload.lengths import LogNormal
 
 # ---------------------------------------------------------------- findings
 
@@ -107,6 +111,32 @@ def overload(waited: Mapping[str, Sequence[tuple[float, float]]]) -> Finding:
     outcome = "keeps_growing" if grew[above] > 1.5 and grew[above] > grew[below] else "too_short_to_tell"
     last = {name: points[-1][1] for name, points in waited.items()}
     return tell("02", "overload", outcome, above=above, below=below, last=last[above], calm=last[below])
+
+
+# ---------------------------------------------------------------- three numbers
+
+
+def spread_of(lengths: LogNormal) -> float:
+    """Coefficient of variation of such lengths, were they not cut off."""
+    return math.sqrt(math.exp(lengths.sigma**2) - 1)
+
+
+def three_numbers() -> Html:
+    waits_of_equals = ", ".join(f"{md1_wait(load):g}" for load in (0.5, 0.8, 0.95))
+    answers = spread_of(simulated.CHAT.output)
+    return know_cold(
+        (
+            f"{waits_of_equals} service times",
+            "the mean wait at 50, 80 and 95% load: one slot, random arrivals, equal requests",
+            "M/D/1: ρ / (1 - ρ) / 2",
+        ),
+        (f"× {md1_wait(0.9) / md1_wait(0.8):.3g}", "growth of the wait from 80 to 90%", "(9 / 1) / (8 / 2)"),
+        (
+            f"× {1 + answers**2:.1f}",
+            "what answers as uneven as a chat's add to that wait",
+            f"1 + c²; c = {answers:.1f} for log-normal lengths with σ = {simulated.CHAT.output.sigma:g}",
+        ),
+    )
 
 
 # ---------------------------------------------------------------- the claim

@@ -4,7 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from course.lab.claims import Claim, conclude, say
+from course.lab.display import Html
 from course.lab.finding import Finding, tell
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.run import Run, percentile
 from course.lab.style import number, seconds
@@ -24,7 +26,9 @@ from course.lessons.lesson_02b.run import (
 from course.lessons.lesson_02b.simulated import (
     BURSTS,
     IN_TIME_S,
+    LIMIT_SLOTS,
     PATIENCE_S,
+    TIGHT_LIMIT,
     chunks_and_limit,
     dynamic_gains,
     open_and_limited,
@@ -34,6 +38,7 @@ from course.lessons.lesson_02b.simulated import (
     tenfold,
     three_ways,
     waits_by_length,
+    with_queue_limit,
 )
 from course.simulator.cluster.run import FleetRun
 
@@ -142,6 +147,44 @@ def held() -> Finding:
 
 
 # ---------------------------------------------------------------- claims
+
+
+# ---------------------------------------------------------------- three numbers
+
+BATCH, UNEVEN = 4, 8
+"""Slots of a static batch, and how many times as long as the others its one long answer is."""
+
+
+def empty_in_static(slots: int = BATCH, times: float = UNEVEN) -> float:
+    """Share of the slot time that a static batch leaves empty whose one long answer is `times` as long as the rest."""
+    return 1 - (times + slots - 1) / (slots * times)
+
+
+def limit_for(acceptable_s: float, slots: int, in_slot_s: float) -> float:
+    """Requests that the slots drain within the wait that is acceptable."""
+    return slots * acceptable_s / in_slot_s
+
+
+def three_numbers() -> Html:
+    served = [v for v in visits_of(with_queue_limit(1.3, TIGHT_LIMIT)) if v.ending == "answered"]
+    in_slot = mean([visit.left - visit.scheduled for visit in served])
+    return know_cold(
+        (
+            f"{empty_in_static():.0%} of the slot time",
+            f"what a static batch of {BATCH} wastes when one answer is {UNEVEN} times as long",
+            f"1 - ({UNEVEN} + {BATCH - 1}) / ({BATCH} × {UNEVEN})",
+        ),
+        (
+            f"about {limit_for(IN_TIME_S, LIMIT_SLOTS, in_slot):.0f} queued",
+            "the most that the lab's 70B server should let wait",
+            f"{LIMIT_SLOTS} slots × {seconds(IN_TIME_S)} ÷ {seconds(in_slot)} in a slot (simulated)",
+        ),
+        (
+            "8,192 tokens",
+            "a step's budget by default in vLLM's server on an H100",
+            "vLLM's engine arguments; 2,048 on an A100",
+        ),
+    )
 
 
 def _listed(by_name: Mapping[str, float]) -> str:

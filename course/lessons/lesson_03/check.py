@@ -1,24 +1,23 @@
-"""The check of lesson 03. Keys come from the model's shape and from the runs that are passed in."""
+"""The check of lesson 03. Keys come from the model's shape and from the runs of a long prompt among chats."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from course.grading import Checks, Criterion, Question, choice, near
-from course.lab.run import Run
 from course.lab.style import seconds
-from course.lessons.lesson_03.run import BIG, attention_share, crossover, score_bytes, shape_of, trade
+from course.lessons.lesson_03.run import BIG, Trade, attention_share, crossover, score_bytes, shape_of
 from minillm.model.config import ModelConfig
 
 
-def checks(shape: ModelConfig, swept: Mapping[int, Run]) -> Checks:
+def checks(shape: ModelConfig, trades: Sequence[Trade]) -> Checks:
     """Questions about the lab's model and about the long prompt among chats.
 
     q1: the prompt length at which attention takes as many FLOPs as the matrices, tokens.
     q2: MB of scores that textbook attention builds for 2048 tokens, one layer, in float32.
     q3: who gains when the chunks become smaller: "the long prompt" or "the others".
-    q4: how often all weights are read to compute the prompt in the smallest chunks of the sweep.
+    q4: how often all weights are read to compute the prompt in the smallest of these chunks.
     q5: with attention for nothing, by how many percent would a 70B's prefill of 4096 tokens shrink, in FLOPs?
     """
-    smallest, whole = (trade(swept[chunk]) for chunk in (min(swept), max(swept)))
+    smallest, whole = (find(trades, key=lambda each: each.chunk) for find in (min, max))
 
     def q1(answer: object) -> tuple[Criterion, ...]:
         key = crossover(shape)
@@ -64,7 +63,8 @@ def checks(shape: ModelConfig, swept: Mapping[int, Run]) -> Checks:
         ),
         "q3": Question("Which gains when chunks become smaller?", options=("the long prompt", "the others")),
         "q4": Question(
-            "The smallest chunks of the sweep above: how many times were all weights read for the long prompt?", "times"
+            f"{smallest.tokens:,} tokens in chunks of {smallest.chunk}: how many times are all weights read for them?",
+            "times",
         ),
         "q5": Question("A 70B, 4,096 tokens: if attention were free, by how much would the prefill's FLOPs fall?", "%"),
     }

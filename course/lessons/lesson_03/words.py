@@ -5,11 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from course.lab import simulated_70b
 from course.lab.bend import Bend, bend_on_paper
 from course.lab.claims import Claim, conclude, say
+from course.lab.display import Html
 from course.lab.finding import Finding, tell
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.run import Run
 from course.lab.style import change, seconds
 from course.lessons.lesson_03 import simulated
+from course.lessons.lesson_03.pictures import envelope_seconds
 from course.lessons.lesson_03.run import (
     BIG,
     FLOOR,
@@ -164,6 +167,34 @@ def bend(here: Bend) -> Finding:
         ttft=ttft[enough],
         ttft_before=ttft[before],
         whole=whole,
+    )
+
+
+# ---------------------------------------------------------------- three numbers
+
+GPUS, MFU = 4, 0.5
+"""Of the envelope."""
+
+
+def three_numbers() -> Html:
+    paper, seventy_b = bend_on_paper(), shape_of(BIG)
+    enveloped = envelope_seconds(1000, GPUS, MFU, attention=False)
+    return know_cold(
+        (
+            f"about {round(paper.tokens, -1):.0f} tokens",
+            "an H100's bend: shorter chunks read weights for nothing",
+            f"{paper.told}, weights in 16 bits",
+        ),
+        (
+            f"about {round(crossover(seventy_b), -3):,.0f} tokens",
+            "the prompt at which a 70B's attention is as much work as its matrices",
+            "P / (L H d), from the model's shape",
+        ),
+        (
+            f"about {1e3 * enveloped:.0f} ms",
+            f"the prefill of 1,000 tokens: 70B, {GPUS} H100s",
+            f"2 P n over {GPUS} × 989 TFLOP/s × {MFU}",
+        ),
     )
 
 

@@ -65,9 +65,13 @@ def checks(last: Run, ladder: Mapping[str, float], small: Mapping[str, Run]) -> 
         ),
         "q2": Question("The hit rate of that run as an engine counts it, all four requests?", "(0 to 1)"),
         "q3": Question(
-            "The fixes in the order above: after which one does the cache find anything?",
+            "In front of a shared text stand the time, a session id, a user name, and tools in random order. They're "
+            "moved behind it (the tools are sorted) in that order: after which fix does the cache find anything?",
             options=("time", "session", "user", "tools"),
         ),
-        "q4": Question("A cache too small for all tenants: which order finds more?", options=("in turns", "grouped")),
+        "q4": Question(
+            "Three tenants, room for two: do A B C A B C (in turns) or A A B B C C (grouped) find more?",
+            options=("in turns", "grouped"),
+        ),
     }
     return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4}, questions)

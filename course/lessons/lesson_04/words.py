@@ -5,13 +5,16 @@ from collections.abc import Callable, Mapping
 
 from course.lab import simulated_70b
 from course.lab.claims import Claim, conclude, say
+from course.lab.display import Html
 from course.lab.finding import Finding, tell
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.noise import CEILING, ratio_of
 from course.lab.predict import MeasuredAnswer
 from course.lab.prefix_cache import FIFO, LRU, STAMPS, clocked_trace, model_hit_rate
 from course.lab.run import Run
-from course.lab.style import seconds
+from course.lab.style import seconds, size
+from course.lessons.lesson_04.explorer import PRICE_LISTS, CachePrice
 from course.lessons.lesson_04.run import (
     PLAIN,
     agreement,
@@ -183,6 +186,32 @@ def blocks(runs: Mapping[int, Run]) -> Finding:
     small, large = min(found), max(found)
     ends = {"small": small, "small_found": found[small], "large": large, "large_found": found[large]}
     return tell("04", "blocks", "always", shared=shared_tokens(runs[small]), **ends)
+
+
+# ---------------------------------------------------------------- three numbers
+
+
+def pays_from(price: CachePrice) -> float:
+    """The hit rate above which a hosted cache is cheaper than none."""
+    return (price.write - 1) / (price.write - price.read)
+
+
+def three_numbers() -> Html:
+    per_token = simulated_70b.token_bytes(simulated_70b.deployment())
+    price = next(iter(PRICE_LISTS.values()))
+    return know_cold(
+        (
+            f"{size(per_token)} a token",
+            "KV of a 70B with GQA, in 16 bits",
+            "2 × 80 layers × 8 KV heads × 128 × 2 bytes",
+        ),
+        (f"{size(F5_PREFIX * per_token)}", f"KV of a prefix of {F5_PREFIX:,} tokens", "once, for all who share it"),
+        (
+            f"{pays_from(price):.0%} of requests",
+            "how many have to hit before a hosted cache pays",
+            f"(w - 1) / (w - r), writing at {price.write:g} and reading at {price.read:g} times the input price",
+        ),
+    )
 
 
 # ---------------------------------------------------------------- claims

@@ -5,11 +5,11 @@ from itertools import pairwise
 
 from course.lab import simulated_70b
 from course.lab.display import Html, as_table
-from course.lab.explorer import Explorer, Shown, buttons, choices, switch
+from course.lab.explorer import Explorer, Shown, buttons, choices, slider, switch
 from course.lab.lab import Lab
 from course.lab.pictures.timeline import draw_timeline
 from course.lab.run import Run
-from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds
+from course.lab.style import ALARM, COLOURS, PHASE_COLOURS, WIDTH, seconds
 from course.lab.svg import INK, SOFT, Picture, Scale, boxes, line, phase_fill, rect, text, time_axis
 from course.lab.ttft_causes import CAUSES, Breakdown, causes_of_run, mean
 from course.lessons.lesson_05 import simulated
@@ -305,3 +305,50 @@ def masks_table(found: list[MaskCost]) -> Html:
         (str(c.batch), seconds(c.plain), seconds(c.guided), seconds(c.mask), f"{c.mask / c.guided:.1%}") for c in found
     ]
     return as_table(("batch", "decode step", "with a schema", "of it, masks", "share"), rows)
+
+
+# ---------------------------------------------------------------- async scheduling
+
+STEPS_SHOWN, LANE = 6, 26
+"""Steps in the picture, and how high the lane of one processor is."""
+
+
+def steps_at(host_ms: float, gpu_ms: float, overlaps: bool) -> list[tuple[float, float]]:
+    """When the host begins to prepare each step, and when the GPU begins it; milliseconds.
+
+    Args:
+        overlaps: the host prepares a step while the GPU computes the one before.
+    """
+    host, gpu = 0.0, host_ms
+    found = [(host, gpu)]
+    for _ in range(STEPS_SHOWN - 1):
+        host = gpu if overlaps else gpu + gpu_ms
+        gpu = max(host + host_ms, gpu + gpu_ms)
+        found.append((host, gpu))
+    return found
+
+
+def draw_async(gpu_ms: float, host_ms: float) -> Picture:
+    """The host's and the GPU's part of some steps, one after the other and overlapped."""
+    ways = {name: steps_at(host_ms, gpu_ms, overlaps) for name, overlaps in (("in turns", False), ("async", True))}
+    span = ways["in turns"][-1][1] + gpu_ms
+    scale = Scale(0, span, LEFT, WIDTH - RIGHT)
+    body, told = "", []
+    for i, (name, found) in enumerate(ways.items()):
+        top = 20 + i * (2 * LANE + 24)
+        for lane, (who, took, colour) in enumerate(
+            (("host", host_ms, COLOURS[1]), ("GPU", gpu_ms, PHASE_COLOURS["decode"]))
+        ):
+            y = top + lane * LANE
+            starts = [scale(step[lane]) for step in found]
+            body += text(LEFT - 8, y + 14, f"{name}: {who}" if not lane else who, text_anchor="end")
+            body += boxes([(x, y, scale(took) - scale(0) - 1, LANE - 6) for x in starts], fill=colour)
+            body += "".join(text(x + 4, y + 14, str(n), size=11, fill="white") for n, x in enumerate(starts, 1))
+        told.append(f"{name}: a token every {found[-1][1] - found[-2][1]:.1f} ms")
+    bottom = 20 + 2 * (2 * LANE + 24)
+    return Picture("; ".join(told), body, bottom, description="; ".join(told))
+
+
+def async_explorer() -> Explorer:
+    """Async scheduling, with a slider for each part of a step."""
+    return Explorer(draw_async, gpu_ms=slider("GPU, ms a step", 1, 30, 6), host_ms=slider("host, ms a step", 1, 12, 3))

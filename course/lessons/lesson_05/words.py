@@ -6,12 +6,14 @@ from itertools import pairwise
 
 from course.lab import simulated_70b
 from course.lab.claims import Claim, conclude, say
+from course.lab.display import Html
 from course.lab.finding import Finding, tell
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.noise import CEILING, ratio_of
 from course.lab.predict import MeasuredAnswer
 from course.lab.run import Run, percentile
-from course.lab.style import change, seconds
+from course.lab.style import change, seconds, told_seconds
 from course.lab.ttft_causes import Breakdown
 from course.lessons.lesson_05 import simulated
 from course.lessons.lesson_05.run import (
@@ -129,6 +131,43 @@ def masks(found: list[MaskCost]) -> Finding:
         for each in (one, many)
     ]
     return tell("05", "masks", outcome, one=one, many=many, share=many.mask / many.guided, longer=longer)
+
+
+# ---------------------------------------------------------------- three numbers
+
+BUDGET = 8192
+"""Tokens of a step that is as full as vLLM's server lets it be on an H100."""
+
+
+def three_numbers() -> Html:
+    on, costs = simulated_70b.deployment(), simulated_per_token()
+    few, many = min(costs.decode), max(costs.decode)
+    return know_cold(
+        (
+            f"about {told_seconds(simulated_70b.prefill_seconds(on, BUDGET))}",
+            f"the gap in all streams when a step holds {BUDGET:,} prompt tokens: 70B on four H100s",
+            "simulated; 2 P n over FLOP/s × MFU agrees",
+        ),
+        (
+            f"× {told_ratio(costs.ratio(few))} to × {told_ratio(costs.ratio(many))}",
+            f"an answer's token against a prompt's, with {few} and with {many} answers at a time: 70B",
+            "simulated: T(B) / B over T(n) / n",
+        ),
+        (
+            f"{ROUND_TRIPS} round trips",
+            "before the first token can arrive on a new connection",
+            "TCP, TLS 1.3, then the request",
+        ),
+    )
+
+
+ROUND_TRIPS = 3
+"""Of a request on a new connection: one each to open it, to encrypt it, and to ask."""
+
+
+def told_ratio(value: float) -> str:
+    """Two significant digits."""
+    return f"{float(f'{value:.1e}'):.0f}"
 
 
 # ---------------------------------------------------------------- claims

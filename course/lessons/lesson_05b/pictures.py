@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from course.lab.display import Html, table_by_name
+from course.lab.display import Html, as_table, table_by_name
 from course.lab.explorer import Explorer, choices, slider
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.scale import enough
@@ -15,6 +15,9 @@ from course.lessons.lesson_05b.run import (
     LOADS,
     MET,
     NUM_REQUESTS,
+    PIPELINED,
+    STAGES,
+    pipelined,
     prefill_s,
     token_bytes,
     transfer_s,
@@ -82,7 +85,7 @@ def draw_budget(chunk: int) -> Picture:
             body += boxes(cells, fill=PHASE_COLOURS[kind])
         body += line(LEFT, base, WIDTH - 90, base)
         if longest_gap(found):
-            body += text(WIDTH - 84, base - 8, f"gap {longest_gap(found):.1f}", size=11, fill=SOFT)
+            body += text(WIDTH - 84, base - 8, f"gap: {longest_gap(found):.1f} steps", size=11, fill=SOFT)
             told.append(f"{name}: longest gap {longest_gap(found):.1f} decode steps")
     for arrival in PROMPTS:
         x = scale(arrival)
@@ -150,3 +153,31 @@ def draw_splits(rates: tuple[float, ...] = LOADS) -> Picture:
     axes = Axis("requests per second, all four replicas"), Axis("TTFT p99, s", log=True)
     requests = enough(NUM_REQUESTS, 12)  # past its capacity, what a split takes grows with the run
     return draw_chart(f"Which split suits the load? (runs of {requests} requests)", curves, *axes)
+
+
+CACHED_SHARES = (0.0, 0.5, 0.9, 0.95, 0.98, 0.99)
+LIMITS_S = (0.025, 0.1)
+"""On ITL: two that the lesson asks about."""
+
+
+def stay_or_go_table(tokens: int = 8192, gbit: float = 400) -> Html:
+    """A row for each share of a prompt that the decode side has cached: the step that computes the rest there, and the
+    transfer if it's computed elsewhere."""
+    rows = []
+    for cached in CACHED_SHARES:
+        rest = round(tokens * (1 - cached))
+        step = prefill_s(rest)
+        fits = (("stays" if step <= limit else "goes") for limit in LIMITS_S)
+        rows.append((f"{cached:.0%}", f"{rest:,}", seconds(step), seconds(transfer_s(rest, gbit)), *fits))
+    limits = (f"ITL limit {seconds(limit)}" for limit in LIMITS_S)
+    header = ("cached", "to compute", "stays: the neighbours' step", f"goes: transfer, {gbit:g} Gb/s", *limits)
+    return as_table(header, rows)
+
+
+def pipeline_table(sizes: tuple[int, ...] = (32768, 8192, 4096, 2048, 1024, 512)) -> Html:
+    """A row a chunk size: how much faster a long prompt gets through a pipeline, its chunks being equally expensive."""
+    rows = [
+        (f"{n:,}", f"{PIPELINED // n}", f"{PIPELINED // n + STAGES - 1}", f"× {pipelined(PIPELINED // n):.2f}")
+        for n in sizes
+    ]
+    return as_table(("tokens a chunk", "chunks", "turns", f"faster than {STAGES} stages in turns"), rows)

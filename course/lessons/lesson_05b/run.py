@@ -1,11 +1,15 @@
 """Lesson 05b, disaggregation: KV that moves from a prefill GPU to a decode GPU, and three ways to run a fleet."""
 
+import bisect
 import functools
+import math
+from dataclasses import dataclass
 
 from course.lab import simulated_70b
 from course.lab.simulated_70b import Served
 from course.lessons.lesson_05 import simulated
 from course.simulator.cluster.run import FleetRun
+from course.simulator.workload.lengths import LogNormal
 from minillm.observe.summary import SLO
 
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
@@ -66,3 +70,46 @@ def goodputs() -> dict[str, dict[str, float]]:
         limits: {name: max((load for load in LOADS if met[load] >= MET), default=0.0) for name, met in found.items()}
         for limits, found in shares.items()
     }
+
+
+# ---------------------------------------------------------------- how many of each, and which prompts stay
+
+MOST_DECODES = 1024
+PIPELINED, STAGES = 32768, 4
+"""Tokens of a prompt that goes through a pipeline, and its stages."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one request of the lesson's traffic takes of a replica of each pool. Seconds."""
+
+    prefill: float
+    decode: float
+
+    @property
+    def ratio(self) -> float:
+        """Prefill replicas for one decode replica."""
+        return self.prefill / self.decode
+
+
+@functools.cache
+def need(itl_s: float) -> Need:
+    """By the step model, with decodes at the largest batch that keeps this ITL."""
+    on = simulated_70b.deployment()
+    prompt, answer = (mean_length(each) for each in (simulated.TRAFFIC.prompt, simulated.TRAFFIC.output))
+    context = round(prompt + answer / 2)
+    batch = bisect.bisect_right(
+        range(1, MOST_DECODES), itl_s, key=lambda n: simulated_70b.decode_seconds(on, n, context)
+    )
+    step = simulated_70b.decode_seconds(on, batch, context)
+    return Need(prompt * prefill_s(8192) / 8192, answer * step / batch)
+
+
+def mean_length(lengths: LogNormal) -> float:
+    """Of such lengths, were they not cut off."""
+    return lengths.median * math.exp(lengths.sigma**2 / 2)
+
+
+def pipelined(chunks: int, stages: int = STAGES) -> float:
+    """How many times as fast a prompt in equal chunks goes through a pipeline as through one GPU after the other."""
+    return chunks * stages / (chunks + stages - 1)

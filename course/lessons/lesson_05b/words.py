@@ -4,12 +4,14 @@ from collections.abc import Callable
 from statistics import median
 
 from course.lab.claims import Claim
+from course.lab.display import Html
 from course.lab.finding import Finding, tell
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.predict import MeasuredAnswer
 from course.lab.simulated_70b import Served, itl, phase_means, ttft
-from course.lab.style import seconds
-from course.lessons.lesson_05b.run import LOADS
+from course.lab.style import seconds, size, told_seconds
+from course.lessons.lesson_05b.run import LOADS, need, token_bytes, transfer_s
 from course.simulator.cluster.run import FleetRun
 
 FELT = 0.05
@@ -57,6 +59,23 @@ def goodput(found: dict[str, dict[str, float]]) -> Finding:
 def best_split(goodput: dict[str, float]) -> float:
     """The goodput of the better of the splits."""
     return max(rate for name, rate in goodput.items() if name.startswith("disaggregated"))
+
+
+def three_numbers() -> Html:
+    one_card = transfer_s(4096, 400)
+    return know_cold(
+        (f"{size(token_bytes())} a token", "KV of a 70B with GQA, in 16 bits", "2 × 80 × 8 × 128 × 2 bytes"),
+        (
+            f"{told_seconds(one_card)}, or {told_seconds(one_card / 4)}",
+            "to move the KV of 4,096 tokens: one 400 Gb/s card, or one for each of four GPUs",
+            "bytes × 8 ÷ bit/s",
+        ),
+        (
+            f"{need(0.025).ratio:.1f} : 1, or {need(0.05).ratio:.1f} : 1",
+            "prefill to decode replicas for this traffic, at an ITL of 25 or of 50 ms",
+            "(n / r_p) / (m / r_d), by the step model",
+        ),
+    )
 
 
 MEASURE: dict[str, Callable[[Lab], Claim]] = {}

@@ -27,12 +27,12 @@ def as_pair(answer: object) -> tuple[float | str, float | str]:
     return first, second
 
 
-def checks(sweep: Sequence[Dot], roof: Roof) -> Checks:
+def checks(dots: Sequence[Dot], roof: Roof) -> Checks:
     """Questions about the floor of a step, the crossover, and the batch that an SLO allows.
 
     q1: milliseconds that a decode step of Llama-3-70B (bf16, four H100s, one request, no context) takes at least.
     q2: tokens of context at which Llama-2-13B's KV is as many bytes as its weights.
-    q3: what a step of the largest batch of the sweep takes longer for here: "reading" or "multiplying".
+    q3: what a step of the largest of these batches takes longer for here: "reading" or "multiplying".
     q4: the largest batch of Llama-3-70B (four H100s, vLLM 0.19, contexts of 1024) that keeps an ITL of 30 ms.
     q5: the batches from which Llama-3-70B's linear layers, and its attention, wait for arithmetic on H100s: a pair,
         each a number or "never".
@@ -57,7 +57,7 @@ def checks(sweep: Sequence[Dot], roof: Roof) -> Checks:
         return (near(answer, key, "crossover, tokens", slips, 0.08),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
-        last = sweep[-1]
+        last = dots[-1]
         times = {"reading": roof.reading(last.bytes), "multiplying": roof.multiplying(last.flops)}
         told = {name: f"at batch {last.batch}, {name} takes at least {seconds(s)} here" for name, s in times.items()}
         return choice(answer, max(times, key=times.get), told)
@@ -92,7 +92,7 @@ def checks(sweep: Sequence[Dot], roof: Roof) -> Checks:
             "tokens",
         ),
         "q3": Question(
-            "At the largest batch of the sweep, which clock runs longer here?", options=("reading", "multiplying")
+            "At the largest batch of the bet, which clock runs longer here?", options=("reading", "multiplying")
         ),
         "q4": Question(
             "Llama-3-70B on four H100s, vLLM 0.19, contexts of 1,024: the largest batch with an ITL of at most 30 ms?",

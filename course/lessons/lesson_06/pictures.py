@@ -51,15 +51,15 @@ def draw_clocks(dots: Sequence[Dot], roof: Roof) -> Picture:
         longer = scale(dot.itl - rest)
         body += line(longer, y - 3, longer, y + 56, stroke=SOFT, stroke_dasharray="3 3")
         if longer - LEFT > 130:
-            told_in = "explained by " + ("reading" if reads >= products else "multiplying")
+            told_in = "memory-bound" if reads >= products else "compute-bound"
             body += text(LEFT + 5, y + 50, told_in, size=11, fill="#000")
         if scale(rest) - scale(0) > 70:
             body += text(
-                scale(dot.itl) - 5, y + 50, f"neither: {rest / dot.itl:.0%}", size=11, text_anchor="end", fill="#000"
+                scale(dot.itl) - 5, y + 50, f"overhead: {rest / dot.itl:.0%}", size=11, text_anchor="end", fill="#000"
             )
-        told.append(f"{dot.called}: {', '.join(said)}; {rest / dot.itl:.0%} of it is neither")
+        told.append(f"{dot.called}: {', '.join(said)}; {rest / dot.itl:.0%} of it is overhead")
     return Picture(
-        "What does a step wait for: reading, multiplying, or neither?", body, bottom + 34, description="; ".join(told)
+        "What does a step wait for: memory, arithmetic, or overhead?", body, bottom + 34, description="; ".join(told)
     )
 
 

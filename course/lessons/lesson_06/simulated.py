@@ -8,6 +8,7 @@ from course.lab import simulated_70b
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lab import Lab
+from course.lab.pictures.chart import Axis, Curve, draw_chart
 from course.lab.simulated_70b import OLD, STACKS, TODAY
 from course.lab.style import ALARM, COLOURS, WIDTH, number, seconds
 from course.lab.svg import HALO, SOFT, Picture, Scale, line, rect, swatches, text, time_axis
@@ -167,3 +168,45 @@ def tp_table(batch: int = 64, context: int = 1024, degrees: Sequence[int] = (2, 
         gain = f"{first.itl / step.itl:.2f}"
         rows.append((str(tp), seconds(step.itl), seconds(talk), f"{talk / step.itl:.0%}", seconds(free), f"× {gain}"))
     return as_table(("GPUs", "ITL", "all-reduces", "share", "ITL if they were free", "faster than on 2"), rows)
+
+
+# ---------------------------------------------------------------- long answers
+
+PROMPT, ANSWER = 1000, 8000
+POINTS = 17
+"""Of a curve over an answer."""
+
+
+def drift() -> Explorer:
+    """ITL over a long answer, by the number of requests that decode together."""
+
+    def draw(model: str, batch: int) -> Picture:
+        return draw_drift(stack(TODAY, MODELS[model]), batch)
+
+    return Explorer(draw, model=buttons("model", list(MODELS)), batch=choices("batch, requests", BATCHES, 32))
+
+
+def drifted(on: Deployment, batch: int) -> list[tuple[int, float]]:
+    """(tokens so far, ITL in seconds) of requests that began together, up to the last one whose KV has room."""
+    counts = [round(ANSWER * i / (POINTS - 1)) for i in range(POINTS)]
+    room = [n for n in counts if batch <= slots_that_fit(on, PROMPT + n)]
+    return [(n, price(on, batch, PROMPT + n).itl) for n in room]
+
+
+def draw_drift(on: Deployment, batch: int) -> Picture:
+    """Requests that began together, and what a steady mix of requests at all places of their answers shows."""
+    found = drifted(on, batch)
+    if not found:
+        return draw_chart(f"No room for {batch} prompts", [], Axis("tokens of the answer so far"), Axis("ITL, ms"))
+    mixed = price(on, batch, PROMPT + ANSWER / 2).itl
+    counts, itl = [n for n, _ in found], [1e3 * each for _, each in found]
+    curves = [
+        Curve("began together", counts, itl),
+        Curve("at all places of their answers", (0, ANSWER), (1e3 * mixed,) * 2, "dashes"),
+    ]
+    if counts[-1] < ANSWER:
+        title = f"Batch {batch}: after {counts[-1]:,} tokens there's no room for more KV, and requests are preempted"
+    else:
+        title = f"Batch {batch}: ITL drifts from {itl[0]:.1f} to {itl[-1]:.1f} ms, × {itl[-1] / itl[0]:.2f}"
+    axes = Axis("tokens of the answer so far", low=0, high=ANSWER), Axis("ITL, ms", low=0)
+    return draw_chart(title, curves, *axes)

@@ -4,13 +4,16 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 from course.lab.claims import Claim, conclude, say
+from course.lab.display import Html
 from course.lab.finding import Finding, tell
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
-from course.lab.model_shape import ModelShape, three
-from course.lab.roof import Roof, this_machine
-from course.lab.style import seconds
+from course.lab.model_shape import LLAMA_70B, ModelShape, three
+from course.lab.roof import Roof, on_paper, this_machine
+from course.lab.style import seconds, told_seconds
 from course.lessons.lesson_06 import run
 from course.lessons.lesson_06.run import Dot, StepProfile, largest_within
+from course.simulator.cost.models import find_model
 
 # ---------------------------------------------------------------- findings
 
@@ -184,6 +187,31 @@ def growth(dots: Sequence[Dot], roof: Roof) -> Finding:
 
 GROWS = 1.02
 """Less than that is no growth that could be told from noise."""
+
+
+# ---------------------------------------------------------------- three numbers
+
+
+def three_numbers() -> Html:
+    card, eight_b = on_paper(), ModelShape("Llama-3-8B", find_model("llama-3-8b"), gpus=1)
+    floor = card.reading(eight_b.weight_bytes)
+    return know_cold(
+        (
+            f"about {round(card.ridge, -1):.0f} FLOP per byte",
+            "an H100's bend, and the batch from which 16-bit linear layers are compute-bound",
+            f"{card.flops / 1e12:.0f} TFLOP/s over {card.bandwidth / 1e12:.2f} TB/s",
+        ),
+        (
+            f"at least {told_seconds(floor)}",
+            "a step of an 8B in 16 bits on one H100",
+            "weight bytes over bandwidth; this engine took 6.2 ms (docs/measured.md)",
+        ),
+        (
+            f"about {round(LLAMA_70B.crossover_tokens, -3):,.0f} tokens",
+            "of context, all requests together: a 70B's KV is as many bytes as its weights",
+            "weights / KV per token, both in 16 bits",
+        ),
+    )
 
 
 def a4(dots: Sequence[Dot], shapes: Sequence[ModelShape]) -> Claim:

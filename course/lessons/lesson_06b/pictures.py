@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, choices, slider
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
-from course.lab.style import ALARM, WIDTH, number, seconds
+from course.lab.style import ALARM, WIDTH, number, seconds, size
 from course.lab.svg import HALO, INK, SOFT, Picture, Scale, line, rect, text
 from course.lessons.lesson_06 import simulated
 from course.lessons.lesson_06b.run import (
@@ -20,8 +20,10 @@ from course.lessons.lesson_06b.run import (
     STRIPED,
     expected,
     room,
+    wide_shares,
     work_by_rank,
 )
+from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.models import LATENT_SHAPES
 from minillm.model.arithmetic import KVCacheSize
 
@@ -109,6 +111,21 @@ def draw_ranks(ranks: int, tokens: int, skew: float) -> Picture:
     times = f"multiplies {rows:.2f} times an even share of rows, or reads {experts:.2f} times one of experts"
     words = f"{tokens} tokens, {CHOSEN} of {EXPERTS} experts each: {'; '.join(told)}."
     return Picture(f"The busiest GPU {times}", body, bottom + 6, description=words)
+
+
+WIDE_CARD = "h200"
+
+
+def wide_ep_table(tokens_per_gpu: int = 64) -> Html:
+    """A row a width: what each GPU holds and reads, how many rows an expert gets, and what crosses the links."""
+    card = find_hardware(WIDE_CARD)
+    rows = []
+    for each in wide_shares(tokens_per_gpu):
+        held, sent = size(each.bytes), size(each.sent)
+        read = seconds(each.bytes / card.bandwidth)
+        rows.append((str(each.gpus), number(each.experts), held, read, number(each.rows), sent))
+    header = ("GPUs", "experts per layer", "expert weights", f"to read them ({WIDE_CARD.upper()})", "rows per expert")
+    return as_table((*header, "sent per GPU and step"), rows)
 
 
 def kv_table() -> Html:

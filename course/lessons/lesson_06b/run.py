@@ -129,3 +129,36 @@ def room(gpus: int = GPUS, card: str = "h200") -> dict[str, float]:
     whole = USABLE_MEMORY * memory - (model.stored_bytes("fp8") - attention) / gpus - attention - WORKING_BYTES
     once = max(sliced, 0) / token
     return {SLICED: once, PARALLEL: gpus * max(whole, 0) / token, STRIPED: gpus * once}
+
+
+# ---------------------------------------------------------------- wide expert parallelism
+
+WIDTHS = (8, 16, 32, 72, 144, 256)
+"""GPUs that share DeepSeek-V3's experts."""
+
+
+@dataclass(frozen=True)
+class WideShare:
+    """What one of so many GPUs holds, reads and sends in a step, all layers of experts together."""
+
+    gpus: int
+    experts: float
+    """Of a layer."""
+    bytes: float
+    """Expert weights in fp8: held, and read once all experts have a token."""
+    rows: float
+    """Tokens of each expert, on average."""
+    sent: float
+    """Bytes to and from other GPUs' experts: fp8 on the way there, 16 bits on the way back."""
+
+
+def wide_shares(tokens_per_gpu: int, widths: Sequence[int] = WIDTHS) -> list[WideShare]:
+    """DeepSeek-V3's experts over more and more GPUs, each with so many tokens of its own in a step."""
+    hf, model = json.loads(LATENT_SHAPES["deepseek-v3"].read_text()), find_model("deepseek-v3")
+    num, chosen, found = model.num_experts, hf["num_experts_per_tok"], []
+    for gpus in widths:
+        away = chosen * (1 - 1 / gpus)
+        sent = model.sparse_layers * tokens_per_gpu * away * hf["hidden_size"] * (1 + 2)
+        rows = tokens_per_gpu * gpus * chosen / num
+        found.append(WideShare(gpus, num / gpus, model.expert_params * num / gpus, rows, sent))
+    return found

@@ -135,7 +135,7 @@ def test_graders_reward_right_and_explain_wrong() -> None:
 
 @pytest.mark.parametrize(
     ("both_s", "told"),
-    [(0.021, "what is 100% load on one slot"), (0.032, "less than a second server"), (0.041, "adds nothing")],
+    [(0.021, "100% load on one slot is about"), (0.032, "less than a second server"), (0.041, "adds nothing")],
 )
 def test_what_a_second_slot_adds_is_told_by_the_step_that_both_share(both_s: float, told: str) -> None:
     """Eight questions, a step for each of 20 ms; or a step for two."""
@@ -150,3 +150,9 @@ def test_what_a_second_slot_adds_is_told_by_the_step_that_both_share(both_s: flo
         return replace(run, rows=tuple(rows), steps=steps)
 
     assert told in str(words.second_slot(flat_out(1, 0.02), flat_out(2, both_s)))
+
+
+def test_uneven_answers_add_their_spread_to_the_wait() -> None:
+    spread = words.spread_of(simulated.CHAT.output)
+    exact = queueing.mg1_wait(0.8, spread) / queueing.md1_wait(0.8)
+    assert f"× {exact:.1f}" in str(words.three_numbers()) and "0.5, 2, 9.5" in str(words.three_numbers())

@@ -176,7 +176,7 @@ def test_who_paid_for_the_long_one_is_read_off_the_runs(long: float, beside: flo
     [
         (0.02, 0.1, "every running answer waits for it"),
         (0.095, 0.1, "too short to be worth cutting"),
-        (0.02, 0.45, "Something else kept it busy"),
+        (0.02, 0.45, "something else kept it busy"),
     ],
 )
 def test_chunks_are_judged_by_the_documents_own_steps(
@@ -220,3 +220,14 @@ def test_what_a_long_neighbour_costs_is_told_only_where_it_was_felt() -> None:
     padded = made_run(num_requests=8, prompt=400)
     for ttft, told in ((0.3, "instead of eight (200 ms alone, 300 ms"), (0.2, "cost the seven nothing")):
         assert told in words.d2({"alone": batch(0.2), "beside": batch(ttft), "padded": padded}).verdict
+
+
+# ---------------------------------------------------------------- three numbers
+
+
+def test_what_a_static_batch_leaves_empty_is_what_a_drawn_one_does() -> None:
+    answers = [visit(0, 0.0, 0.0, 8.0), *(visit(i, 0.0, 0.0, 1.0) for i in range(1, 4))]
+    waiting = visit(4, 0.0, 8.0, 9.0)
+    assert words.empty_in_static(4, 8) == pytest.approx(1 - 11 / 32)
+    assert empty_slot_share([*answers, waiting], 4) == pytest.approx(words.empty_in_static(4, 8), abs=0.01)
+    assert words.limit_for(2.0, 16, 8.0) == 4

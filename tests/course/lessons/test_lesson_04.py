@@ -116,7 +116,7 @@ def test_a_conversation_finds_more_with_every_turn(tiny_lab: Lab) -> None:
     a_tenth = 0.1 * (view.deliveries[0] - view.borders[0])
     late = replace(view, deliveries=tuple(stamp + a_tenth for stamp in view.deliveries))
     scattered = replace(slower, rows=(replace(cached.rows[0], view=late), *slower.rows[1:]))
-    assert "how far runs scatter" in words.d9(cached, scattered, growing).verdict
+    assert "machine's scatter" in words.d9(cached, scattered, growing).verdict
 
 
 # ---------------------------------------------------------------- findings

@@ -5,6 +5,7 @@ import random
 import threading
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from made_run import made_config, made_run
@@ -268,7 +269,7 @@ def waterfall(own: float, own_alone: float, cold: float) -> str:
 
 
 def test_a_waterfall_says_that_work_stays_only_where_it_did() -> None:
-    assert "that work stays" in waterfall(1.0, 1.1, 0.0) and "was in the cache" in waterfall(1.0, 1.1, 0.0)
+    assert "no matter who else is there" in waterfall(1.0, 1.1, 0.0) and "was in the cache" in waterfall(1.0, 1.1, 0.0)
     assert "depends on what else" in waterfall(1.0, 0.1, 0.2) and "cost 200 ms" in waterfall(1.0, 0.1, 0.2)
 
 
@@ -284,7 +285,7 @@ def test_where_no_prompt_is_long_nobody_pays_and_nothing_is_rushed(monkeypatch: 
 def test_masks_are_told_beside_what_steps_became_longer_by() -> None:
     one, many = lesson.MaskCost(1, 0.005, 0.006, 0.0004, "{}"), lesson.MaskCost(8, 0.006, 0.0059, 0.0012, "{}")
     told = str(words.masks([one, many]))
-    assert "400 µs per step for one request and 1.20 ms for 8" in told and "were 1 ms longer and no longer" in told
+    assert "400 µs per step for one request and 1.2 ms for 8" in told and "were 1 ms longer and no longer" in told
 
 
 @pytest.mark.parametrize("slow", ["mixed", "decode first"])
@@ -413,3 +414,15 @@ def test_the_price_of_prefill_first_is_its_gap_over_that_of_mixed(tiny_lab: Lab)
     runs = {name: tiny_lab.run(crowd, **policies[name]) for name in ("prefill first", "mixed")}
     paid = {name: lesson.pause_p99(run) for name, run in runs.items()}
     assert words.pauses(runs).answer == pytest.approx(paid["prefill first"] / paid["mixed"])
+
+
+# ---------------------------------------------------------------- async scheduling
+
+
+@pytest.mark.parametrize(("host", "gpu"), [(3.0, 6.0), (6.0, 4.0), (5.0, 5.0)])
+def test_async_steps_take_the_longer_part_and_others_the_sum(host: float, gpu: float) -> None:
+    for overlaps, took in ((False, host + gpu), (True, max(host, gpu))):
+        begun = pictures.steps_at(host, gpu, overlaps)
+        assert all(later[1] - earlier[1] == took for earlier, later in pairwise(begun))
+        assert all(prepared + host <= computed for prepared, computed in begun), "a step is prepared before it runs"
+    assert f"async: a token every {max(host, gpu):.1f} ms" in pictures.draw_async(gpu, host).title

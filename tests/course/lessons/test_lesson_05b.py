@@ -65,3 +65,22 @@ def test_goodput_is_the_highest_load_within_the_limits(monkeypatch: pytest.Monke
 
 def test_the_check() -> None:
     rewards(checks(), 1.342, 0.0268, "more prefill replicas")
+
+
+def test_a_looser_limit_on_itl_takes_fewer_decode_replicas() -> None:
+    strict, loose = lesson.need(0.025), lesson.need(0.05)
+    assert strict.prefill == loose.prefill and loose.decode < strict.decode
+    assert 2 < 4 * strict.prefill / (strict.prefill + strict.decode) < 3, "between both splits of four"
+    assert round(4 * loose.prefill / (loose.prefill + loose.decode)) == 3
+
+
+def test_a_prompt_that_is_mostly_cached_stays() -> None:
+    rows = [row.split("  ") for row in str(pictures.stay_or_go_table()).splitlines()[1:]]
+    assert rows[0][-2:] == ["goes", "goes"] and rows[-1][-2:] == ["stays", "stays"]
+    for limit in (-2, -1):
+        assert [row[limit] for row in rows] == sorted(row[limit] for row in rows), "once it stays, more cache keeps it"
+
+
+def test_chunks_fill_a_pipeline() -> None:
+    assert lesson.pipelined(1, 4) == 1 and lesson.pipelined(10**6, 4) == pytest.approx(4, rel=1e-4)
+    assert lesson.pipelined(2, 2) == pytest.approx(4 / 3)

@@ -195,8 +195,8 @@ BUSY = Dot(LLAMA_13B, 1, 20, (0.02, 0.02, 0.05, 0.05))
     ("finding", "words_of_it"),
     [
         (lambda: words.clocks(dot(), QUIET, {}), "memory-bound"),
-        (lambda: words.clocks(dot(itl=0.1), QUIET, {}), "is the longest here"),
-        (lambda: words.clocks(dot(itl=0.035), VARYING, {}), "about as much, is neither"),
+        (lambda: words.clocks(dot(itl=0.1), QUIET, {}), "it's the longest here"),
+        (lambda: words.clocks(dot(itl=0.035), VARYING, {}), "about as much, is the"),
         (lambda: words.clocks(dot(itl=0.01), QUIET, {}), "isn't possible"),
         (lambda: words.clocks(BUSY, QUIET, {}), "something else"),
         (lambda: words.clocks(dot(), QUIET, {"weights": 0.018, "communication": 0.002}), "communication: 2 ms"),
@@ -253,7 +253,7 @@ def test_a_profile_says_whose_time_it_has(clock: str, parts: tuple[float, ...], 
 
 
 def test_pictures_tell_what_happened() -> None:
-    assert "neither" in pictures.draw_clocks(SWEEP[:1], ROOF).description
+    assert "overhead" in pictures.draw_clocks(SWEEP[:1], ROOF).description
     assert "holds up to batch 16" in pictures.draw_price(SWEEP, 1.0).title
     assert "of what its parts allow" in pictures.draw_roofline(ROOF, SWEEP).description
 
@@ -341,3 +341,13 @@ def test_the_price_of_a_step_is_the_itl_of_a_run() -> None:
     traffic = Independent(prompt=Fixed(tokens=768), output=Fixed(tokens=512))
     run = simulated_70b.serve(on, traffic, arrivals=AllAtOnce(), num_requests=32)
     assert run.summary().metrics["itl"].p50 == pytest.approx(simulated.price(on, 8, 1024).itl, rel=0.03)
+
+
+def test_itl_drifts_over_a_long_answer_until_kv_has_no_room() -> None:
+    on = simulated.stack(simulated.TODAY)
+    few, many = simulated.drifted(on, 16), simulated.drifted(on, 128)
+    assert few[-1][0] == simulated.ANSWER > many[-1][0]
+    assert [itl for _, itl in few] == sorted(itl for _, itl in few) and few[-1][1] > 1.1 * few[0][1]
+    room = simulated.slots_that_fit(on, simulated.PROMPT + many[-1][0])
+    assert room >= 128 > simulated.slots_that_fit(on, simulated.PROMPT + many[-1][0] + 500)
+    assert "no room" in simulated.draw_drift(on, 128).title.lower()

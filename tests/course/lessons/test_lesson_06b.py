@@ -54,3 +54,10 @@ def test_data_parallel_attention_has_more_room() -> None:
 def test_the_check_rewards_what_is_right() -> None:
     ways = run.room()
     rewards(checks(), 1 - 0.75**4, 8 * 70.272, ways[run.PARALLEL] / ways[run.SLICED])
+
+
+def test_wide_ep_trades_weights_for_rows_and_sends_as_much() -> None:
+    eight, *_, widest = run.wide_shares(64)
+    assert eight.bytes / widest.bytes == widest.rows / eight.rows == widest.gpus / eight.gpus
+    assert eight.rows == 64 * 8 * 8 / 256 and widest.sent < 1.2 * eight.sent
+    assert run.wide_shares(128)[0].rows == 2 * eight.rows
