@@ -1,18 +1,20 @@
 # %% [markdown]
 # # 01 · One number is a trap
 #
-# "Our p99 is eight seconds. What would you do?" There's no way to know. In this lesson you build two services with the
-# same tail latency and opposite problems, try the same two fixes on both, and see what a single number hides.
+# "Our p99 is eight seconds. What would you do?" There's no way to know. In this lesson you build two services with
+# the same tail latency and opposite problems, and see what a single number hides. Then you meet a load generator that
+# hides a whole queue.
 #
-# A **percentile** is a value that a given share of all samples stays below: half the requests are faster than p50, all
-# but one in a hundred are faster than **p99**. The slow end is the **tail**.
+# A **percentile** is a value that a given share of all samples stays below: half the requests are faster than p50,
+# and all but one in a hundred are faster than **p99**. The slow end is the **tail**.
 #
-# - **Surface** (fifteen minutes): two services, one number, then two numbers.
-# - **Guided** (twenty): a ruler over a distribution, five tools that disagree, a client that hides its own queue.
-# - **Deep dive** (five): the formulas, the code, the claims.
+# - **Five minutes**: two services, one number, then two numbers.
+# - **The lab** (ten): a ruler over a distribution, tools that disagree, and a bet on a client with a cap.
+# - **Going deeper** (twenty, optional): two fixes on 70B and on your machine, SLOs, the formulas.
 
 # %%
 from course.lab import Ruler, open_lab, services, services_70b, simulated_70b, slo, tables
+from course.lab.claims import in_short
 from course.lab.control import Control
 from course.lab.pictures.compare import draw_one_number, draw_phase_bars, draw_two_numbers
 from course.lab.pictures.timeline import draw_timeline
@@ -24,24 +26,24 @@ from course.lessons.lesson_01.words import a6, b1, e5, f3
 lab = open_lab(dtype="bfloat16")  # two bytes a weight; you'll halve that in a moment
 
 # %% [markdown]
-# ## Surface
+# ## Five minutes
 #
-# **Service A** has one slot and gets ten short questions at once. **Service B** has sixteen slots and gets sixteen
-# questions with long answers. To keep it fair, B's answers are made just long enough that the slowest requests of both
-# services take equally long; the cell finds that length by running B a few times. Same model, same machine.
+# **Service A** has one slot and gets ten short questions at the same moment. **Service B** has sixteen slots and gets
+# sixteen questions with long answers, just long enough that the slowest request takes as long as A's. (The cell runs
+# B a few times to find that length.) Same model, same machine.
 #
-# Here's the dashboard many teams have: **E2E**, one number a service. (Ten requests have no meaningful p99, so it's the
-# slowest; the 70B runs below have 300 requests each.)
+# Here's the dashboard many teams have: **E2E**, one number per service. (Ten requests have no meaningful p99, so it's
+# the slowest.)
 
 # %%
 before = services.two_ill_services(lab)
 draw_one_number(before)
 
 # %% [markdown]
-# If this is all you can see, both services get the same ticket: "latency too high". Now ask for **two numbers**: TTFT
-# (time to first token) and ITL (inter-token latency, the gap between tokens). Here's the slowest request of each
-# service, split into phases. (B has a slot for each request, and may still queue for a moment: sixteen prompts don't
-# always fit into one step's token budget, and whatever arrives during a step waits for it to end.)
+# If that's all you can see, both services get the same ticket: "latency too high". Now ask for **two numbers**: TTFT
+# (time to first token) and ITL (inter-token latency, the gap between tokens). Here's each service's slowest request,
+# split into phases. (B has a slot for every request, and they can still queue for a moment: sixteen prompts don't
+# always fit into one step's token budget, and a request that arrives during a step waits for it to end.)
 
 # %%
 draw_two_numbers(before)
@@ -50,77 +52,15 @@ draw_two_numbers(before)
 words.two_illnesses(before)
 
 # %% [markdown]
-# ### Predict
+# Don't ask "which fix helps?" Ask which phase is large, and what's the cheapest thing that shrinks *that*.
 #
-# Now the same two on hardware that you'd rent for it: Llama-3 70B on four H100s, simulated, 300 requests each. **A** has
-# one slot, and is sent 85% of what that slot can serve. **B** admits every request, and its answers are long: just long
-# enough, again, for the two E2E p99s to match. Two fixes, the same for both:
-#
-# 1. **Half the bytes**: weights in 8 bits instead of 16 (*quantization*). Each step reads half as much memory.
-# 2. **More slots**: up to 256 requests may run at once.
-#
-# The usual advice says that quantization helps decode and does nothing for a queue. Which service does it help more?
-
-# %%
-bet = lab.predict(
-    "bytes",
-    "Half the bytes per weight, at 70B: which service's E2E p99 falls by the larger share?",
-    ["A", "B", words.SAME],
-)
-bet
-
-# %%
-on_70b = services_70b.two_services()
-bet.score(words.gained_at_70b(on_70b))
-
-# %%
-services_70b.services_table(on_70b)
-
-# %%
-words.at_70b(on_70b)
-
-# %%
-simulated_70b.error_band(simulated_70b.deployment())
-
-# %% [markdown]
-# ### And on this machine?
-#
-# Both fixes again, for the two services from the top of the page: sixteen slots, and weights in 8 bits. Proportions can
-# differ a lot: on a few CPU cores a step with sixteen requests takes longer than one with a single request, and the 8-bit
-# product has to keep up with the 16-bit one. What it gains with one request it can lose with sixteen.
-
-# %%
-slots = services.same_traffic(lab, before, max_num_seqs=16)
-half = services.same_traffic(lab, before, quantization="int8")
-tables.changes_table(before, {"half the bytes": half, "more slots": slots}, q=100)
-
-# %%
-control = Control("B already had sixteen slots", before["B"], slots["B"], q=100)
-control
-
-# %%
-words.more_slots(before, slots)
-
-# %%
-words.half_the_bytes(before, half, control)
-
-# %% [markdown]
-# Don't ask "does it help?" Ask which phase is large, and what's the cheapest thing that shrinks *that*.
-
-# %%
-draw_phase_bars({"before": before["A"], "half the bytes": half["A"], "more slots": slots["A"]}, "Service A")
-
-# %%
-draw_phase_bars({"before": before["B"], "half the bytes": half["B"], "more slots": slots["B"]}, "Service B")
-
-# %% [markdown]
-# ## Guided
+# ## The lab
 #
 # ### A ruler over the tail
 #
-# The traffic is mostly short prompts and a few very long ones, two at a time, so that no queue blurs the picture. Drag
-# the slider from p50 to p99.9. Orange ticks are the requests beyond it; ✕ is the mean. Below the first line are the
-# same requests, by prompt length. Switch to ITL, too: there are many more gaps than requests.
+# Mostly short prompts and a few very long ones, two at a time, so that no queue blurs the picture. Drag the slider
+# from p50 to p99.9. Orange ticks are the requests beyond it; ✕ is the mean. Below the first line are the same
+# requests, by prompt length. Then switch to ITL: there are far more gaps than requests.
 
 # %%
 many = lab.run(services.sample(lab), enable_prefix_caching=False)
@@ -130,29 +70,32 @@ Ruler(many, "TTFT")
 words.tail(many)
 
 # %% [markdown]
-# And never average percentiles: the mean of two servers' p99s isn't the p99 of anything. Pool the samples, then rank.
+# And never average percentiles: the mean of two servers' p99s isn't the p99 of anything. Pool the samples, then rank
+# them.
 #
 # ### Five tools, the same timestamps, different numbers
 #
-# Load generators print "ITL" and "TPOT" (time per output token). All of these use service A's timestamps. Only the
-# definitions differ. (A *delivery* hands one token or more to the client; ICL is inter-chunk latency.)
+# Load generators print "ITL" and "TPOT" (time per output token). All of these were computed from service A's
+# timestamps; only the definitions differ. (A *delivery* hands one token or more to the client. ICL is inter-chunk
+# latency.)
 
 # %%
 tables.tools_table(before["A"])
 
 # %% [markdown]
-# The big difference is between tools that include the wait for the first token and tools that don't: A's queue leaks
-# into its "time per token". Compare formulas before you compare tools.
+# The big gap is between tools that include the wait for the first token and tools that don't: A's queue leaks into
+# its "time per token". Compare formulas before you compare tools.
 #
-# The server's own metrics have the same trap. vLLM's `time_to_first_token_seconds` starts when its front end has the
+# Your server's own metrics have the same trap. vLLM's `time_to_first_token_seconds` starts when its front end has the
 # request; `request_prefill_time_seconds` starts when the scheduler first picks it. Plot the second as "TTFT" and your
 # dashboard leaves out the queue.
 #
 # ### A client that hides the queue
 #
-# The server has two slots. First, how many short requests a second can they serve? Then requests are due twice as often
-# as that, so two slots can't keep up. One client sends each request when it's due (**open loop**). The other never has
-# more than two open (**closed loop**, a concurrency cap): it holds the rest back, and the server never sees them waiting.
+# The server has two slots. First we measure how many short requests it serves per second. Then requests are due twice
+# as often as that, so two slots can't keep up. One client sends each request when it's due (**open loop**). The other
+# never has more than two open (**closed loop**, a concurrency cap): it holds the rest back, and the server never sees
+# them waiting.
 
 # %%
 cap = lab.predict(
@@ -182,19 +125,140 @@ words.where_it_went(capped)
 # **Little's law** gives the cap away: requests in the server = requests per second × mean E2E. If that product sits
 # just below a round number however hard you push, the client is holding requests back. (In published benchmarks it
 # shows up as a TTFT that "plateaus".)
+
+# %% [markdown]
+# ## In the interview
 #
+# **The line**
+#
+# > "Before proposing anything I'd want TTFT and ITL separately, at p99, by prompt length, with sample counts. If TTFT
+# > is big, I split it into queue and prefill. And I'd check that the load generator isn't holding requests back."
+#
+# **Follow-ups**
+#
+# <details><summary>"p50 differs as well, so why not just look at that?"</summary>
+#
+# It tells you that the two services differ, not where. A long p50 can be queue, prefill or long answers. Split it by
+# phase: queue time, prefill time, and decode time over output tokens are all histograms on a vLLM server.
+#
+# </details>
+# <details><summary>"You have four replicas. What's the fleet's p99?"</summary>
+#
+# Not the mean of four p99s. Add up the replicas' buckets and take the quantile of the sum: `histogram_quantile(0.99,
+# sum by (le) (rate(vllm:time_to_first_token_seconds_bucket[5m])))`. And I'd look at the worst replica separately,
+# because a fleet-wide p99 can hide one sick machine.
+#
+# </details>
+#
+# **"Our p99 is eight seconds. What would you do?"**
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "Quantize the model, or add GPUs." | "Is it TTFT or ITL? I'd split it before choosing a fix." | "Which percentile, over how many requests, measured where? TTFT, ITL and queue time, by prompt length, from an open-loop client. Then the cheapest fix for the largest phase, and a number that tells us it worked." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.cold()
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>A client keeps at most N requests open. What does TTFT do as you push the rate up?</summary>
+#
+# 1. Little: N ≥ requests in the server = X × E2E, with X requests per second.
+# 2. Below saturation the cap isn't reached, and E2E is the service time S.
+# 3. At the cap, X = N / E2E. With N no larger than the slots, no request queues in the server, so E2E stays S.
+# 4. So X stops at N / S and the server's TTFT stays flat, whatever rate you ask for.
+# 5. The rest waits in the client: after t seconds at λ per second, (λ − N/S) t requests.
+# 6. The wait a user feels grows with the length of the test. The server's histogram never sees it.
+#
+# </details>
+#
+# ## Check yourself
+#
+# Answers are computed from the runs above.
+
+# %%
+check = checks(before, capped)
+check.card()
+
+# %% [markdown]
+# ## Going deeper
+#
+# ### The same two services at 70B
+#
+# Now the same two on hardware that you'd rent for it: Llama-3 70B on four H100s, simulated, 300 requests each. **A**
+# has one slot and gets 85% of what that slot can serve. **B** admits every request, and its answers are long: again
+# just long enough for the two E2E p99s to match. Two fixes, the same for both:
+#
+# 1. **Half the bytes**: weights in 8 bits instead of 16 (*quantization*). Each step reads half as much memory.
+# 2. **More slots**: up to 256 requests may run at the same time.
+#
+# The usual advice: quantization helps decode and does nothing for a queue. Which service does it help more?
+
+# %%
+bet = lab.predict(
+    "bytes",
+    "Half the bytes per weight, at 70B: which service's E2E p99 falls by the larger share?",
+    ["A", "B", words.SAME],
+)
+bet
+
+# %%
+on_70b = services_70b.two_services()
+bet.score(words.gained_at_70b(on_70b))
+
+# %%
+services_70b.services_table(on_70b)
+
+# %%
+words.at_70b(on_70b)
+
+# %%
+simulated_70b.error_band(simulated_70b.deployment())
+
+# %% [markdown]
+# ### And on this machine?
+#
+# Both fixes again, for the two services from the top of the page. Proportions can differ a lot: on a few CPU cores a
+# step with sixteen requests takes longer than one with a single request, and the 8-bit product has to keep up with
+# the 16-bit one. What it gains with one request it can lose with sixteen.
+
+# %%
+slots = services.same_traffic(lab, before, max_num_seqs=16)
+half = services.same_traffic(lab, before, quantization="int8")
+tables.changes_table(before, {"half the bytes": half, "more slots": slots}, q=100)
+
+# %%
+control = Control("B already had sixteen slots", before["B"], slots["B"], q=100)
+control
+
+# %%
+words.more_slots(before, slots)
+
+# %%
+words.half_the_bytes(before, half, control)
+
+# %%
+draw_phase_bars({"before": before["A"], "half the bytes": half["A"], "more slots": slots["A"]}, "Service A")
+
+# %%
+draw_phase_bars({"before": before["B"], "half the bytes": half["B"], "more slots": slots["B"]}, "Service B")
+
+# %% [markdown]
 # ### Fast enough for what?
 #
-# A **service-level objective** (SLO) states limits, and each use case has its own. **Goodput** counts only the requests
-# that met all of theirs.
+# A **service-level objective** (SLO) states limits, and each use case has its own. **Goodput** counts only the
+# requests that met all of theirs.
 
 # %%
 slo.slo_table(before)
 
 # %% [markdown]
-# ## Deep dive
+# ### Definitions
 #
-# **Definitions.** With $n$ output tokens handed over at $d_1 \dots d_n$, arrival $t_0$, last byte $t_5$:
+# With $n$ output tokens handed over at $d_1 \dots d_n$, arrival $t_0$, last byte $t_5$:
 #
 # $$\text{ITL} = \{\, d_{i+1} - d_i \,\}, \qquad \text{TPOT} = \frac{(t_5 - t_0) - (d_1 - t_0)}{n-1}, \qquad
 # \text{GuideLLM's TPOT} = \frac{d_n - t_0}{n}$$
@@ -213,19 +277,15 @@ print(inspect.getsource(tool_metrics.whole_average))
 # **Percentiles** interpolate linearly between ranked samples: with $n$ values, $p_q$ sits at rank $(n-1)\,q/100$. For
 # ten samples p99 is therefore 91% of the way from the second slowest to the slowest.
 #
-# **The claims, measured.**
+# ### What articles say
 
 # %%
-a6(before)
-
-# %%
-b1(before["A"])
-
-# %%
-e5(buckets(many, "TTFT"))
-
-# %%
-f3(slo.attainments(before))
+in_short(
+    a6(before),
+    b1(before["A"]),
+    e5(buckets(many, "TTFT")),
+    f3(slo.attainments(before)),
+)
 
 # %% [markdown]
 # <details><summary>The same on vLLM and SGLang</summary>
@@ -251,27 +311,12 @@ f3(slo.attainments(before))
 # </details>
 
 # %% [markdown]
-# ## Say it in an interview
-#
-# > "Before I propose anything, I'd want TTFT and ITL separately, at p99, by prompt length, and how many samples that
-# > is. If TTFT is the big one, I split it into queue and prefill. If it's ITL, I look at what else is in the step. And
-# > I'd check that the load generator isn't holding requests back."
-#
-# ## Check yourself
-#
-# Answers are computed from the runs above.
-
-# %%
-check = checks(before, capped)
-check.card()
-
-# %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Your ratios.** How much halving the bytes helps depends on what a step waits for: memory or arithmetic. On a CPU
-#   you also need code that multiplies 8-bit weights as fast as 16-bit ones (this engine's is C++, which keeps up at batch
-#   size 1 and can lose at sixteen; without a compiler, it loses). A GPU decoding at batch size 1 never waits for
-#   arithmetic; it waits for memory, or for its host.
+# - **Your ratios.** How much halving the bytes helps depends on what a step waits for. On a CPU you also need code
+#   that multiplies 8-bit weights as fast as 16-bit ones (this engine's C++ keeps up at batch size 1 and can lose at
+#   sixteen; without a compiler, it loses). A GPU decoding at batch size 1 waits for memory or for its host, never for
+#   arithmetic.
 # - **Quality.** 8 bits are *lossy*: rounded weights aren't quite the same model. No latency chart shows whether that
 #   matters; lesson 09 measures it.
 # - **Real tails.** Minutes of traffic on a quiet machine have short tails. Production tails come from things that
@@ -281,9 +326,10 @@ check.card()
 # ## Sources
 #
 # - A6: *Serving LLMs: The Latency Anatomy Framework*. B1: *Decomposing LLM Inference Latency for Better Serving
-#   Performance*. E5: *Latency Optimization in LLM Inference Systems*. F3 ("article F"): an article on LLM latency in
-#   three layers (surface, guided, deep dive), its table of limits by use case.
+#   Performance*. E5: *Latency Optimization in LLM Inference Systems*. F3: an article on LLM latency in three layers,
+#   its table of limits by use case.
 # - MLPerf Inference, p99 limits for Llama-2-70B, server and interactive scenarios. Each tool's source is named in
 #   `course/lab/tool_metrics.py`. vLLM's intervals: `vllm/v1/metrics/stats.py`.
+# - Reading speed: Brysbaert, *How many words do we read per minute?*, 2019.
 # - Little, *A Proof for the Queuing Formula L = λW*, 1961. Open and closed loops: Schroeder, Wierman and
 #   Harchol-Balter, *Open Versus Closed: A Cautionary Tale*, 2006.

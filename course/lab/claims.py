@@ -25,7 +25,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from course.lab.display import fold
+from course.lab.display import Html, fold
 from course.lab.style import PHASE_LABELS, fill_in
 
 VERDICTS = ("holds only when", "holds", "wrong", "not shown")
@@ -97,6 +97,11 @@ def say(name: str, /, **values: Any) -> str:
     return fill_in(REGISTRY[claim].texts[text], **values)
 
 
+ANSWERS = {"holds": "Yes.", "holds only when": "It depends.", "wrong": "No.", "not shown": "This run can't tell."}
+"""What was found, in a word, by the kind of a verdict."""
+SENTENCE = re.compile(r"(?<=[.!?]) +(?=[A-Z(])")
+
+
 @dataclass(frozen=True)
 class Claim:
     """One row of the claims ledger."""
@@ -105,7 +110,7 @@ class Claim:
     measured: str
     """What the runs of this lesson show."""
     verdict: str
-    """Begins with one of VERDICTS; then why, and the right statement."""
+    """Begins with one of VERDICTS; then, after a colon, what is true on this machine."""
 
     def __post_init__(self) -> None:
         if not self.verdict.startswith(VERDICTS):
@@ -122,16 +127,39 @@ class Claim:
         """The one of VERDICTS that it begins with."""
         return next(kind for kind in VERDICTS if self.verdict.startswith(kind))
 
+    @property
+    def truth(self) -> str:
+        """What is true on this machine."""
+        rest = self.verdict.removeprefix(self.kind)
+        return rest[2:] if rest.startswith(": ") else self.verdict
+
+    @property
+    def answer(self) -> str:
+        """What was found, in a line."""
+        return f"{ANSWERS[self.kind]} {SENTENCE.split(self.truth)[0]}"
+
     def __str__(self) -> str:
         return f"{self.id}. Claim: {self.claim} Measured: {self.measured} Verdict: {self.verdict}"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        rows = (("Claim", self.claim), ("Verdict", self.verdict))
+        rows = (("Claim", self.claim), (ANSWERS[self.kind].rstrip("."), self.truth))
         body = "".join(f"<div><b>{name}.</b> {escape(words)}</div>" for name, words in rows)
         parts = "".join(f"<li>{escape(part)}</li>" for part in re.split(r"(?<=[.;]) (?=\S)", self.measured))
         body += fold("Measured here", f'<ul style="margin:2px 0">{parts}</ul>')
         look = "border:1px solid var(--jp-border-color2,#d0d7de);border-radius:6px;padding:6px 12px;margin:6px 0"
         return {"text/html": f'<div style="{look}"><b>{self.id}</b>{body}</div>', "text/plain": str(self)}
+
+
+def in_short(*claims: Claim) -> Html:
+    """A line for each of these claims: what articles say, and what was measured. The ledger has the evidence."""
+    lines = [(REGISTRY[each.id].claim, each.answer) for each in claims]
+    shown = "".join(
+        f"<li><b>{each.id}.</b> Articles say: {escape(said)} <b>Measured:</b> {escape(found)}</li>"
+        for each, (said, found) in zip(claims, lines, strict=True)
+    )
+    told = "\n".join(f"{each.id}. Articles say: {said} Measured: {found}" for each, (said, found) in zip(claims, lines))
+    ledger = '<a href="14_claims_ledger.ipynb">Lesson 14</a> has the evidence, and all other claims.'
+    return Html(f'<ul style="line-height:1.5">{shown}</ul><p>{ledger}</p>', told)
 
 
 def conclude(name: str, verdict: str, /, **values: Any) -> Claim:

@@ -4,7 +4,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from course.lab import services, slo
 from course.lab.claims import Claim, conclude, say
+from course.lab.cold_numbers import ColdNumber, cold_numbers
 from course.lab.control import Control
+from course.lab.display import Html
 from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
 from course.lab.pictures.compare import slowest
@@ -12,7 +14,7 @@ from course.lab.predict import MeasuredAnswer, gained_most
 from course.lab.ruler import buckets
 from course.lab.run import Run, percentile, phases_of
 from course.lab.services_70b import BEFORE, INT8, MORE_SLOTS, ServiceFigures
-from course.lab.style import change, seconds
+from course.lab.style import change, seconds, told_seconds
 from course.lab.tables import felt_ttft, in_flight
 from minillm.frontend.snapshot import RequestView
 
@@ -167,6 +169,45 @@ def at_70b(measured: Mapping[str, Mapping[str, ServiceFigures]]) -> Finding:
     was, now = (measured[lever]["A"].ttft for lever in (BEFORE, INT8))
     itl, shorter = ({name: each.itl for name, each in measured[lever].items()} for lever in (BEFORE, INT8))
     return tell("01", "at_70b", "always", slots=slots, int8=int8, was=was, now=now, itl=itl, shorter=shorter)
+
+
+# ---------------------------------------------------------------- three numbers
+
+BEYOND = 10
+"""Samples beyond a percentile that make it worth quoting."""
+WORDS_A_MINUTE, WORDS_A_TOKEN = 240, 0.75
+"""Of adults reading plain English, and of English text."""
+
+
+def samples_for(q: float) -> int:
+    """How many requests a percentile needs, so that BEYOND of them lie beyond it."""
+    return round(BEYOND / (1 - q / 100))
+
+
+def reading_itl() -> float:
+    """Seconds a token at which text appears as fast as it's read."""
+    return 60 * WORDS_A_TOKEN / WORDS_A_MINUTE
+
+
+def cold() -> Html:
+    limits, _ = slo.USE_CASES["MLPerf Llama-2-70B, interactive"]
+    return cold_numbers(
+        ColdNumber(
+            f"{samples_for(99):,} requests",
+            "the least for a p99 that you'd quote",
+            f"{BEYOND} samples beyond it: {BEYOND} / (1 - 0.99)",
+        ),
+        ColdNumber(
+            f"{seconds(limits.ttft)} and {seconds(limits.tpot)}",
+            "p99 limits on TTFT and TPOT of an interactive chat",
+            "MLPerf Inference, Llama-2-70B, interactive scenario",
+        ),
+        ColdNumber(
+            f"about {told_seconds(reading_itl())} a token",
+            "the ITL at which text appears as fast as people read it",
+            f"{WORDS_A_MINUTE} words a minute, {WORDS_A_TOKEN} words a token",
+        ),
+    )
 
 
 # ---------------------------------------------------------------- claims
