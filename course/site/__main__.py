@@ -38,6 +38,7 @@ TEMPLATES = Environment(
 )
 FRONT_TRAFFIC, FRONT_ROW = "chat", 7
 """The recorded run that the front page plays, and the request that it follows."""
+GLOSSARY = "course/glossary.md"
 GUIDES = ("course/guide_2am.md", "course/guide_debugging.md")
 DOCS = tuple(
     f"docs/{name}.md"
@@ -48,7 +49,7 @@ DOCS = tuple(
 def page_names() -> dict[str, str]:
     """By source, from the repository's root: the name of the page that it becomes."""
     lessons = {f"course/{path.stem}.ipynb": path.stem for path in lesson_sources()}
-    pages = {source: Path(source).stem for source in (*GUIDES, *DOCS)}
+    pages = {source: Path(source).stem for source in (*GUIDES, GLOSSARY, *DOCS)}
     return {**lessons, **pages, "course/start.ipynb": "map", "README.md": "index"}
 
 
