@@ -8,9 +8,10 @@
 # parameters. On a GPU with room for it, it's one of eight billion. You'll watch one request move through it in slow
 # motion, then eight at once, and bet on what happens.
 #
-# - **Five minutes** (ten): how a model answers, and the five phases of a request.
-# - **The lab** (ten): eight requests, four slots, and a bet. Then the line for your interview, and a check.
-# - **Going deeper** (forty, optional): the live dashboard, what neighbours cost you, 70B, the arithmetic.
+# - **Five minutes** (five): how a model answers, and the five phases of a request.
+# - **The lab** (ten): eight requests, four slots, and a bet.
+# - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
+# - **Going deeper** (twenty, optional): the live dashboard, what neighbours cost you, 70B, the arithmetic.
 #
 # Coming back? The [start page](start.ipynb) has your progress, four paths and a map. Every term is in the
 # [glossary](glossary.md).

@@ -55,6 +55,27 @@ def fold(summary: str, html: str) -> str:
     return f"<details><summary>{escape(summary)}</summary>{html}</details>"
 
 
+def tabs(name: str, pages: Mapping[str, str]) -> str:
+    """Pages of HTML behind tabs, by what is written on each; the first one is in sight. Without styles, all are.
+
+    Args:
+        name: its own on the page; letters.
+    """
+    style = (
+        f".{name}>input{{position:absolute;opacity:0}}.{name}>div{{display:none;padding-top:8px}}"
+        f".{name}>label{{display:inline-block;padding:6px 12px;cursor:pointer;border-bottom:3px solid transparent}}"
+        f".{name}>input:checked+label{{border-color:currentColor;font-weight:bold}}"
+        f".{name}>input:focus-visible+label{{outline:2px solid currentColor}}"
+    )
+    heads = bodies = ""
+    for i, (title, html) in enumerate(pages.items()):
+        place, checked = f"{name}-{i}", " checked" if i == 0 else ""
+        style += f"#{place}:checked~.{place}{{display:block}}"
+        heads += f'<input type="radio" name="{name}" id="{place}"{checked}><label for="{place}">{escape(title)}</label>'
+        bodies += f'<div class="{place}">{html}</div>'
+    return f'<div class="{name}" style="position:relative"><style>{style}</style>{heads}{bodies}</div>'
+
+
 def link_to(place: str, words: str) -> Html:
     """A link, for a cell of a table."""
     return Html(f'<a href="{escape(place)}">{escape(words)}</a>', words)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import Any
 
+from course.lab import progress
 from course.lab.display import Html, as_table, link_to
 from course.lab.explorer import Explorer, choices
 from course.lab.lab import Lab
@@ -21,20 +22,14 @@ EVERYTHING = "everything"
 
 
 def label(pair: MeasuredPair, what: str) -> str:
-    """What became of a phase, "÷8", "×3", "−13%", "·" for nothing; percentage points within the SLO."""
+    """What became of a phase: seconds more or less, "−1.3"; "·" for nothing; percentage points within the SLO."""
     if pair.effect(what) == "nothing":
         return "·"
     was, now = pair.seconds(what)
-    if what == "in_time":
-        return f"{100 * (now - was):+.0f}".replace("-", "−")
-    if now <= 0:
-        return "→ 0"
-    if was <= 0:
-        return "new"
-    factor = max(was / now, now / was)
-    if factor >= 1.95:
-        return ("÷" if now < was else "×") + (f"{factor:.0f}" if factor >= 9.5 else f"{factor:.1f}")
-    return f"{100 * (now / was - 1):+.0f}%".replace("-", "−")
+    moved = 100 * (now - was) if what == "in_time" else now - was
+    size = abs(moved)
+    digits = 0 if what == "in_time" or size >= 10 else 1 if size >= 1 else 2 if size >= 0.01 else 3
+    return f"{moved:+.{digits}f}".replace("-", "−")
 
 
 LINK = "var(--jp-content-link-color, #0a5ea8)"
@@ -81,6 +76,13 @@ def show_map(found: PhaseMap, before: PhaseMap | None = None) -> Html:
     return Html(f'<div style="{look}">{picture.svg()}{drawn}</div>', picture.alternative)
 
 
+def show_map_folded(found: PhaseMap) -> Html:
+    """The map behind a line that opens it; open where lesson 06 has been opened before."""
+    shown, known = show_map(found), "06" in progress.FILE.read().lessons
+    line = f"The map: {len(found.rows)} techniques, five phases, in seconds"
+    return Html(f"<details{' open' * known}><summary><b>{line}</b></summary>{shown.html}</details>", str(shown))
+
+
 def _heads(bottom: float) -> str:
     drawn = ""
     for j, (what, name) in enumerate(COLUMNS.items()):
@@ -109,11 +111,11 @@ def _half(x: float, y: float, pair: MeasuredPair, what: str) -> str:
 
 
 def _legend(y: float) -> str:
-    drawn = rect(4, y - 11, 30, 14, fill=HELPS, rx=3) + text(19, y, "÷2.0", size=10, fill="#111", text_anchor="middle")
-    drawn += text(40, y, "helps: shorter, or more within SLO", size=11.5, fill=SOFT)
-    drawn += rect(252, y - 11, 30, 14, fill="none", stroke=HURTS, stroke_width=2, rx=3)
-    drawn += text(267, y, "×2.0", size=10, text_anchor="middle") + text(288, y, "hurts", size=11.5, fill=SOFT)
-    drawn += text(330, y, "·  nothing", size=11.5, fill=SOFT)
+    drawn = rect(4, y - 11, 30, 14, fill=HELPS, rx=3) + text(19, y, "−1.3", size=10, fill="#111", text_anchor="middle")
+    drawn += text(40, y, "helps: seconds less, or more within SLO", size=11.5, fill=SOFT)
+    drawn += rect(276, y - 11, 30, 14, fill="none", stroke=HURTS, stroke_width=2, rx=3)
+    drawn += text(291, y, "+1.3", size=10, text_anchor="middle") + text(312, y, "hurts", size=11.5, fill=SOFT)
+    drawn += text(352, y, "·  nothing", size=11.5, fill=SOFT)
     return drawn + text(
         WIDTH - 4, y, "A: where it should help   B: where it should not", size=11.5, fill=SOFT, text_anchor="end"
     )

@@ -23,7 +23,7 @@ def draw_anatomy(run: Run) -> Picture:
     """The phases of the run's first request in proportion, each with a name tag, its time and what shortens it."""
     view = run.row_of(0)
     phases = phases_of(view)
-    edges = _edges(phases)
+    edges = phase_edges(phases)
     wide = (WIDTH - 20) / len(phases)
     body = ""
     for i, (phase, taken) in enumerate(phases.items()):
@@ -47,7 +47,7 @@ def draw_anatomy(run: Run) -> Picture:
     return Picture("Where does the time go, and what shortens it?", body, TAGS + 118, description=told)
 
 
-def _edges(phases: Mapping[str, float]) -> list[float]:
+def phase_edges(phases: Mapping[str, float]) -> list[float]:
     """Where the phases begin in the bar, and where the last one ends."""
     room = WIDTH - 20 - LEAST * len(phases)
     found = [10.0]

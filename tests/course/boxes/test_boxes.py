@@ -281,6 +281,25 @@ def test_a_readers_notebooks_are_copies_that_follow_until_they_are_touched(tmp_p
     assert (mine / "course" / "lab").resolve() == tmp_path / "course" / "lab"
 
 
+def test_the_start_page_shows_progress_before_it_is_run_and_still_follows_its_original(tmp_path: Path) -> None:
+    for folder in ("course", "exercises", "solutions"):
+        (tmp_path / folder).mkdir()
+    original, mine = tmp_path / "course" / "start.ipynb", tmp_path / "my"
+    original.write_text(made_notebook("first"))
+    copies = runpy.run_path(str(ROOT / "binder/copies.py"))
+    shown = {"x": {"text/html": "today", "text/plain": "today"}}
+    for progress in ("today", "tomorrow"):
+        assert copies["refresh"](tmp_path, mine) == []
+        copies["bring_up_to_date"](mine, {"x": {"text/html": progress}, "another cell": {}})
+        [cell] = json.loads((mine / "course" / "start.ipynb").read_text())["cells"]
+        assert [output["data"] for output in cell["outputs"]] == [{"text/html": progress}]
+    original.write_text(made_notebook("second"))
+    assert copies["refresh"](tmp_path, mine) == [], "it wasn't the reader who changed it"
+    (mine / "course" / "start.ipynb").write_text("no notebook any more")
+    copies["bring_up_to_date"](mine, shown)
+    assert (mine / "course" / "start.ipynb").read_text() == "no notebook any more"
+
+
 def test_the_file_list_hides_every_package_of_the_course() -> None:
     hidden = json.loads((ROOT / "binder/jupyter_server_config.json").read_text())["ContentsManager"]["hide_globs"]
     assert {init.parent.name for init in (ROOT / "course").glob("*/__init__.py")} <= set(hidden)
