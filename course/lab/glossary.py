@@ -17,7 +17,7 @@ from course.lab.style import PHASE_COLOURS, PHASE_LABELS
 FILE = Path(__file__).parents[1] / "glossary.md"
 ENTRY = re.compile(r"^### (.+)\n\n(.+?) \[Lesson (\w+)\]\(\S+\)$", re.M)
 NO_PROSE = re.compile(
-    r"```.*?```|\$\$.*?\$\$|\$[^$\n]+\$|`[^`]*`|!?\[[^\]]*\]\([^)]*\)|<[^>]+>|^[#><][^\n]*|https?://\S+", re.S | re.M
+    r"```.*?```|\$\$.*?\$\$|\$[^$\n]+\$|^[#><][^\n]*|`[^`]*`|!?\[[^\]]*\]\([^)]*\)|<[^>]+>|https?://\S+", re.S | re.M
 )
 """Code, formulas, links, tags, headings, quotations."""
 ORDINARY = ("load", "batch", "sampling")

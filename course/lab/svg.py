@@ -142,18 +142,6 @@ def _pattern(identity: str, phase: str) -> str:
     return tag("pattern", tile, id=identity, width=6, height=6, patternUnits="userSpaceOnUse")
 
 
-def phase_strip(phases: Iterable[str]) -> str:
-    """A small picture for a table: the five phases in a row, these filled, the others outlined."""
-    chosen, body = set(phases), ""
-    for i, (phase, colour) in enumerate(PHASE_COLOURS.items()):
-        look = {"fill": colour} if phase in chosen else {"fill": "none", "stroke": colour, "stroke_opacity": 0.5}
-        body += rect(13 * i + 0.5, 0.5, 11, 11, rx=2, **look)
-    words = ", ".join(PHASE_LABELS[phase] for phase in PHASE_LABELS if phase in chosen)
-    return tag(
-        "svg", tag("title", words) + body, width=66, height=12, viewBox="0 0 66 12", role="img", aria_label=words
-    )
-
-
 def legend(x: float, y: float, phases: Iterable[str] = tuple(PHASE_COLOURS)) -> str:
     """Swatches with the names of the phases, left to right in the order they happen."""
     return swatches(x, y, {PHASE_LABELS[phase]: phase_fill(phase) for phase in phases}, size=12)

@@ -19,10 +19,13 @@ from course.drills import written
 from course.drills.amounts import KNOWN_UNITS
 from course.drills.library import ALL as DRILLS
 from course.lab.build import COURSE, RECORDED, lesson_sources
+from course.lab.display import phase_strip
 from course.lab.recording import read_recording
 from course.lab.replay import packed
 from course.lab.view import bundle, library
 from course.lab.view.record import start_config
+from course.lessons.start.contents import lessons as known_lessons
+from course.lessons.start.contents import written as minutes_told
 from course.rounds.library import IDS as ROUNDS
 from course.rounds.library import find_round
 from course.site import drills, incidents, napkins, rounds
@@ -108,7 +111,15 @@ def write(folder: Path, url: str = "", day: date | None = None) -> list[Path]:
         rendered[page.name] = rendering("page", page=page, before=before, after=after)
     played = recorded_incidents()
     alarms = json.dumps([[number, each["alarm"]] for number, each in played.items()])
-    front = {"replay": packed({"run": library.opening(FRONT_TRAFFIC), "row": FRONT_ROW}), "replay_on": simulated_on}
+    about = {
+        each.source.stem: {"minutes": minutes_told(each.minutes()), "phases": phase_strip(each.phases).html}
+        for each in known_lessons().values()
+    }
+    front = {
+        "about": about,
+        "replay": packed({"run": library.opening(FRONT_TRAFFIC), "row": FRONT_ROW}),
+        "replay_on": simulated_on,
+    }
     rendered |= {"index": rendering("index", **common, **front, opening=opening(lessons), alarms=alarms)}
     rendered |= {"incidents_to_play": rendering("incidents_to_play", incidents=played, alarms=alarms)}
     for number, each in played.items():

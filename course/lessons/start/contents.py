@@ -149,7 +149,7 @@ def written(minutes: float) -> str:
 EVERY_SECTION: tuple[str, ...] = ()
 """Every section."""
 SECTIONS = {"all": EVERY_SECTION, "quick": (SURFACE, SAY, CHECK), "hands_on": (SURFACE, GUIDED, SAY, CHECK)}
-SECTION_NAMES = {SURFACE: "five minutes", GUIDED: "the lab", DEEP: "going deeper", SAY: "interview", CHECK: "check"}
+WHICH = {"all": "all of it", "quick": "five minutes and the interview", "hands_on": "all but going deeper"}
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,8 @@ class Stop:
 
     @property
     def which(self) -> str:
-        return ", ".join(SECTION_NAMES[section] for section in self.sections) if self.sections else "all of it"
+        """What they are, in words."""
+        return next(WHICH[name] for name, sections in SECTIONS.items() if sections == self.sections)
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,11 @@ from course.drills import attempts
 from course.drills.library import ALL as DRILLS
 from course.incidents import daily
 from course.lab import progress
-from course.lab.display import Html, LivePanel, as_table, link_to, tabs
+from course.lab.display import Html, LivePanel, as_table, link_to, phase_strip, tabs
 from course.lab.phase_map.measure import PhaseMap
 from course.lab.phase_map.picture import show_map_folded
 from course.lab.progress import LessonRecord, Progress
 from course.lab.style import size
-from course.lab.svg import phase_strip
 from course.lessons.start.contents import (
     HOW_ESTIMATED,
     PATHS,
@@ -197,15 +196,15 @@ def show_path(path: LearningPath) -> Html:
     """A path as a table: for each stage its lessons and what else to do, why, which phases, how long, how far."""
     known, done, rows = lessons(), progress.FILE.read(), []
     for stage in path.stages:
-        length = minutes_of_stage(stage, known)
-        name = f"{stage.name} · {written(length)}" if length else stage.name
+        length = written(minutes_of_stage(stage, known))
+        name: str | Html = Html(f"<b>{escape(stage.name)}</b><br>{length}", f"{stage.name}, {length}")
         for stop in stage.stops:
             rows.append((name, *_stop(stop, known.get(stop.number), done.lessons.get(stop.number))))
             name = ""
         for each in stage.practice:
             rows.append((name, _practice(each), "", "", written(each.minutes), ""))
             name = ""
-    shown = as_table(("", "what", "why", "phases", "parts and time", "so far"), rows)
+    shown = as_table(("", "what", "why", "phases", "time", "so far"), rows)
     return Html(f"<p>{escape(path.for_whom)}</p>{shown.html}", f"{path.name}. {path.for_whom}\n{shown}")
 
 
@@ -221,9 +220,9 @@ def _stop(stop: Stop, lesson: Lesson | None, record: LessonRecord | None) -> tup
     if lesson is None:
         return stop.number, stop.why, "", "not in this copy of the course", ""
     name = link_to(lesson.link(), f"{state(lesson, record)} {stop.number} {lesson.title}")
-    phases = phase_strip(lesson.phases)
-    parts = f"{stop.which}, {written(lesson.minutes(*stop.sections))}"
-    return name, stop.why, Html(phases, ", ".join(lesson.phases)), parts, _scores(lesson, record)
+    length = written(lesson.minutes(*stop.sections))
+    parts = Html(f"{length}<br><small>{stop.which}</small>", f"{length}, {stop.which}")
+    return name, stop.why, phase_strip(lesson.phases), parts, _scores(lesson, record)
 
 
 def _scores(lesson: Lesson, record: LessonRecord | None) -> str:

@@ -58,6 +58,7 @@ def test_a_terms_first_use_is_its_definition_or_a_link(path) -> None:
         ("`slot` and a slot", "`slot` and a [slot](glossary.md#slot)"),
         ("## A slot\n\nA slot", "## A slot\n\nA [slot](glossary.md#slot)"),
         ("[a slot](x.md), timeslot", "[a slot](x.md), timeslot"),
+        ("<summary>A slot?</summary>\n\nA slot", "<summary>A slot?</summary>\n\nA [slot](glossary.md#slot)"),
         ("the token budget", "the [token budget](glossary.md#token-budget)"),
         ("**Queue** first", '<b style="border-bottom: 3px solid #999999">Queue</b> first'),
     ],
