@@ -44,7 +44,8 @@ Today()
 # **two pairs of runs**, without and with it: on the left (A) traffic where it should help, on the right (B) traffic where
 # it should do nothing, or cost something in another column. The numbers are **seconds per request**: −1.3 is 1.3 seconds
 # less. A dot means no change worth mentioning. The last columns: the whole request (E2E), the longest gaps between
-# tokens (ITL p99), and the share of requests with a first token within two seconds (in percentage points).
+# tokens (ITL p99, in milliseconds), and the share of requests with a first token within two seconds (in percentage
+# points).
 #
 # It's a lot at first sight, so it opens by itself once you've been in lesson 06.
 

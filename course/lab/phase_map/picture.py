@@ -14,7 +14,9 @@ from course.lab.style import ALARM, PHASE_LABELS, WIDTH
 from course.lab.svg import INK, SOFT, TITLE_HEIGHT, Picture, line, phase_fill, rect, text
 from course.lessons.start.contents import Lesson, lessons
 
-COLUMNS = {**PHASE_LABELS, "e2e": "E2E", "worst_gap": "ITL p99", "in_time": "within SLO"}
+COLUMNS = {**PHASE_LABELS, "e2e": "E2E", "worst_gap": "ITL, ms", "in_time": "in SLO, %"}
+SCALES = {"worst_gap": 1000, "in_time": 100}
+"""Gaps are in milliseconds, shares in percentage points, all else in seconds."""
 HELPS, HURTS = "#56B4E9", ALARM
 NAME_WIDTH, CELL_WIDTH, ROW_HEIGHT, HEAD = 172.0, 68.0, 27.0, 46.0
 HALF = CELL_WIDTH / 2 - 2
@@ -22,13 +24,14 @@ EVERYTHING = "everything"
 
 
 def label(pair: MeasuredPair, what: str) -> str:
-    """What became of a phase: seconds more or less, "−1.3"; "·" for nothing; percentage points within the SLO."""
+    """What became of a phase: seconds more or less, "−1.3"; "·" for nothing. In milliseconds for gaps, in percentage points
+    for requests within the SLO."""
     if pair.effect(what) == "nothing":
         return "·"
     was, now = pair.seconds(what)
-    moved = 100 * (now - was) if what == "in_time" else now - was
+    moved = SCALES.get(what, 1) * (now - was)
     size = abs(moved)
-    digits = 0 if what == "in_time" or size >= 10 else 1 if size >= 1 else 2 if size >= 0.01 else 3
+    digits = 0 if what == "in_time" or size >= 10 else 1 if size >= 1 else 2
     return f"{moved:+.{digits}f}".replace("-", "−")
 
 
@@ -89,7 +92,7 @@ def _heads(bottom: float) -> str:
         x = NAME_WIDTH + CELL_WIDTH * j
         if what in PHASE_LABELS:
             drawn += rect(x, 2, 2 * HALF + 2, 6, fill=phase_fill(what), rx=2)
-        drawn += text(x + HALF + 1, 24, name, size=11.5, text_anchor="middle", font_weight="bold")
+        drawn += text(x + HALF + 1, 24, name, size=11, text_anchor="middle", font_weight="bold")
         drawn += text(x + HALF / 2, 39, "A", size=10, fill=SOFT, text_anchor="middle")
         drawn += text(x + HALF * 1.5 + 2, 39, "B", size=10, fill=SOFT, text_anchor="middle")
         if what == "e2e":
@@ -100,14 +103,14 @@ def _heads(bottom: float) -> str:
 def _half(x: float, y: float, pair: MeasuredPair, what: str) -> str:
     """A filled box helps, an empty one with a thick border hurts, a dot is nothing."""
     effect, written = pair.effect(what), label(pair, what)
-    middle = x + HALF / 2
+    middle, type_size = x + HALF / 2, 9.8 if len(written) < 5 else 9.0
     if effect == "nothing":
         return text(middle, y + 14, written, size=12, fill=SOFT, text_anchor="middle")
     if effect == "helps":
         box = rect(x, y, HALF, ROW_HEIGHT - 6, fill=HELPS, rx=3)
-        return box + text(middle, y + 14.5, written, size=9.8, fill="#111", text_anchor="middle")
+        return box + text(middle, y + 14.5, written, size=type_size, fill="#111", text_anchor="middle")
     box = rect(x + 1, y + 1, HALF - 2, ROW_HEIGHT - 8, fill="none", stroke=HURTS, stroke_width=2, rx=3)
-    return box + text(middle, y + 14.5, written, size=9.8, fill=INK, text_anchor="middle")
+    return box + text(middle, y + 14.5, written, size=type_size, fill=INK, text_anchor="middle")
 
 
 def _legend(y: float) -> str:

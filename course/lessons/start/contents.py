@@ -50,7 +50,7 @@ PHASES_OF = {
     **dict.fromkeys(("03", "04"), ("prefill",)),
     "05": ("queue", "prefill", "first_token"),
     "05b": ("prefill", "decode"),
-    **dict.fromkeys(("06", "06b", "08", "09"), ("decode",)),
+    **dict.fromkeys(("06", "06b", "06c", "08", "09"), ("decode",)),
     **dict.fromkeys(("07", "07b"), ("queue", "decode")),
     "10": ("first_token", "stream"),
     "10b": ("stream",),

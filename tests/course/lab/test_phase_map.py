@@ -36,8 +36,8 @@ def pair(without: Side, with_it: Side) -> MeasuredPair:
         (side(prefill=0.1, decode=9.9), side(prefill=0.3, decode=9.9), "prefill", "hurts", "+0.20"),  # of TTFT, not E2E
         (side(decode=1.0, stream=0.01), side(decode=1.0, stream=0.03), "stream", "nothing", "·"),  # of E2E
         (side(queue=1.0, decode=1.0), side(decode=1.0), "e2e", "helps", "−1.0"),
-        (side(decode=1.0, gap=0.5), side(decode=1.0, gap=0.02), "worst_gap", "helps", "−0.48"),
-        (side(decode=1.0, gap=0.005), side(decode=1.0, gap=0.0021), "worst_gap", "helps", "−0.003"),
+        (side(decode=1.0, gap=0.5), side(decode=1.0, gap=0.02), "worst_gap", "helps", "−480"),
+        (side(decode=1.0, gap=0.005), side(decode=1.0, gap=0.0021), "worst_gap", "helps", "−2.9"),
         (side(queue=44.0), side(queue=31.6), "queue", "helps", "−12"),
         (side(1.0), side(0.6), "in_time", "hurts", "−40"),
         (side(0.5), side(0.9), "in_time", "helps", "+40"),
