@@ -24,8 +24,8 @@ EVERYTHING = "everything"
 
 
 def label(pair: MeasuredPair, what: str) -> str:
-    """What became of a phase: seconds more or less, "−1.3"; "·" for nothing. In milliseconds for gaps, in percentage points
-    for requests within the SLO."""
+    """What became of a phase: seconds more or less, "−1.3"; "·" for nothing. Gaps are in milliseconds, requests within
+    the SLO in percentage points."""
     if pair.effect(what) == "nothing":
         return "·"
     was, now = pair.seconds(what)
