@@ -48,9 +48,9 @@ lab = open_lab()
 step_through()
 
 # %% [markdown]
-# So an answer has two parts that cost very different things. The first step computes the whole prompt: much
-# arithmetic, done once. Every later step computes one token, and still has to read all of the model's weights to do
-# it. You'll meet both again and again.
+# So an answer has two parts with very different costs. The first step computes the whole prompt: a lot of arithmetic,
+# done once. Every later step computes one token, and still has to read all of the model's weights to do it. You'll meet
+# both again and again.
 #
 # A server shares each step among many requests. A request that takes part in steps holds a **slot**, one of a fixed
 # number. The others wait.
