@@ -197,8 +197,7 @@ check.card()
 # The **queue limit** is how many requests may wait; beyond it, new ones are refused. *rag* (retrieval-augmented
 # generation) is traffic whose prompts begin with retrieved text.
 #
-# Move over the timeline, and everything shows that moment, the KV blocks too. A click freezes it and picks a request
-# whose text you want to read. A request's blocks have the same tint as its row.
+# Move over the timeline, and everything shows that moment, the KV blocks too. A click freezes it and picks a request.
 #
 # On a real machine no two runs are exactly equal. Run the same settings twice, and the dashboard learns how far apart
 # they land on this one: **≈** means a difference is no larger than that, and a question mark means there aren't enough
@@ -291,11 +290,9 @@ words.chat(chat_on, chat_off)
 # %% [markdown]
 # ### The same at 70B
 #
-# You probably don't have four H100s (NVIDIA's data-centre GPU) to yourself. But the scheduler that just served you
-# doesn't know which model it drives. A **simulator** can stand in for Llama-3 70B, a model of 70 billion parameters: it
-# prices each step instead of computing it, and moves a virtual clock forward by that price. Here it gets one prompt
-# alone, then eight at once, with the same four slots and the same prompt and answer lengths. Prompts aren't cut into
-# chunks.
+# The scheduler that just served you doesn't know which model it drives. A **simulator** can stand in for Llama-3 70B on
+# four H100s (NVIDIA's data-centre GPU): it prices each step instead of computing it, and moves a virtual clock forward.
+# Here it gets one prompt alone, then eight together, with the same slots and lengths, in one piece each.
 
 # %%
 on_70b = {"one alone": services_70b.together(1), "eight together": services_70b.together(8)}
@@ -333,8 +330,7 @@ print(inspect.getsource(Timeline.borders))
 print(inspect.getsource(Timeline.phases))
 
 # %% [markdown]
-# **The claim, measured.** Articles about latency make claims. This course tests each one on this engine and keeps a
-# [ledger](14_claims_ledger.ipynb).
+# **The claim, measured.** This course tests what articles say, and keeps a [ledger](14_claims_ledger.ipynb).
 
 # %%
 in_short(
@@ -371,8 +367,6 @@ in_short(
 #   requests; ML.ENERGY leaderboard, vLLM). Phases, order and causes carry over; shares don't.
 # - **The network.** Client and engine share one process here, so *stream* is close to zero. Behind a slow proxy it
 #   isn't.
-# - **The cost of looking.** Sending events to the browser eight times a second takes under 1% of a core, but the browser
-#   then draws sixty pictures a second on the same machine. Runs without the dashboard (`lab.run`) are a little faster.
 # - **Statistics.** Eight requests are an illustration. Percentiles need far more; lesson 01 says how many.
 #
 # ## Sources
