@@ -197,7 +197,8 @@ def show_path(path: LearningPath) -> Html:
     known, done, rows = lessons(), progress.FILE.read(), []
     for stage in path.stages:
         length = written(minutes_of_stage(stage, known))
-        name: str | Html = Html(f"<b>{escape(stage.name)}</b><br>{length}", f"{stage.name}, {length}")
+        head = f'<b style="display:inline-block;min-width:4em">{escape(stage.name)}</b><br>{length}'
+        name: str | Html = Html(head, f"{stage.name}, {length}")
         for stop in stage.stops:
             rows.append((name, *_stop(stop, known.get(stop.number), done.lessons.get(stop.number))))
             name = ""
