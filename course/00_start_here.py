@@ -27,7 +27,6 @@ from course.lessons.lesson_00 import words
 from course.lessons.lesson_00.check import checks
 from course.lessons.lesson_00.explorer import step_through
 from course.lessons.lesson_00.pictures import draw_anatomy
-from course.lessons.lesson_00.words import a1
 
 lab = open_lab()
 
@@ -334,7 +333,7 @@ print(inspect.getsource(Timeline.phases))
 
 # %%
 in_short(
-    a1([one, eight, with_cache, without]),
+    words.a1([one, eight, with_cache, without]),
 )
 
 # %% [markdown]
