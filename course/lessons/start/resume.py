@@ -50,19 +50,19 @@ class Kept:
 
 
 KEPT = (
-    Kept("progress.json", "lessons you have opened, predictions you have locked, how your checks went"),
+    Kept("progress.json", "lessons you've opened, predictions you've locked, how your checks went"),
     Kept("cards.json", "the schedule of your review cards"),
-    Kept("exercises.jsonl", "your attempts at exercises, and the hints you have read"),
+    Kept("exercises.jsonl", "your attempts at exercises, and the hints you've read"),
     Kept("drills.json", "your drills, with the full text of every answer, including those given in a terminal"),
-    Kept("rounds.json", "design rounds you have played, and the level of each area"),
-    Kept("incidents.json", "incidents whose truth you have been told"),
-    Kept("daily.json", "how you did in daily incidents"),
+    Kept("rounds.json", "design rounds you've played, and the level of each area"),
+    Kept("incidents.json", "incidents whose cause you've been shown"),
+    Kept("daily.json", "how you did in the daily incidents"),
     Kept("chat.history", "what you typed in minillm chat"),
     Kept("incident.history", "what you typed in minillm incident"),
     Kept("drill.history", "what you typed in minillm drill"),
     Kept("napkin.history", "what you typed in minillm napkin"),
     Kept("round.history", "what you typed in minillm round"),
-    Kept("roof.json", "bandwidth and FLOP/s that lessons 06 and 09 measured on this machine lately"),
+    Kept("roof.json", "bandwidth and FLOP/s that lessons 06 and 09 last measured on this machine"),
     Kept("noise.json", "figures of your dashboard runs, from which the noise of this machine is estimated"),
     Kept("ledger/ledger.json", "what lesson 14's experiments measured on this machine"),
     Kept("ledger/short.json", "the same, in their short form"),
@@ -153,7 +153,7 @@ def where_next() -> Html:
     place = next_place(known, done)
     if place is None:
         return Html("<p><b>Everything is done.</b> The cards below keep it that way.</p>", "Everything is done.")
-    lead = "Go on" if done.lessons else "Begin here"
+    lead = "Continue" if done.lessons else "Begin here"
     many = sum(state(lesson, done.lessons.get(number)) == DONE for number, lesson in known.items())
     look = "border-left:6px solid;padding:6px 14px;font-size:15px"
     link = link_to(place.link, place.words)
