@@ -23,7 +23,6 @@ from course.lab.display import phase_strip
 from course.lab.recording import read_recording
 from course.lab.replay import packed
 from course.lab.view import bundle, library
-from course.lab.view.record import start_config
 from course.lessons.start.contents import lessons as known_lessons
 from course.lessons.start.contents import written as minutes_told
 from course.rounds.library import IDS as ROUNDS
@@ -165,7 +164,7 @@ def write_data(file: Path, name: str, value: object) -> None:
 
 def write_dashboard(folder: Path) -> str:
     """The dashboard's script, style and recorded runs. Returns what those ran on."""
-    held = library.page_library(start_config())
+    held = library.page_library(library.start_config())
     (folder / "dashboard.js").write_text(bundle.page_script(), encoding="utf-8")
     (folder / "dashboard_runs.js").write_text(f'minillmDashboard.mountAll("{packed(held)}");\n', encoding="utf-8")
     shutil.copy(bundle.STYLE, folder / "dashboard.css")
