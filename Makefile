@@ -13,6 +13,9 @@ SITE_BIN = $(if $(wildcard $(INSTALLED)),$(BIN),$(SITE_VENV)/bin)
 # Still there: the last setup was cut short, and some package may be half unpacked. Start over from pip's cache.
 # It outlives the clearing away: that may be cut short, too.
 INSTALLING := $(VENV)/.installing
+# Bytecode is written for what is used, when it is used first: that takes three seconds once, and 250 MB less. Where
+# none may be written, it's done now.
+INSTALL = $(BIN)/python -m pip install $(if $(PYTHONDONTWRITEBYTECODE),,--no-compile) --progress-bar raw -c constraints.txt $(TORCH_INDEX)
 # One line a step; what pip says is in the log.
 LOG := $(VENV)/setup.log
 STEP = @$(BIN)/python binder/step.py $(LOG)
@@ -84,15 +87,15 @@ $(INSTALLED): pyproject.toml constraints.txt binder/overrides.json binder/jupyte
 		echo "Install one (Debian and Ubuntu: apt install python3-venv; Fedora and RHEL: dnf install python3.12;"; \
 		echo "macOS: brew install python@3.13), or name one: make setup PYTHON=/path/to/python3"; exit 1; } >&2
 	@$(PYTHON) -m minillm.host.before_setup  # where PyTorch can't be had, it says so, and what to do instead
-	@echo "Setting up minillm in $(VENV), once: $(if $(SMALL_TORCH),0.7,3) GB to fetch, a few minutes in all. Ctrl-C is safe; run it again to go on."
+	@echo "Setting up the course in $(VENV), once, a few minutes: $(if $(SMALL_TORCH),0.6 GB to fetch and 1.2 on disk,3 GB to fetch)."
+	@echo "Nothing outside this folder and pip's cache changes. Ctrl-C is safe; run it again to go on."
 	@$(if $(wildcard $(INSTALLING)),find $(VENV) -mindepth 1 ! -path $(INSTALLING) -delete &&) mkdir -p $(VENV)
-	@$(PYTHON) binder/step.py $(LOG) "1 of 4: an environment" $(PYTHON) -m venv $(VENV)
+	@$(PYTHON) binder/step.py $(LOG) "1 of 5: an environment" $(PYTHON) -m venv $(VENV)
 	@touch $(INSTALLING)
-	$(STEP) "2 of 4: pip" $(BIN)/python -m pip install -c constraints.txt --upgrade pip setuptools
-	$(STEP) "3 of 4: PyTorch ($(if $(SMALL_TORCH),its CPU build,with CUDA))" \
-		$(BIN)/python -m pip install --progress-bar raw -c constraints.txt $(TORCH_INDEX) torch
-	$(STEP) "4 of 4: JupyterLab, minillm, 120 packages" $(BIN)/python -m pip install \
-		--progress-bar raw -c constraints.txt $(TORCH_INDEX) --no-build-isolation -e ".[lab]"
+	$(STEP) "2 of 5: pip" $(BIN)/python -m pip install -c constraints.txt --upgrade pip setuptools
+	$(STEP) "3 of 5: PyTorch ($(if $(SMALL_TORCH),its CPU build,with CUDA))" $(INSTALL) torch
+	$(STEP) "4 of 5: JupyterLab, minillm, 120 packages" $(INSTALL) --no-build-isolation -e ".[lab]"
+	$(STEP) "5 of 5: PyTorch's own test programs, removed" $(BIN)/python binder/slim.py
 	@mkdir -p $(VENV)/share/jupyter/lab/settings $(VENV)/etc/jupyter
 	@cp binder/overrides.json $(VENV)/share/jupyter/lab/settings/
 	@cp binder/jupyter_server_config.json $(VENV)/etc/jupyter/  # the lessons' sources are not listed beside the notebooks
@@ -102,8 +105,7 @@ $(INSTALLED): pyproject.toml constraints.txt binder/overrides.json binder/jupyte
 dev: $(CHECKING) ## setup, and what tests need besides
 
 $(CHECKING): $(INSTALLED)
-	$(STEP) "what checks need, once: pytest, mypy, Triton, Playwright" $(BIN)/python -m pip install \
-		--progress-bar raw -c constraints.txt $(TORCH_INDEX) --no-build-isolation -e ".[docs,lab,test]"
+	$(STEP) "what checks need, once: pytest, mypy, SciPy, Triton, Playwright" $(INSTALL) --no-build-isolation -e ".[docs,lab,test]"
 	@touch $@
 
 model: setup ## fetch the default model

@@ -11,12 +11,14 @@ import json
 import os
 import platform
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 FOLDERS = ("course", "exercises", "solutions")
 MARKS = ".copies.json"
 """What each copy was made from, and what it was then: the SHA-256 of its original, and its own."""
 EXAMPLE = "Example run"
+START = "course/start.ipynb"
 NOTE = {
     "output_type": "display_data",
     "metadata": {},
@@ -60,6 +62,28 @@ def refresh(root: Path, mine: Path) -> list[str]:
     return told
 
 
+def bring_up_to_date(mine: Path, shown: Mapping[str, Mapping[str, str]]) -> None:
+    """Let the start page show today's progress before any of its cells has been run.
+
+    Args:
+        shown: by a cell's source, what it shows, as a notebook stores it. A page with other cells is left alone.
+    """
+    copy, marks_file = mine / START, mine / MARKS
+    try:
+        notebook, marks = json.loads(copy.read_text(encoding="utf-8")), json.loads(marks_file.read_text())
+        cells = notebook["cells"]
+    except (OSError, ValueError, LookupError):
+        return  # it's the reader's, whatever it is now
+    is_as_made = marks[START][1] == digest(copy)
+    for cell in cells:
+        if data := shown.get("".join(cell["source"])):
+            cell["outputs"] = [{"output_type": "display_data", "metadata": {}, "data": dict(data)}]
+    copy.write_text(json.dumps(notebook, indent=1, ensure_ascii=False), encoding="utf-8")
+    if is_as_made:
+        marks[START] = marks[START][0], digest(copy)
+        marks_file.write_text(json.dumps(marks, indent=1))
+
+
 def as_example(notebook: str) -> str:
     """A notebook to begin with: what its cells show comes from an example run, and says so."""
     content = json.loads(notebook)
@@ -100,3 +124,6 @@ if __name__ == "__main__":
     here = Path(__file__).resolve().parent.parent
     for told in refresh(here, here / "my"):
         print(f"! {told}")  # step.py shows what begins so
+    from course.lessons.start.resume import shown_of_progress  # takes a second or two to import
+
+    bring_up_to_date(here / "my", shown_of_progress())

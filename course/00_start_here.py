@@ -3,82 +3,95 @@
 #
 # A language model took four seconds to answer. What was it doing?
 #
-# In this lesson a language model runs on your machine inside a serving engine you can read: `minillm`. (It works the way
-# vLLM does, the most widely used open-source engine, and uses vLLM's names.) On a laptop the model is small but real:
-# SmolLM2, 135 million parameters. On a GPU with room for it, it's one of eight billion.
-# You'll watch one request move through it in slow motion, then eight at once. By the end you'll be able to name the
-# five phases of any request, and tell which one grew.
+# Here one runs on your machine, inside a serving engine you can read: `minillm`. (It works like vLLM, the most widely
+# used open-source engine, and uses vLLM's names.) On a laptop the model is small but real: SmolLM2, 135 million
+# parameters. On a GPU with room for it, it's one of eight billion. You'll watch one request move through it in slow
+# motion, then eight at once, and bet on what happens.
 #
-# - **Surface** (fifteen minutes): run the cells from the top with Shift+Enter, and stop where you're asked to predict.
-# - **Guided** (twenty minutes): you drive.
-# - **Deep dive** (five): the arithmetic, and the code that records the timestamps.
+# - **Five minutes** (five): how a model answers, and the five phases of a request.
+# - **The lab** (ten): eight requests, four slots, and a bet.
+# - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
+# - **Going deeper** (twenty, optional): the live dashboard, what neighbours cost you, 70B, the arithmetic.
 #
-# Coming back, or looking for something specific? The [start page](start.ipynb) has the map, three paths, and where you
-# left off.
+# Coming back? The [start page](start.ipynb) has your progress, four paths and a map. Every term is in the
+# [glossary](glossary.md).
 
 # %%
-from course.lab import Dashboard, Replay, open_lab, phase_table, services, services_70b, simulated_70b
+from course.lab import Dashboard, Replay, open_lab, services, services_70b, simulated_70b
+from course.lab.claims import in_short
 from course.lab.control import Control
 from course.lab.pictures.compare import draw_phase_bars
 from course.lab.pictures.steps import draw_steps
 from course.lab.predict import grew_most
 from course.lessons.lesson_00 import words
 from course.lessons.lesson_00.check import checks
+from course.lessons.lesson_00.explorer import step_through
 from course.lessons.lesson_00.pictures import draw_anatomy
-from course.lessons.lesson_00.words import a1
 
 lab = open_lab()
 
 # %% [markdown]
-# ## Surface
+# ## Five minutes
 #
-# Text goes in and out as **tokens**, pieces of words of about four English letters. The engine works in **steps**, each
-# a single pass through the model. A step computes some tokens for every request that holds a **slot**, one of a fixed
-# number. A request passes through five phases:
+# ### How a model answers
+#
+# A model reads and writes **tokens**: pieces of words, about four English letters each. It produces one at a time. To
+# get the next token it runs all tokens so far through its layers; the result for the last one says what comes next.
+# That token is appended, and it starts over. One pass through the model is a **step**.
+#
+# Starting over sounds wasteful, and it would be. But each layer needs only two vectors from an earlier token, its
+# **key** and its **value**, and those never change. So the engine keeps them: that's the **KV cache**. A later step
+# reads it and computes only what's new. Move the slider; then switch the cache off.
+
+# %%
+step_through()
+
+# %% [markdown]
+# So an answer has two parts with very different costs. The first step computes the whole prompt: a lot of arithmetic,
+# done once. Every later step computes one token, and still has to read all of the model's weights to do it. You'll meet
+# both again and again.
+#
+# A server shares each step among many requests. A request that takes part in steps holds a **slot**, one of a fixed
+# number. The others wait.
+#
+# ### Five phases
 #
 # | phase | begins | ends | the request is ... |
 # |---|---|---|---|
 # | **queue** | it arrives | the first step that includes it begins | waiting to be scheduled |
 # | **prefill** | that step begins | its whole prompt has been computed | having its prompt processed |
-# | **first token** | the prompt is computed | the first token is handed over | having that token chosen (*sampled*) and turned into text |
+# | **first token** | the prompt is computed | the first token is handed over | having that token chosen (*sampling*) and turned into text |
 # | **decode** | first token | last token | generating one token per step |
 # | **stream** | last token | the client has the last byte | on the wire |
 #
-# A queued request waits for a slot, mostly. It can also wait for memory, for room in the next step, or just for the
-# running step to end. Each phase begins where the previous one ended, so they add up to **end-to-end** time (E2E) exactly. Tokens go out as
-# they're generated; *stream* is only what's left to send after the last one.
-#
-# Two numbers sum them up for the user. **TTFT**, time to first token, covers the first three phases. **ITL**,
-# inter-token latency, is the gap between each token and the next, from then on.
+# Every moment belongs to exactly one phase, so the five add up to the end-to-end latency, **E2E**. Two numbers
+# sum them up for a user. **TTFT**, time to first token, covers the first three. **ITL**, inter-token latency, is the
+# gap between one token and the next, from then on.
 #
 # ### One request, in slow motion
 #
-# The next cell sends one prompt of about 250 tokens and lets the engine prefill at most 64 of them per step. Then it
-# replays the recorded timestamps, stretched to twelve seconds. Press ▶, or drag the slider. The first run of a lesson
-# also loads the model; a line above the result says what the cell is waiting for.
+# The next cell sends one prompt of about 250 tokens. The engine prefills at most 64 of them per step, so you can watch
+# it happen. The replay stretches the recorded run to twelve seconds; press ▶, or drag the slider. (The first run also
+# loads the model; a line above the result says what the cell is waiting for.)
 
 # %%
 one = lab.run(services.together(1, lab), long_prefill_token_threshold=64)
 Replay(one)
 
 # %% [markdown]
-# On the left, each row's label gives the request's number, its prompt tokens and its output tokens. Each blue block is
-# a **chunk**: the prompt tokens computed in one step. The orange flag is the first token. Each green block is one more
-# step and one more token. Queue, first token and stream are slivers for a request that has the server to itself, so the
-# next picture draws all phases equally wide.
+# Each blue block is a **chunk**: the prompt tokens computed in one step. The orange flag is the first token. Each green
+# block is one more step and one more token. With the server to itself, this request spends almost no time in
+# the other three phases. Here it is in proportion, with a name tag on each part:
 
 # %%
 draw_anatomy(one)
 
-# %%
-phase_table(one)
-
 # %% [markdown]
-# ### Predict
+# ## The lab
 #
-# Now eight such prompts arrive at the same instant. This engine has four slots: it runs at most four requests at once.
-# Commit before you look; that's what makes the answer stick. Choose, then press **Lock it**: in JupyterLab that
-# runs the cell below. If two phases' growth differs by less than a tenth, either answer counts.
+# Eight such prompts arrive at the same instant. The engine has four slots. Commit before you look; that's what makes
+# the answer stick. Choose, then press **Lock it**: in JupyterLab that runs the cell below. If two phases' growth
+# differs by less than a tenth, either answer counts.
 
 # %%
 bet = lab.predict(
@@ -106,34 +119,95 @@ draw_phase_bars({"one alone": one, "eight together": eight})
 words.eight_together(one, eight)
 
 # %% [markdown]
-# So latency isn't one number. It's five, and each has its own causes.
+# So latency isn't one number. It's five, and each has its own causes. A queued request usually waits for a slot, but not
+# always: it may wait for memory, for room in the next step, or just for the running step to end.
 
 # %% [markdown]
-# ## Guided
+# ## In the interview
+#
+# **The line**
+#
+# > "First I'd find out where the time goes: queue, prefill, first token, decode, or streaming. TTFT covers the first
+# > three and ITL the fourth, so I'd ask for both. They have different causes, so they have different fixes."
+#
+# **Follow-ups**
+#
+# <details><summary>"You have free slots, and requests still queue. Why?"</summary>
+#
+# Because a request waits to be *scheduled*, and a slot is only one of four things it can wait for. The others: room in
+# the step's token budget (a long prompt is using it up), KV blocks (memory is full), and the step that's already
+# running. I'd put requests waiting, KV usage and tokens per step on one chart.
+#
+# </details>
+# <details><summary>"E2E p99 doubled and TTFT didn't move. Where do you look?"</summary>
+#
+# After the first token: decode or stream. I'd compare output lengths first, because longer answers double E2E without
+# anything being wrong. If ITL grew, the steps got slower: fuller batches, other requests' prompts, preemptions. If the
+# server's ITL is flat and the client's isn't, it's a proxy or the network.
+#
+# </details>
+#
+# **"Our chatbot is slow. What do you do?"**
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "Add GPUs, or quantize the model." | "Is it TTFT or ITL? I'd measure both before choosing a fix." | "Slow for which requests, since when, measured where? I'd split TTFT into queue and prefill, look at ITL next to batch size, and find the phase that grew. Then the cheapest fix for that phase, and the number that will tell us it worked." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.cold()
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>n equal requests arrive together, and c of them fit. What is the last one's TTFT?</summary>
+#
+# 1. In a full batch, a request holds its slot for S = P + D: prefill, then decode.
+# 2. They run in ⌈n/c⌉ waves. Wave k starts after (k − 1) S.
+# 3. So the last one queues (⌈n/c⌉ − 1) S and has TTFT = (⌈n/c⌉ − 1) S + P.
+# 4. Eight requests, four slots: TTFT = S + P, E2E = 2 S. Averaged over all eight, the queue is S/2.
+# 5. With c doubled there's one wave and no queue. But each step now carries 2c requests, so S becomes S′.
+# 6. It pays if S′ < 2 S. When steps are mostly reading weights, S′ is barely more than S.
+#
+# </details>
+#
+# ## Check yourself
+#
+# The answers are computed from the runs above, with partial credit. The checks ship with the course, so you could look
+# them up; you'd only be fooling yourself.
+
+# %%
+check = checks(one, eight)
+check.card()
+
+# %% [markdown]
+# ## Going deeper
+#
+# ### The live dashboard
 #
 # The same engine, live. It opens with a recorded run. Pick traffic, press **Run**, change one control, press **Run**
-# again: the large figures say by how much each number changed, and whether that's better or worse; the previous run stays
-# as a thin bar and as outlines. Controls stand under the phase that they act on; what you changed is marked, and ↺ takes
-# it back. **Stop** takes effect within one step, **Pin** keeps a run to compare with, **Patterns** hatches the colours.
+# again: the large figures say how much each number changed, and whether that's better or worse. The previous run stays
+# as a thin bar and as outlines. Each control stands under the phase it acts on; what you changed is marked, and ↺ resets
+# it. **Stop** takes effect within one step, **Pin** keeps a run to compare with, **Patterns** hatches the colours.
 #
-# Move over the timeline, and everything shows that moment, the KV blocks too; a click freezes it, and picks a request
-# whose text you want to read. A request's blocks have the same tint as its row.
+# A few terms before you play. The **token budget** is the most tokens a step may compute. The KV cache lives in
+# fixed-size **KV blocks**; when they run out, a request is **preempted**: it loses its blocks and is recomputed later.
+# The **queue limit** is how many requests may wait; beyond it, new ones are refused. *rag* (retrieval-augmented
+# generation) is traffic whose prompts begin with retrieved text.
 #
-# On a real machine two equal runs are never quite equal. Run the same settings twice, and the dashboard learns how far
-# apart they lie on this one: **≈** means that a difference is no larger than that, and a question mark that there aren't
-# enough repeats yet to tell.
+# Move over the timeline, and everything shows that moment, the KV blocks too. A click freezes it and picks a request.
+#
+# On a real machine no two runs are exactly equal. Run the same settings twice, and the dashboard learns how far apart
+# they land on this one: **≈** means a difference is no larger than that, and a question mark means there aren't enough
+# repeats to tell.
 
 # %%
 dashboard = Dashboard(lab, "chat")
 dashboard
 
 # %% [markdown]
-# The buttons beside *Try* are experiments: each asks for a bet, makes both runs, and keeps the first one as A. Some terms
-# first. The **token budget** is the most tokens a step may compute. For every token, the model keeps two vectors per
-# layer that later tokens look up, its **key** and its **value**: that's the **KV cache**, held in **KV blocks**. A
-# **preempted** request loses its blocks and is recomputed later. The **queue limit** is how many requests may wait;
-# beyond it, new ones are refused. *rag* (retrieval-augmented generation) is traffic whose prompts begin with retrieved
-# text.
+# The buttons beside *Try* are experiments: each asks for a bet, makes both runs, and keeps the first one as A.
 #
 # <details><summary>What to expect</summary>
 #
@@ -215,27 +289,25 @@ words.chat(chat_on, chat_off)
 # %% [markdown]
 # ### The same at 70B
 #
-# You probably don't have four H100s (NVIDIA's data-centre GPU) to yourself. But the scheduler that just served you
-# doesn't know which model it drives. A **simulator** can stand in for Llama-3 70B, a model of 70 billion parameters: it
-# prices each step instead of computing it, and moves a virtual clock forward by that price. Here it gets one prompt
-# alone, then eight at once, with the same four slots and the same prompt and answer lengths. Prompts aren't cut into
-# chunks.
+# The scheduler that just served you doesn't know which model it drives. A **simulator** can stand in for Llama-3 70B on
+# four H100s (NVIDIA's data-centre GPU): it prices each step instead of computing it, and moves a virtual clock forward.
+# Here it gets one prompt alone, then eight together, with the same slots and lengths, in one piece each.
 
 # %%
 on_70b = {"one alone": services_70b.together(1), "eight together": services_70b.together(8)}
 services_70b.phases_table(on_70b)
 
 # %% [markdown]
-# Compare it with the table of your own run. Four H100s prefill such a prompt in the time it takes to decode a token or
-# two; on a few CPU cores it takes ten or more. The queue forms either way, for the same reason. Every simulated number in
-# this course comes with an error band: how far its step times were off from published measurements (*tp*: GPUs that
-# share a model).
+# Compare that with the bars of your own two runs. Four H100s prefill such a prompt in the time they take to decode a
+# token or two; a few CPU cores need the time of ten tokens or more. The queue forms either way, for the same reason.
+# Simulated numbers in this course come with an error band: how far its step times were off from published measurements
+# (*tp*: GPUs that share a model).
 
 # %%
 simulated_70b.error_band(simulated_70b.deployment())
 
 # %% [markdown]
-# ## Deep dive
+# ### The arithmetic, the code, the claim
 #
 # **The arithmetic.** With the six timestamps $t_0 \le t_1 \le \dots \le t_5$ (arrival, scheduled, prefill end, first
 # token, last token, finished):
@@ -257,11 +329,12 @@ print(inspect.getsource(Timeline.borders))
 print(inspect.getsource(Timeline.phases))
 
 # %% [markdown]
-# **The claim, measured.** Articles about latency make claims. This course tests each one on this engine and keeps a
-# [ledger](14_claims_ledger.ipynb).
+# **The claim, measured.** This course tests what articles say, and keeps a [ledger](14_claims_ledger.ipynb).
 
 # %%
-a1([one, eight, with_cache, without])
+in_short(
+    words.a1([one, eight, with_cache, without]),
+)
 
 # %% [markdown]
 # <details><summary>The same on vLLM and SGLang</summary>
@@ -286,25 +359,6 @@ a1([one, eight, with_cache, without])
 # </details>
 
 # %% [markdown]
-# ## Say it in an interview
-#
-# > "Before I suggest anything, I'd want to see where the time goes: queue, prefill, first token, decode, or streaming.
-# > I'd ask for TTFT and ITL separately. TTFT covers the first three phases and ITL the fourth. They have different
-# > causes, so they have different fixes."
-#
-# ## Check yourself
-#
-# The answers are computed from the runs above. There's partial credit. The checks
-# ship with the course, so you could look the answers up; you'd only be fooling yourself.
-
-# %%
-check = checks(one, eight)
-check.card()
-
-# %% [markdown]
-# That's the anatomy. You can now take any slow request apart into five phases and say which one grew. A dashboard that
-# shows only end-to-end p99 can't.
-#
 # ## What this lab cannot tell you
 #
 # - **Proportions elsewhere.** On a few CPU cores prefill is expensive, and a decode step of a small model takes five to
@@ -312,9 +366,6 @@ check.card()
 #   requests; ML.ENERGY leaderboard, vLLM). Phases, order and causes carry over; shares don't.
 # - **The network.** Client and engine share one process here, so *stream* is close to zero. Behind a slow proxy it
 #   isn't.
-# - **The cost of looking.** Telling the browser eight times a second what happened takes under 1% of a core; but the
-#   browser draws sixty pictures a second from it, on this machine. Runs without the dashboard (`lab.run`) are a little
-#   faster.
 # - **Statistics.** Eight requests are an illustration. Percentiles need far more; lesson 01 says how many.
 #
 # ## Sources

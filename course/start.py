@@ -1,23 +1,34 @@
 # %% [markdown]
 # # minillm: start page
 #
-# A course on LLM serving latency, run on a real engine. **New here?** Open [lesson
-# 00](00_start_here.ipynb); in fifteen minutes you'll have seen where the time goes. Come back for the map.
-#
-# Run this page from the top (*Run > Run All Cells*); it then shows how far you've got.
+# **New here?** Open [lesson 00](00_start_here.ipynb). In a quarter of an hour you'll have seen where the time goes, and
+# made your first bet. `make lab` brings this page up to date each time it starts; to do it now, *Run > Run All Cells*.
 
 # %%
 from course.lab.phase_map.measure import PhaseMap
-from course.lab.phase_map.picture import provenance_note, remeasure, runs_table, show_map
-from course.lessons.start.contents import INTERVIEW, SERVER, TEACHER
-from course.lessons.start.resume import keep_or_reset, show_path, where_next
+from course.lab.phase_map.picture import provenance_note, remeasure, runs_table, show_map_folded
+from course.lessons.start.resume import keep_or_reset, show_paths, where_next
 from course.lessons.start.review import Review, export
 from course.lessons.start.today import Today
 from course.napkin.desk import NapkinDesk
 
+# %%
 where_next()
 
 # %% [markdown]
+# ## Four paths
+#
+# Pick the one that's yours. Each row is a lesson or something to do, with its time and, once you've begun, how far you
+# are. The five squares are the phases (queue, prefill, first token, decode, stream) that a lesson is about.
+
+# %%
+show_paths()
+
+# %% [markdown]
+# Production is on fire? Two guides with no code to run: [It's 2 a.m.](guide_2am.md) (a symptom, the two numbers to ask
+# for, what to change) and [Debugging a slow server](guide_debugging.md) (the same, plus look-alikes, evidence, and what
+# each fix costs). A word you don't know? It's in the [glossary](glossary.md).
+#
 # ## Today
 #
 # A little every day makes it stick: an incident that's the same for everyone, with a par; a sum; and where your drills and
@@ -27,22 +38,20 @@ where_next()
 Today()
 
 # %% [markdown]
-# In a hurry? Two guides with no code to run: [It's 2 a.m.](guide_2am.md) (a symptom, the two numbers to ask for, what
-# to change) and [Debugging a slow server](guide_debugging.md) (the same, plus look-alikes, evidence, and the cost of
-# each fix).
-#
 # ## The map
 #
-# Every request passes through five phases, and a technique that shortens one may lengthen another. Each row below is a
-# technique. Each cell holds **two pairs of runs**, without and with it: on the left (A) traffic where it should help,
-# on the right (B) traffic where it should do nothing, or cost something in another column. **÷2.0** means the phase
-# became half as long, **×2.0** twice as long. A dot means no change worth mentioning. The last columns: the whole
-# request (E2E), the longest gaps between tokens (ITL p99), and the share of requests with a first token within two
-# seconds (in percentage points: **+40** is 40 more in a hundred).
+# A technique that shortens one phase often lengthens another. In the map each row is a technique, and each cell holds
+# **two pairs of runs**, without and with it: on the left (A) traffic where it should help, on the right (B) traffic where
+# it should do nothing, or cost something in another column. The numbers are **seconds per request**: −1.3 is 1.3 seconds
+# less. A dot means no change worth mentioning. The last columns: the whole request (E2E), the longest gaps between
+# tokens (ITL p99, in milliseconds), and the share of requests with a first token within two seconds (in percentage
+# points).
+#
+# It's a lot at first sight, so it opens by itself once you've been in lesson 06.
 
 # %%
 found = PhaseMap.stored()
-show_map(found)
+show_map_folded(found)
 
 # %% [markdown]
 # Three ways to read it. *Down a column*: what could shorten the phase that's too long in your service. *Along a row*:
@@ -58,36 +67,18 @@ runs_table(found)
 provenance_note(found)
 
 # %% [markdown]
-# Every number in the map was measured or simulated. You can rerun any row here. (Fused attention runs on this
+# Every number in the map was measured or simulated, and you can rerun any row here. (Fused attention runs on this
 # machine's engine and takes longest; the others are simulated, and give the same result anywhere.)
 
 # %%
 remeasure(found=found)
 
 # %% [markdown]
-# ## Interview in two days
-
-# %%
-show_path(INTERVIEW)
-
-# %% [markdown]
-# ## I run a server
-
-# %%
-show_path(SERVER)
-
-# %% [markdown]
-# ## I teach
-
-# %%
-show_path(TEACHER)
-
-# %% [markdown]
 # ## Review cards
 #
-# You forget what you see once; a card that comes back just before you'd forget it sticks. **Start** keeps a schedule on
-# this machine (FSRS, the algorithm in Anki). Among the facts are sums: what comes back is the formula, with other
-# numbers each day. Enter shows the answer, Enter again says *Good*; Tab reaches the other buttons.
+# What you see once, you forget. A card that comes back just before you'd forget it sticks. **Start** keeps a schedule on
+# this machine (FSRS, the algorithm in Anki). Some cards are sums: the formula comes back, with other numbers each day.
+# Enter shows the answer, Enter again says *Good*; Tab reaches the other buttons.
 
 # %%
 Review()
@@ -98,8 +89,9 @@ export()
 # %% [markdown]
 # ## A sum a day
 #
-# One minute, a number with its unit, no calculator. Within 20% is right, from half to double is the right order. The clock
-# costs nothing, and the working follows. `NapkinDesk(7)` is any other sum; in a terminal: `minillm napkin`.
+# One minute, a number with its unit, no calculator. Within 20% is right; from half to double is the right order of
+# magnitude. Running over costs nothing, and you'll see the working. `NapkinDesk(7)` is another sum; in a terminal:
+# `minillm napkin`.
 
 # %%
 NapkinDesk()
@@ -107,8 +99,8 @@ NapkinDesk()
 # %% [markdown]
 # ## What's stored about you
 #
-# These files, in minillm's home folder (`MINILLM_HOME`, or `~/.cache/minillm`). Nothing leaves this machine, and the
-# button erases all of them.
+# These files, in minillm's home folder (`MINILLM_HOME`, or `~/.cache/minillm`). Nothing leaves this machine. The button
+# erases all of them.
 
 # %%
 keep_or_reset()

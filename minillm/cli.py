@@ -56,8 +56,8 @@ app.add_typer(bench_app, name="bench")
 app.command()(serve)
 add_course_commands(app, COURSE_COMMANDS)
 
-MaxTokens = Annotated[int, typer.Option(help="Most output tokens.")]
-Temperature = Annotated[float, typer.Option(help="0 = always the likeliest token.")]
+MaxTokens = Annotated[int, typer.Option(help="Maximum number of output tokens.")]
+Temperature = Annotated[float, typer.Option(help="0 = greedy: always the most likely token.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Settings:
     model: Annotated[str, typer.Option(help="Short name, local folder, GGUF file or Hub id.")] = DEFAULT_MODEL
     max_tokens: MaxTokens = 128
     temperature: Temperature = 0.0
-    tensor_parallel_size: Annotated[int, typer.Option(help="GPUs, or processes on a CPU, that share each layer.")] = 1
+    tensor_parallel_size: Annotated[int, typer.Option(help="GPUs (on a CPU: processes) that share each layer.")] = 1
     engine_fields: Set = None
     sampling_fields: Sample = None
 
@@ -127,7 +127,7 @@ def _fail(message: str) -> NoReturn:
 @app.command()
 def pull(
     model: Annotated[str, typer.Argument(help="Short name, GGUF file or Hub id.")] = DEFAULT_MODEL,
-    force: Annotated[bool, typer.Option(help="Fetch a short-named model anew, e.g. after damage.")] = False,
+    force: Annotated[bool, typer.Option(help="Fetch it again, for example after a damaged download.")] = False,
     as_json: Json = False,
 ) -> None:
     """Fetch a model and convert it, once."""
@@ -145,7 +145,7 @@ def pull(
 
 @app.command()
 def doctor(as_json: Json = False) -> None:
-    """What this machine can do, at what speed, and how to get what is missing. Exit status 1 if minillm cannot work."""
+    """What this machine can do, how fast, and how to get what's missing. Exit status 1 if minillm cannot work."""
     raise typer.Exit(examine_machine(as_json))
 
 
@@ -154,13 +154,13 @@ def doctor(as_json: Json = False) -> None:
 def generate(
     settings: Settings,
     prompts: Annotated[list[str], typer.Argument(help="One or more; they run together.")],
-    chat_template: Annotated[bool, typer.Option("--chat", help="Put each prompt in the chat template.")] = False,
+    chat_template: Annotated[bool, typer.Option("--chat", help="Wrap each prompt in the chat template.")] = False,
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the run as a trace; open it at https://ui.perfetto.dev.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Continue the prompts; then say how long each phase took. Exit status 1 if an output failed."""
+    """Continue the prompts, then show how long each phase took. Exit status 1 if an output failed."""
     check_writable(trace)
     config, params = settings.validated()
     from minillm.frontend.llm import LLM
@@ -201,7 +201,7 @@ def chat(
         bool, typer.Option("--json", help="At the end, the whole conversation as one JSON object.")
     ] = False,
 ) -> None:
-    """Talk with the model; each answer streams, then says how long each phase took. Exit status 1 if one failed."""
+    """Chat with the model. Answers stream, and each ends with how long its phases took. Exit status 1 if one failed."""
     config, params = settings.validated()
     if params.n > 1:
         raise InvalidSamplingParamsError("a conversation goes on with one answer: leave n out, or use minillm generate")

@@ -24,7 +24,7 @@ COURSE_COMMANDS = (
         "simulate",
         "course.simulator.cli",
         "simulate",
-        "Serve made-up or recorded traffic on GPUs that you don't have: latencies, costs, the number of replicas.",
+        "Serve synthetic or recorded traffic on GPUs you don't have: latencies, costs, the number of replicas.",
     ),
     CourseCommand(
         "calibrate",
@@ -36,13 +36,13 @@ COURSE_COMMANDS = (
         "accuracy",
         "course.simulator.accuracy.cli",
         "accuracy",
-        "How far the simulator is from measurements: of public deployments, or of a server's log.",
+        "How far off the simulator is, against public measurements or a server's log.",
     ),
     CourseCommand(
         "incident",
         "course.incidents.cli",
         "app",
-        "You are paged: find out what is wrong with a service, fix it, and be graded on what the fix did.",
+        "You get paged: find out what's wrong with a service, fix it, and be graded on what the fix did.",
     ),
     CourseCommand(
         "drill",
@@ -66,13 +66,13 @@ COURSE_COMMANDS = (
         "napkin",
         "course.napkin.cli",
         "app",
-        "A sum of one minute, a new one each day: your number with its unit, then the working.",
+        "A one-minute estimate, new each day: your number with its unit, then the working.",
     ),
     CourseCommand(
         "proxy",
         "course.lab.proxy",
         "app",
-        "A proxy that spoils streams on purpose, to show latency that no GPU has caused.",
+        "A proxy that delays, buffers or merges streams on purpose: latency that no GPU caused.",
     ),
 )
 

@@ -23,7 +23,7 @@ app = typer.Typer(
 )
 File = Annotated[Path, typer.Argument(metavar="FILE", help="Your policies, as `minillm beat start` begins them.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
-Salt = Annotated[str | None, typer.Option(help="A contest's, in place of a month.")]
+Salt = Annotated[str | None, typer.Option(help="A contest's salt, instead of a month.")]
 
 
 @app.command()
@@ -43,7 +43,7 @@ def start(
 @app.command()
 def run(
     file: File,
-    seed: Annotated[list[int] | None, typer.Option(help="In place of the practice seeds; may be repeated.")] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="Instead of the practice seeds; may be repeated.")] = None,
     replay: Annotated[
         Path | None,
         typer.Option(metavar="TRACE", help="Write the first seed's trace for https://ui.perfetto.dev to this file."),
@@ -63,7 +63,9 @@ def run(
 @app.command("score")
 def score_round(
     file: File,
-    month: Annotated[str | None, typer.Option("--round", metavar="MONTH", help="As 2026-11; default: now.")] = None,
+    month: Annotated[
+        str | None, typer.Option("--round", metavar="MONTH", help="For example 2026-11; default: this month's.")
+    ] = None,
     salt: Salt = None,
     as_json: Json = False,
 ) -> None:

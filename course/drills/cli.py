@@ -32,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
-Seed = Annotated[int, typer.Option(help="Which numbers; 0 is the classic.")]
+Seed = Annotated[int, typer.Option(help="Which numbers to draw; 0 = the classic ones.")]
 Id = Annotated[str, typer.Argument(metavar="DRILL", help="Its number in `minillm drill list`, or its id.")]
 Perhaps = Annotated[str | None, typer.Argument(metavar="DRILL", help="Its number or id; without one, the list.")]
 Keep = Annotated[bool, typer.Option(help="Keep the answer on this machine, for history and trend.")]
@@ -110,10 +110,10 @@ def grade(
     dominant: Annotated[str, typer.Option(help="The phase or cause that dominates, by id.")] = "",
     second: Annotated[str, typer.Option(help="The second problem, by id.")] = "",
     number: Annotated[str, typer.Option(help="The number that the drill asks for.")] = "",
-    unit: Annotated[str, typer.Option(help="Its unit, if it doesn't stand behind the number.")] = "",
+    unit: Annotated[str, typer.Option(help="Its unit, unless it follows the number.")] = "",
     fix: Annotated[list[str] | None, typer.Option(help="A fix, by id; up to three, best first.")] = None,
     finding: Annotated[str, typer.Option(help="The open question whose answer would change your mind, by key.")] = "",
-    then: Annotated[str, typer.Option(help="The fix that you'd put first then, by id.")] = "",
+    then: Annotated[str, typer.Option(help="The fix you'd put first in that case, by id.")] = "",
     ask: Annotated[list[str] | None, typer.Option(help="A question to the interviewer, by key; up to five.")] = None,
     statement: Annotated[
         list[str] | None, typer.Option(help="An answer to a statement, such as '1=agree 80' or '2=disagree, sure'.")

@@ -67,16 +67,18 @@ PASSES: Choices = (("", "steady", "no, it's steady"), ("", "spike", "yes, it's a
 
 @app.command()
 def incident(
-    seed: Annotated[int, typer.Option(help="Which incident; the same seed, the same incident.")] = 0,
-    difficulty: Annotated[int, typer.Option(help="1 = clear, 2 = with red herrings, 3 = with a second fault.")] = 1,
+    seed: Annotated[int, typer.Option(help="Which incident; the same seed gives the same incident.")] = 0,
+    difficulty: Annotated[int, typer.Option(help="1 = clear, 2 = red herrings, 3 = a second fault.")] = 1,
     cause: Annotated[str | None, typer.Option(help="Practise one cause, by name.")] = None,
-    classic: Annotated[str | None, typer.Option(help=f"In place of a seed: {', '.join(CLASSICS)}.")] = None,
+    classic: Annotated[str | None, typer.Option(help=f"Instead of a seed: {', '.join(CLASSICS)}.")] = None,
     today: Annotated[bool, typer.Option("--today", help="The daily incident: the same for everyone.")] = False,
-    day: Annotated[str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="The one of another day.")] = None,
-    yesterday: Annotated[bool, typer.Option("--yesterday", help="What it was, and the three best runs.")] = False,
+    day: Annotated[str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="Another day's incident.")] = None,
+    yesterday: Annotated[
+        bool, typer.Option("--yesterday", help="Yesterday's: what it was, and the three best runs.")
+    ] = False,
     archive: Annotated[bool, typer.Option("--archive", help="The last two weeks, your results, your streak.")] = False,
     mitigate: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="Help users before anything is asked; may be repeated.")
+        list[str] | None, typer.Option(metavar="ID", help="Mitigate before you ask anything; may be repeated.")
     ] = None,
     ask: Annotated[list[str] | None, typer.Option(metavar="ID", help="Ask for evidence; may be repeated.")] = None,
     answer: Annotated[
@@ -87,11 +89,13 @@ def incident(
             '"evidence": [], "ruled_out": {QUESTION: CAUSE}, "ranked": []}',
         ),
     ] = None,
-    canary: Annotated[list[str] | None, typer.Option(metavar="ID", help="To a canary first; may be repeated.")] = None,
+    canary: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Try it on a canary first; may be repeated.")
+    ] = None,
     deploy: Annotated[list[str] | None, typer.Option(metavar="ID", help="Deploy it; may be repeated.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
-    """You are paged: ask for evidence, commit to a diagnosis, deploy a fix, and be graded on what it really did."""
+    """You get paged: ask for evidence, commit to a diagnosis, deploy a fix, and be graded on what it really did."""
     now = date.today()
     if archive:
         print(daily.archive(daily.RESULTS.read(), now))

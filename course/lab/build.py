@@ -30,6 +30,7 @@ from course.grading import source
 from course.grading.attempt import STRICT
 from course.lab import recording
 from course.lab.frozen import freeze
+from course.lab.glossary import with_links
 from course.lab.marks import CONTROL_MOVED, DISTURBED, EXAMPLE, QUIET, TRANSIENT
 from course.lab.other_machine import MACHINE, digests, read_run, with_other_run
 from course.lab.outcomes import folded_outcomes
@@ -71,6 +72,11 @@ def read_source(path: Path) -> NotebookNode:
     return notebook
 
 
+def read_lesson(path: Path) -> NotebookNode:
+    """The same as readers get it: terms lead to the glossary, phases have their colours."""
+    return with_links(read_source(path))
+
+
 def signpost(path: Path, lessons: list[Path]) -> str:
     """Links to the next lesson, to exercises on this one, and to the map."""
     found = []
@@ -108,7 +114,7 @@ def build(path: Path) -> Path:
     shutil.rmtree(pictures, ignore_errors=True)
     os.environ[recording.FOLDER] = str(pictures)
     try:
-        return execute(read_source(path), path.with_suffix(".ipynb"))
+        return execute(read_lesson(path), path.with_suffix(".ipynb"))
     finally:
         del os.environ[recording.FOLDER]
 
@@ -172,7 +178,7 @@ def refresh_prose(path: Path) -> None:
     Raises:
         ValueError: code has changed, so that the outputs are of other cells.
     """
-    target, notebook = path.with_suffix(".ipynb"), read_source(path)
+    target, notebook = path.with_suffix(".ipynb"), read_lesson(path)
     run = [cell for cell in nbformat.read(target, as_version=4).cells if cell.cell_type == "code"]
     codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
     if digests(run) != digests(codes) or len(run) != len(codes):
@@ -185,7 +191,7 @@ def refresh_prose(path: Path) -> None:
 def problems(path: Path) -> list[str]:
     """What is wrong with the notebook of a source; empty when it is up to date and was executed without errors."""
     target = path.with_suffix(".ipynb")
-    found = drift(target, read_source(path), path)
+    found = drift(target, read_lesson(path), path)
     return found or unexecuted(target) + giveaways(target) + other_machine_problems(path) + restless(target)
 
 

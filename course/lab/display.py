@@ -1,12 +1,12 @@
 """How the lab's widgets show themselves: live in a running notebook, as plain HTML where there is no kernel."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, TypeVar
 
 import ipywidgets as widgets
 
-from course.lab.style import ALARM
+from course.lab.style import ALARM, PHASE_COLOURS, PHASE_LABELS
 
 Item = TypeVar("Item")
 
@@ -53,6 +53,39 @@ class Html:
 def fold(summary: str, html: str) -> str:
     """Something that a reader opens if they want to."""
     return f"<details><summary>{escape(summary)}</summary>{html}</details>"
+
+
+def tabs(name: str, pages: Mapping[str, str]) -> str:
+    """Pages of HTML behind tabs, by what is written on each; the first one is in sight. Without styles, all are.
+
+    Args:
+        name: its own on the page; letters.
+    """
+    style = (
+        f".{name}>input{{position:absolute;opacity:0}}.{name}>div{{display:none;padding-top:8px}}"
+        f".{name}>label{{display:inline-block;padding:6px 12px;cursor:pointer;border-bottom:3px solid transparent}}"
+        f".{name}>input:checked+label{{border-color:currentColor;font-weight:bold}}"
+        f".{name}>input:focus-visible+label{{outline:2px solid currentColor}}"
+    )
+    heads = bodies = ""
+    for i, (title, html) in enumerate(pages.items()):
+        place, checked = f"{name}-{i}", " checked" if i == 0 else ""
+        style += f"#{place}:checked~.{place}{{display:block}}"
+        heads += f'<input type="radio" name="{name}" id="{place}"{checked}><label for="{place}">{escape(title)}</label>'
+        bodies += f'<div class="{place}">{html}</div>'
+    return f'<div class="{name}" style="position:relative"><style>{style}</style>{heads}{bodies}</div>'
+
+
+def phase_strip(phases: Iterable[str]) -> Html:
+    """A small picture for a table: the five phases in a row, these filled, the others outlined."""
+    chosen, squares = set(phases), ""
+    for phase, colour in PHASE_COLOURS.items():
+        fill = f"background:{colour};" if phase in chosen else "opacity:.5;"
+        size = "display:inline-block;box-sizing:border-box;width:11px;height:11px;border-radius:2px;margin-right:2px"
+        squares += f'<span style="{fill}border:1px solid {colour};{size}"></span>'
+    words = ", ".join(label for phase, label in PHASE_LABELS.items() if phase in chosen)
+    look = "white-space:nowrap"
+    return Html(f'<span role="img" title="{words}" aria-label="{words}" style="{look}">{squares}</span>', words)
 
 
 def link_to(place: str, words: str) -> Html:

@@ -17,6 +17,7 @@ from IPython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
 
 from course.lab import notes, progress, waiting
+from course.lab.defaults import LAB_DEFAULTS, SIMULATED_MODEL
 from course.lab.pace import pace_of
 from course.lab.predict import PredictionBook
 from course.lab.run import Run
@@ -24,7 +25,6 @@ from course.lab.scale import scale_of
 from course.lab.server_lab import ServerLab, servers_of_environment
 from course.lab.session import Session
 from course.lab.simulated_device import (
-    DEFAULT_MODEL,
     SimulatedDeviceError,
     device_of_environment,
     placeholder_tokenizer,
@@ -39,14 +39,6 @@ from minillm.host.openmp import end_team
 from minillm.model.checkpoints import load_tokenizer, resolve
 from minillm.model.loader import LoadedModel
 from minillm.runner.kept_runners import KeptRunners
-
-LAB_DEFAULTS: dict[str, Any] = {
-    "max_model_len": 2048,
-    "max_num_seqs": 4,
-    "max_num_batched_tokens": 256,
-    "num_kv_blocks": 384,
-}
-"""Smaller than one would deploy: few slots and few blocks, so that a laptop shows what a loaded server does."""
 
 POOL_SHARE = 0.2
 """Share of a GPU's free memory for the KV pool that a lab's engines share: each hands out as many blocks as it was
@@ -87,7 +79,7 @@ class Lab(PredictionBook):
         self.scale = scale_of(short)
         self.simulated = device_of_environment() if make_engine is None else None
         """The device, if it is simulated (simulated_device.py)."""
-        model = os.environ.get("MINILLM_LAB_MODEL") or (DEFAULT_MODEL if self.simulated else None)
+        model = os.environ.get("MINILLM_LAB_MODEL") or (SIMULATED_MODEL if self.simulated else None)
         self.defaults = {**LAB_DEFAULTS, **({"model": model} if model else {}), **defaults}
         self._make_engine = make_engine
         self._engine: Any = None

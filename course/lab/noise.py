@@ -38,7 +38,6 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
-from scipy.special import stdtrit
 
 from course.lab.json_store import JsonStore, StoredModel
 from course.lab.run import Run, percentile
@@ -152,8 +151,23 @@ def band(repeats: Sequence[float]) -> float:
     freedom = PRIOR_REPEATS + sum(weights)
     total = sum(weight * min(square, furthest) for weight, square in zip(weights, squares))
     spread = math.sqrt((PRIOR_REPEATS * PRIOR_SPREAD**2 + total) / freedom)
-    reach = stdtrit(freedom, (1 + CONFIDENCE) / 2) * math.sqrt(2) * spread
+    reach = student_t((1 + CONFIDENCE) / 2, freedom) * math.sqrt(2) * spread
     return math.exp(min(reach, 50.0))
+
+
+def student_t(probability: float, freedom: float) -> float:
+    """The quantile of Student's t, by its expansion around the normal one (Abramowitz and Stegun, 26.7.5).
+
+    From four degrees of freedom on it's within a thousandth at 95%; SciPy's exact one is a download of 35 MB.
+    """
+    z = statistics.NormalDist().inv_cdf(probability)
+    corrections = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + sum(each / freedom**power for power, each in enumerate(corrections, start=1))
 
 
 def _quiet_square(squares: Sequence[float]) -> float:

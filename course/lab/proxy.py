@@ -180,7 +180,7 @@ def proxy(
     coalesce: Annotated[int, typer.Option(help="Pass this many events on together.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print its address as one JSON object.")] = False,
 ) -> None:
-    """A proxy that spoils streams on purpose, to show latency that no GPU has caused."""
+    """A proxy that delays, buffers or merges streams on purpose: latency that no GPU caused."""
     spoiler = make_proxy(upstream, Spoiling(hold_ms, buffer_bytes, coalesce))
     server = uvicorn.Server(uvicorn.Config(spoiler, host=host, port=port, log_level="warning"))
 

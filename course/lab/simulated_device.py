@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from minillm.runner.torch_runner import TorchRunner
 
 VARIABLE = "MINILLM_LAB_DEVICE"
-DEFAULT_MODEL = "llama-3.1-8b"
-"""Where MINILLM_LAB_MODEL names none."""
 TOKENIZER_OF = "smollm2-135m"
 """Whose tokenizer counts the prompts' tokens: that of the default model, which is on every machine with the course."""
 ENDS = ("<|im_end|>",)

@@ -12,7 +12,9 @@ from minillm.bench.options import Repeats, Shared, with_shared_options
 @with_shared_options
 def serve_overhead(
     shared: Shared,
-    streams: Annotated[list[int] | None, typer.Option(min=1, help="At once; may be repeated. Default: 8, 64.")] = None,
+    streams: Annotated[
+        list[int] | None, typer.Option(min=1, help="Concurrent streams; may be repeated. Default: 8, 64.")
+    ] = None,
     prompt_tokens: Annotated[int, typer.Option(min=1, help="Words of each prompt.")] = 32,
     output_tokens: Annotated[int, typer.Option(min=2, help="Tokens of each answer.")] = 256,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the prompts.")] = 0,
@@ -53,8 +55,13 @@ def quality(
         list[str] | None, repeatable("A field of the reference; default: none set", "FIELD=VALUE")
     ] = None,
     perplexity_rise: Annotated[float, typer.Option(min=0, help="Floor: how much perplexity may rise.")] = 0.01,
-    kl: Annotated[float, typer.Option(min=0, help="Floor: most KL divergence, nats a token.")] = 0.05,
-    agreement: Annotated[float, typer.Option(min=0, max=1, help="Floor: least share of same likeliest tokens.")] = 0.9,
+    kl: Annotated[float, typer.Option(min=0, help="Floor: largest KL divergence, nats per token.")] = 0.05,
+    agreement: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, help="Floor: smallest share of tokens where both models agree on the most likely one."
+        ),
+    ] = 0.9,
     tasks_lost: Annotated[int, typer.Option(min=0, help="Floor: how many items may be lost per task.")] = 1,
 ) -> None:
     """What lossy settings cost in quality, beside speed and memory: --set is compared with --against.
@@ -73,9 +80,7 @@ def speculation(
     shared: Shared,
     method: Annotated[list[str] | None, repeatable("Way of drafting (ngram, draft_head, ...; default ngram)")] = None,
     job: Annotated[list[str] | None, repeatable("Only this one (chat, copy, few, short, crowd, hot)")] = None,
-    prompts: Annotated[
-        Path | None, typer.Option(help="Your own prompts instead, one on each line: what would you gain?")
-    ] = None,
+    prompts: Annotated[Path | None, typer.Option(help="Your own prompts instead, one per line.")] = None,
     repeats: Repeats = 3,
 ) -> None:
     """Speculative decoding against none: where it pays (chat, copying), and where it does not.

@@ -17,8 +17,8 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 
 @app.command()
 def napkin(
-    seed: Annotated[int | None, typer.Option(help="Any other sum; the same seed, the same sum.")] = None,
-    day: Annotated[str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="The sum of another day.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Another one; the same seed gives the same one.")] = None,
+    day: Annotated[str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="Another day's.")] = None,
 ) -> None:
     """A sum of one minute, a new one each day: your answer with its unit, then the working. An empty line gives up."""
     if seed is not None and day is not None:

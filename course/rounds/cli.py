@@ -28,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
-Seed = Annotated[int, typer.Option(help="Which numbers; 0 is the classic.")]
+Seed = Annotated[int, typer.Option(help="Which numbers to draw; 0 = the classic ones.")]
 Keep = Annotated[bool, typer.Option(help="Keep the verdict on this machine, for the history.")]
 Id = Annotated[str, typer.Argument(metavar="ROUND_ID", help="As `minillm round list` names it.")]
 END = "."
@@ -64,9 +64,7 @@ def list_rounds(as_json: Json = False) -> None:
 def show(
     round_id: Id,
     seed: Seed = 0,
-    solved: Annotated[
-        bool, typer.Option("--solved", help="The columns and a sample conversation: it spoils it.")
-    ] = False,
+    solved: Annotated[bool, typer.Option("--solved", help="The columns and a sample conversation: a spoiler.")] = False,
     as_json: Json = False,
 ) -> None:
     """The opening, the stages with their minutes, and where such a prompt was reported."""

@@ -39,7 +39,7 @@ OUTPUT = ("per_request", "explain", "as_json")
 
 @with_options(SimulateOptions)
 def simulate(options: SimulateOptions, context: typer.Context) -> None:
-    """Serve a log, a trace or made-up traffic on hardware that need not be here; or plan its capacity.
+    """Serve a log, a trace or synthetic traffic on hardware you don't have, or plan its capacity.
 
     --requests plays a log, --trace a trace, --qps made-up traffic; --plan finds the replicas for --qps, made up or
     like a --trace.

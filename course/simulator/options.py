@@ -39,12 +39,11 @@ PROFILE_HELP = (
 )
 TRACE_HELP = (
     "Play a recorded trace (Azure's .csv or Mooncake's .jsonl), in place of --qps. With --plan and --qps: the trace's "
-    "own requests at its own moments, all gaps made longer or shorter alike, so that --qps come on average; again when "
-    "it ends."
+    "requests with its gaps scaled so that --qps arrive on average; it repeats when it ends."
 )
 SET_HELP = "An EngineConfig field, e.g. sliding_window=4096; or null_block=true, as in vLLM's pool. May be repeated."
-SPECULATIVE_HELP = "Of speculation, e.g. method=synthetic, acceptance_rate=0.8, k=4; may be repeated."
-FLEET_HELP = "Of ClusterConfig, e.g. clients.timeout_s=10; may be repeated."
+SPECULATIVE_HELP = "A speculation field, e.g. method=synthetic, acceptance_rate=0.8, k=4; may be repeated."
+FLEET_HELP = "A ClusterConfig field, e.g. clients.timeout_s=10; may be repeated."
 LORA_HELP = "Adapters in use, e.g. adapters=32, rank=16; may be repeated."
 SEARCH_HELP = "Plan: the cheapest over cards (--hardware A,B; else all with a price) and --tp (else 1, 2, 4, 8)."
 
@@ -129,9 +128,11 @@ class ReplicaOptions(ServerOptions):
     pp: Annotated[int, typer.Option("--pp", min=1, help="Pipeline stages, of --tp accelerators each.")] = 1
     speculative: Annotated[Fields, typer.Option(metavar="FIELD=VALUE", help=SPECULATIVE_HELP)] = None
     lora: LoraFields = None
-    kv_heads: Annotated[int | None, typer.Option(min=1, help="Instead of the model's: 1 is multi-query.")] = None
+    kv_heads: Annotated[int | None, typer.Option(min=1, help="Instead of the model's; 1 = multi-query.")] = None
     expert_parallel: Annotated[bool, typer.Option("--expert-parallel", help="Whole experts on each GPU.")] = False
-    expert_skew: Annotated[float, typer.Option(help="Tokens of the busiest GPU's experts, in even shares.")] = 1.0
+    expert_skew: Annotated[
+        float, typer.Option(help="Load of the busiest GPU's experts, relative to an even split.")
+    ] = 1.0
 
     def stated(self) -> dict[str, Any]:
         from course.simulator.cost.lora import Lora
@@ -261,7 +262,9 @@ class PlanOptions:
     plan: Annotated[bool, typer.Option("--plan", help="How many replicas serve --qps within the limits?")] = False
     search: Annotated[bool, typer.Option("--search", help=SEARCH_HELP)] = False
     target: Annotated[float, typer.Option(help="Plan: share of requests that must meet all limits.")] = 0.99
-    headroom: Annotated[float, typer.Option(help="Plan: share of the knee to leave unused.")] = 0.0
+    headroom: Annotated[
+        float, typer.Option(help="Plan: headroom, the share of capacity at the knee to leave unused.")
+    ] = 0.0
     price_per_hour: Annotated[float | None, typer.Option(help="Plan: of a replica; default: the catalogue's.")] = None
 
 
@@ -269,9 +272,12 @@ class PlanOptions:
 class SimulateOptions(PlanOptions, LimitOptions, FleetOptions, TrafficOptions, ReplicaOptions):
     """All of `minillm simulate`. (A dataclass has the fields of its last base first.)"""
 
-    per_request: Annotated[bool, typer.Option("--per-request", help="A row for each request.")] = False
+    per_request: Annotated[bool, typer.Option("--per-request", help="One row per request.")] = False
     explain: Annotated[
-        bool, typer.Option("--explain", help="Where the constants come from, and how far this is beyond their fit.")
+        bool,
+        typer.Option(
+            "--explain", help="Where the constants come from, and how far this extrapolates beyond their fit."
+        ),
     ] = False
     as_json: Json = False
 

@@ -19,10 +19,12 @@ from course.drills import written
 from course.drills.amounts import KNOWN_UNITS
 from course.drills.library import ALL as DRILLS
 from course.lab.build import COURSE, RECORDED, lesson_sources
+from course.lab.display import phase_strip
 from course.lab.recording import read_recording
 from course.lab.replay import packed
 from course.lab.view import bundle, library
-from course.lab.view.record import start_config
+from course.lessons.start.contents import lessons as known_lessons
+from course.lessons.start.contents import written as minutes_told
 from course.rounds.library import IDS as ROUNDS
 from course.rounds.library import find_round
 from course.site import drills, incidents, napkins, rounds
@@ -38,6 +40,7 @@ TEMPLATES = Environment(
 )
 FRONT_TRAFFIC, FRONT_ROW = "chat", 7
 """The recorded run that the front page plays, and the request that it follows."""
+GLOSSARY = "course/glossary.md"
 GUIDES = ("course/guide_2am.md", "course/guide_debugging.md")
 DOCS = tuple(
     f"docs/{name}.md"
@@ -48,7 +51,7 @@ DOCS = tuple(
 def page_names() -> dict[str, str]:
     """By source, from the repository's root: the name of the page that it becomes."""
     lessons = {f"course/{path.stem}.ipynb": path.stem for path in lesson_sources()}
-    pages = {source: Path(source).stem for source in (*GUIDES, *DOCS)}
+    pages = {source: Path(source).stem for source in (*GUIDES, GLOSSARY, *DOCS)}
     return {**lessons, **pages, "course/start.ipynb": "map", "README.md": "index"}
 
 
@@ -107,7 +110,15 @@ def write(folder: Path, url: str = "", day: date | None = None) -> list[Path]:
         rendered[page.name] = rendering("page", page=page, before=before, after=after)
     played = recorded_incidents()
     alarms = json.dumps([[number, each["alarm"]] for number, each in played.items()])
-    front = {"replay": packed({"run": library.opening(FRONT_TRAFFIC), "row": FRONT_ROW}), "replay_on": simulated_on}
+    about = {
+        each.source.stem: {"minutes": minutes_told(each.minutes()), "phases": phase_strip(each.phases).html}
+        for each in known_lessons().values()
+    }
+    front = {
+        "about": about,
+        "replay": packed({"run": library.opening(FRONT_TRAFFIC), "row": FRONT_ROW}),
+        "replay_on": simulated_on,
+    }
     rendered |= {"index": rendering("index", **common, **front, opening=opening(lessons), alarms=alarms)}
     rendered |= {"incidents_to_play": rendering("incidents_to_play", incidents=played, alarms=alarms)}
     for number, each in played.items():
@@ -153,7 +164,7 @@ def write_data(file: Path, name: str, value: object) -> None:
 
 def write_dashboard(folder: Path) -> str:
     """The dashboard's script, style and recorded runs. Returns what those ran on."""
-    held = library.page_library(start_config())
+    held = library.page_library(library.start_config())
     (folder / "dashboard.js").write_text(bundle.page_script(), encoding="utf-8")
     (folder / "dashboard_runs.js").write_text(f'minillmDashboard.mountAll("{packed(held)}");\n', encoding="utf-8")
     shutil.copy(bundle.STYLE, folder / "dashboard.css")

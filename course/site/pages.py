@@ -89,7 +89,7 @@ def map_page(start: Page) -> Page:
     """The start page without what only a notebook does: progress, and review cards."""
     first, last = (
         next(i for i, part in enumerate(start.parts) if f'<h2 id="{name}"' in part.html)
-        for name in ("The-map", "Review-cards")
+        for name in ("Four-paths", "Review-cards")
     )
     opening = start.parts[first].html.partition("<h2")[2].replace("</h2>", "</h1>", 1)
     parts = (PagePart("prose", f"<h1{opening}"), *start.parts[first + 1 : last])

@@ -130,7 +130,7 @@ class EngineConfig(StrictModel):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="weights and KV cache; auto = the checkpoint's own, bfloat16 on a CPU"
     )
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto = cuda where there is one")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto = cuda if there's a GPU")
     load_format: Literal["auto", "dummy"] = Field(
         "auto", description="dummy = random weights of the config's shape, for speed work"
     )
@@ -144,10 +144,10 @@ class EngineConfig(StrictModel):
     tensor_parallel_size: int = Field(
         1, ge=1, description="ranks: processes that share each layer, one GPU each, or all on the CPU, to learn from"
     )
-    seed: int = Field(0, description="seeds the requests that bring no seed of their own")
+    seed: int = Field(0, description="seed for requests that don't set their own")
 
     batching: Literal["continuous", "static", "none"] = Field(
-        "continuous", description="static = a batch is admitted whole and closed until its last request ends"
+        "continuous", description="static = a batch starts together and admits nothing until its last request ends"
     )
     max_num_seqs: int = Field(
         32, ge=1, description="slots: requests that run at once; 256 on a GPU; one with batching=none"
@@ -165,11 +165,11 @@ class EngineConfig(StrictModel):
     )
     scheduler_reserve_full_isl: bool = Field(
         False,
-        description="a request is admitted when blocks are free for all its tokens, not only for its first chunk; "
-        "vLLM's name, and on there",
+        description="admit a request only when blocks are free for all its tokens, not just its first chunk; "
+        "vLLM's name, and on by default there",
     )
     scheduling_order: Literal["fcfs", "shortest_prompt", "priority", "two_lane", "fair"] = Field(
-        "fcfs", description="which waiting request is admitted first; fair = the tenant that was served least"
+        "fcfs", description="which waiting request is admitted first; fair = the tenant that's been served least"
     )
     two_lane_threshold: int = Field(512, ge=1, description="two_lane: longer prompts take the slow lane")
 
@@ -177,14 +177,14 @@ class EngineConfig(StrictModel):
     prefix_eviction: Literal["lru", "fifo", "ttl"] = Field(
         "lru",
         description="which cached block is evicted first: lru = the least recently used; fifo = the oldest, used since "
-        "or not; ttl = lru, and after prefix_ttl_s without use it is no longer found",
+        "or not; ttl = lru, plus expiry after prefix_ttl_s without use",
     )
     prefix_ttl_s: float = Field(300.0, gt=0, description="ttl: seconds that a cached block outlives its last use")
     kv_reservation: Literal["on_demand", "max_len"] = Field(
         "on_demand", description="max_len = every request reserves the whole window up front"
     )
     block_size: int | None = Field(
-        None, ge=1, description="tokens per KV block; None = what the attention backend likes (16, most of them)"
+        None, ge=1, description="tokens per KV block; None = what the attention backend prefers (16, most of them)"
     )
     num_kv_blocks: int | None = Field(None, ge=1, description="KV pool size in blocks")
     kv_cache_memory_gb: float | None = Field(

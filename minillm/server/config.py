@@ -27,7 +27,9 @@ class ServeConfig(StrictModel):
     host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 = reachable from other machines")
     port: int = Field(8000, ge=0, le=65535, description="0 = any free one; the ready line says which")
     served_model_name: str | None = Field(None, description="the model's name in the API; None = as --model says")
-    api_key_file: str | None = Field(None, description="accepted keys, one a line (# begins a comment); None = no keys")
+    api_key_file: str | None = Field(
+        None, description="accepted keys, one per line (# starts a comment); None = no keys"
+    )
     cors_origin: tuple[str, ...] = Field(
         (), description="web pages from here may call the server, such as http://localhost:3000; * = from anywhere"
     )
@@ -40,10 +42,10 @@ class ServeConfig(StrictModel):
         None, ge=1, description="requests in flight for one API key (without keys: one client address); 429 beyond"
     )
     request_timeout_s: float | None = Field(None, gt=0, description="deadline of a whole request; 504 beyond")
-    reader_timeout_s: float = Field(60, gt=0, description="a stream whose reader takes nothing for so long is cut")
+    reader_timeout_s: float = Field(60, gt=0, description="cut a stream whose client has read nothing for this long")
     drain_timeout_s: float = Field(30, gt=0, description="after SIGTERM, time for requests in flight to finish")
     overload_max_tokens: int | None = Field(
-        None, ge=1, description="once there is a queue, answers get so many output tokens at most; None = as asked for"
+        None, ge=1, description="cap on output tokens while requests queue; None = as requested"
     )
 
     access_log: bool = Field(True, description="a JSON line for each request on standard error, without its text")
@@ -51,8 +53,8 @@ class ServeConfig(StrictModel):
         None, description="OpenTelemetry collector for spans, such as http://127.0.0.1:4318"
     )
 
-    replicas: int | None = Field(None, ge=1, description="run so many engines, each a process, on Ray Serve")
-    max_replicas: int | None = Field(None, ge=1, description="autoscale from replicas to so many")
+    replicas: int | None = Field(None, ge=1, description="number of engines, each in its own process, on Ray Serve")
+    max_replicas: int | None = Field(None, ge=1, description="autoscale from --replicas up to this many")
 
     @field_validator("cors_origin")
     @classmethod

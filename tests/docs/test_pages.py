@@ -12,7 +12,7 @@ from course.drills.library import ALL
 from course.grading.exercises import catalogue
 from course.incidents.causes import CAUSES
 from course.lab.build import lesson_sources
-from course.lessons.start.contents import HEADING, INTERVIEW, SERVER, TEACHER, anchor, plain
+from course.lessons.start.contents import HEADING, PATHS, anchor, plain
 from course.rounds.library import IDS as ROUNDS
 from minillm import __version__
 from minillm.server.config import UNKEPT_BY_REPLICAS
@@ -118,7 +118,7 @@ def test_numbers_on_both_pages_are_those_of_the_code() -> None:
     assert (
         f"**{len(ALL)} interview drills**" in COURSE and f"[{len(ALL)} drills, {len(ROUNDS)} design rounds]" in README
     )
-    assert "three **paths**" in COURSE and len((INTERVIEW, SERVER, TEACHER)) == 3
+    assert "four **paths**" in COURSE and len(PATHS) == 4
 
 
 def test_schedules_name_exercises_that_exist() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import Any
 
+from course.lab import progress
 from course.lab.display import Html, as_table, link_to
 from course.lab.explorer import Explorer, choices
 from course.lab.lab import Lab
@@ -13,7 +14,9 @@ from course.lab.style import ALARM, PHASE_LABELS, WIDTH
 from course.lab.svg import INK, SOFT, TITLE_HEIGHT, Picture, line, phase_fill, rect, text
 from course.lessons.start.contents import Lesson, lessons
 
-COLUMNS = {**PHASE_LABELS, "e2e": "E2E", "worst_gap": "ITL p99", "in_time": "within SLO"}
+COLUMNS = {**PHASE_LABELS, "e2e": "E2E", "worst_gap": "ITL, ms", "in_time": "in SLO, %"}
+SCALES = {"worst_gap": 1000, "in_time": 100}
+"""Gaps are in milliseconds, shares in percentage points, all else in seconds."""
 HELPS, HURTS = "#56B4E9", ALARM
 NAME_WIDTH, CELL_WIDTH, ROW_HEIGHT, HEAD = 172.0, 68.0, 27.0, 46.0
 HALF = CELL_WIDTH / 2 - 2
@@ -21,20 +24,15 @@ EVERYTHING = "everything"
 
 
 def label(pair: MeasuredPair, what: str) -> str:
-    """What became of a phase, "÷8", "×3", "−13%", "·" for nothing; percentage points within the SLO."""
+    """What became of a phase: seconds more or less, "−1.3"; "·" for nothing. Gaps are in milliseconds, requests within
+    the SLO in percentage points."""
     if pair.effect(what) == "nothing":
         return "·"
     was, now = pair.seconds(what)
-    if what == "in_time":
-        return f"{100 * (now - was):+.0f}".replace("-", "−")
-    if now <= 0:
-        return "→ 0"
-    if was <= 0:
-        return "new"
-    factor = max(was / now, now / was)
-    if factor >= 1.95:
-        return ("÷" if now < was else "×") + (f"{factor:.0f}" if factor >= 9.5 else f"{factor:.1f}")
-    return f"{100 * (now / was - 1):+.0f}%".replace("-", "−")
+    moved = SCALES.get(what, 1) * (now - was)
+    size = abs(moved)
+    digits = 0 if what == "in_time" or size >= 10 else 1 if size >= 1 else 2
+    return f"{moved:+.{digits}f}".replace("-", "−")
 
 
 LINK = "var(--jp-content-link-color, #0a5ea8)"
@@ -81,13 +79,20 @@ def show_map(found: PhaseMap, before: PhaseMap | None = None) -> Html:
     return Html(f'<div style="{look}">{picture.svg()}{drawn}</div>', picture.alternative)
 
 
+def show_map_folded(found: PhaseMap) -> Html:
+    """The map behind a line that opens it; open where lesson 06 has been opened before."""
+    shown, known = show_map(found), "06" in progress.FILE.read().lessons
+    line = f"The map: {len(found.rows)} techniques, five phases, in seconds"
+    return Html(f"<details{' open' * known}><summary><b>{line}</b></summary>{shown.html}</details>", str(shown))
+
+
 def _heads(bottom: float) -> str:
     drawn = ""
     for j, (what, name) in enumerate(COLUMNS.items()):
         x = NAME_WIDTH + CELL_WIDTH * j
         if what in PHASE_LABELS:
             drawn += rect(x, 2, 2 * HALF + 2, 6, fill=phase_fill(what), rx=2)
-        drawn += text(x + HALF + 1, 24, name, size=11.5, text_anchor="middle", font_weight="bold")
+        drawn += text(x + HALF + 1, 24, name, size=11, text_anchor="middle", font_weight="bold")
         drawn += text(x + HALF / 2, 39, "A", size=10, fill=SOFT, text_anchor="middle")
         drawn += text(x + HALF * 1.5 + 2, 39, "B", size=10, fill=SOFT, text_anchor="middle")
         if what == "e2e":
@@ -98,22 +103,22 @@ def _heads(bottom: float) -> str:
 def _half(x: float, y: float, pair: MeasuredPair, what: str) -> str:
     """A filled box helps, an empty one with a thick border hurts, a dot is nothing."""
     effect, written = pair.effect(what), label(pair, what)
-    middle = x + HALF / 2
+    middle, type_size = x + HALF / 2, 9.8 if len(written) < 5 else 9.0
     if effect == "nothing":
         return text(middle, y + 14, written, size=12, fill=SOFT, text_anchor="middle")
     if effect == "helps":
         box = rect(x, y, HALF, ROW_HEIGHT - 6, fill=HELPS, rx=3)
-        return box + text(middle, y + 14.5, written, size=9.8, fill="#111", text_anchor="middle")
+        return box + text(middle, y + 14.5, written, size=type_size, fill="#111", text_anchor="middle")
     box = rect(x + 1, y + 1, HALF - 2, ROW_HEIGHT - 8, fill="none", stroke=HURTS, stroke_width=2, rx=3)
-    return box + text(middle, y + 14.5, written, size=9.8, fill=INK, text_anchor="middle")
+    return box + text(middle, y + 14.5, written, size=type_size, fill=INK, text_anchor="middle")
 
 
 def _legend(y: float) -> str:
-    drawn = rect(4, y - 11, 30, 14, fill=HELPS, rx=3) + text(19, y, "÷2.0", size=10, fill="#111", text_anchor="middle")
-    drawn += text(40, y, "helps: shorter, or more within SLO", size=11.5, fill=SOFT)
-    drawn += rect(252, y - 11, 30, 14, fill="none", stroke=HURTS, stroke_width=2, rx=3)
-    drawn += text(267, y, "×2.0", size=10, text_anchor="middle") + text(288, y, "hurts", size=11.5, fill=SOFT)
-    drawn += text(330, y, "·  nothing", size=11.5, fill=SOFT)
+    drawn = rect(4, y - 11, 30, 14, fill=HELPS, rx=3) + text(19, y, "−1.3", size=10, fill="#111", text_anchor="middle")
+    drawn += text(40, y, "helps: seconds less, or more within SLO", size=11.5, fill=SOFT)
+    drawn += rect(276, y - 11, 30, 14, fill="none", stroke=HURTS, stroke_width=2, rx=3)
+    drawn += text(291, y, "+1.3", size=10, text_anchor="middle") + text(312, y, "hurts", size=11.5, fill=SOFT)
+    drawn += text(352, y, "·  nothing", size=11.5, fill=SOFT)
     return drawn + text(
         WIDTH - 4, y, "A: where it should help   B: where it should not", size=11.5, fill=SOFT, text_anchor="end"
     )

@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from course.lab.controls import CONTROLS, OFF, TechniqueControl, shown_by
+from course.lab.defaults import LAB_DEFAULTS, SIMULATED_MODEL
 from course.lab.view.trace import Told
 from course.lab.workloads import MAKERS
 from minillm import EngineConfig
 
 FOLDER = Path(__file__).parent / "recorded"
+
+
+def start_config() -> EngineConfig:
+    """Where the controls of recorded runs start."""
+    return EngineConfig(**{"model": SIMULATED_MODEL, **LAB_DEFAULTS})
 
 
 def traffic_names() -> dict[str, str]:

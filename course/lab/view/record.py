@@ -14,18 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from course.lab.controls import CONTROLS, FIELDS, shown_by
-from course.lab.lab import LAB_DEFAULTS, Lab
-from course.lab.simulated_device import DEFAULT_MODEL, VARIABLE
-from course.lab.view.library import FOLDER, recipes, traffic_names
+from course.lab.lab import Lab
+from course.lab.simulated_device import VARIABLE
+from course.lab.view.library import FOLDER, recipes, start_config, traffic_names
 from course.lab.view.trace import Told, trace_of
-from minillm import EngineConfig
 
 DEVICE = "l4"
-
-
-def start_config() -> EngineConfig:
-    """Where the controls of recorded runs start."""
-    return EngineConfig(**{"model": DEFAULT_MODEL, **LAB_DEFAULTS})
 
 
 def changes(traffic: str) -> Iterator[dict[str, Any]]:

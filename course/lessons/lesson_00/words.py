@@ -6,12 +6,16 @@ from dataclasses import dataclass
 
 from course.lab import services
 from course.lab.claims import Claim, conclude
+from course.lab.cold_numbers import ColdNumber, cold_numbers
+from course.lab.display import Html
 from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
+from course.lab.model_shape import LLAMA_70B
 from course.lab.noise import CEILING, SHORTEST_S, ratio_of
 from course.lab.predict import MeasuredAnswer
+from course.lab.roof import on_paper
 from course.lab.run import Run, itl_of, percentile, phases_of
-from course.lab.style import PHASE_LABELS, seconds
+from course.lab.style import PHASE_LABELS, number, seconds
 
 # ---------------------------------------------------------------- findings
 
@@ -132,6 +136,39 @@ def gaps(run: Run) -> Finding:
     usual = percentile(itl_of(run.row_of(0)), 50)
     return tell(
         "00", "gaps", outcome, num=len(steps.mixed), ratio=steps.ratio, worst=steps.worst_gap, usual=usual, **told
+    )
+
+
+# ---------------------------------------------------------------- numbers to know cold
+
+READING = 240
+"""Words a minute that adults read (Brysbaert, 2019)."""
+TOKENS_A_WORD = 4 / 3
+PUBLISHED_ITL_S = 0.017
+"""Llama 3 70B in bf16 on four H100s under vLLM, a batch of eight (ML.ENERGY leaderboard)."""
+
+
+def cold() -> Html:
+    """How fast people read, how fast a 70B writes, and how fast it could at most."""
+    weights, bandwidth = LLAMA_70B.weight_bytes, on_paper().bandwidth
+    floor = on_paper(gpus=4).reading(weights)
+    reads = READING * TOKENS_A_WORD / 60
+    return cold_numbers(
+        ColdNumber(
+            f"about {number(round(reads))} tokens/s",
+            "what a person reads",
+            f"{READING} words a minute, four tokens for three words",
+        ),
+        ColdNumber(
+            f"about {seconds(PUBLISHED_ITL_S)}",
+            "ITL of a 70B on four H100s, small batch",
+            f"ML.ENERGY leaderboard, vLLM, bf16; {1 / PUBLISHED_ITL_S:.0f} tokens/s for each user",
+        ),
+        ColdNumber(
+            seconds(floor),
+            "the floor under that ITL",
+            f"{weights / 1e9:.0f} GB of weights, read once a step, over 4 × {number(bandwidth / 1e12)} TB/s",
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""What lessons there are, read off their sources, and how long they take; three orders to take them in."""
+"""What lessons there are, read off their sources, and how long they take; four orders to take them in."""
 
 import re
 import tomllib
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from course.lab.build import COURSE, lesson_sources, read_source
+from minillm.core.timeline import PHASES
 
 WORDS_A_MINUTE = 180
 """Adults read 240 words of plain English a minute (Brysbaert, 2019); technical text, with pictures, goes slower."""
@@ -44,6 +45,20 @@ def anchor(heading: str) -> str:
     return plain(heading).replace(" ", "-")
 
 
+PHASES_OF = {
+    **dict.fromkeys(("02", "02b", "11", "11b"), ("queue",)),
+    **dict.fromkeys(("03", "04"), ("prefill",)),
+    "05": ("queue", "prefill", "first_token"),
+    "05b": ("prefill", "decode"),
+    **dict.fromkeys(("06", "06b", "06c", "08", "09"), ("decode",)),
+    **dict.fromkeys(("07", "07b"), ("queue", "decode")),
+    "10": ("first_token", "stream"),
+    "10b": ("stream",),
+    "10c": ("queue", "stream"),
+}
+"""By lesson: the phases it's about, where it isn't about all of them."""
+
+
 @dataclass(frozen=True)
 class Lesson:
     """One lesson, as its source has it."""
@@ -53,6 +68,10 @@ class Lesson:
     @property
     def number(self) -> str:
         return self.source.stem.partition("_")[0]
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        return PHASES_OF.get(self.number, PHASES)
 
     @property
     def file(self) -> str:
@@ -98,7 +117,10 @@ class Lesson:
         return total
 
     def link(self, heading: str = "") -> str:
-        return self.file + (f"#{anchor(heading)}" if heading else "")
+        """To a heading of it, by its name of today or its earlier one; to its top if it has none of that name."""
+        wanted = EARLIER.get(heading, heading)
+        here = next((each for each in self.headings if EARLIER.get(each, each) == wanted), "")
+        return self.file + (f"#{anchor(here)}" if here else "")
 
 
 def _minutes(kind: str, text: str) -> float:
@@ -122,12 +144,12 @@ def written(minutes: float) -> str:
     return " ".join(part for part in (f"{hours} h" if hours else "", f"{rest} min" if rest else "") if part)
 
 
-# ---------------------------------------------------------------- three orders to take them in
+# ---------------------------------------------------------------- four orders to take them in
 
 EVERY_SECTION: tuple[str, ...] = ()
 """Every section."""
 SECTIONS = {"all": EVERY_SECTION, "quick": (SURFACE, SAY, CHECK), "hands_on": (SURFACE, GUIDED, SAY, CHECK)}
-SECTION_NAMES = {SURFACE: "five minutes", GUIDED: "the lab", DEEP: "going deeper", SAY: "interview", CHECK: "check"}
+WHICH = {"all": "all of it", "quick": "five minutes and the interview", "hands_on": "all but going deeper"}
 
 
 @dataclass(frozen=True)
@@ -140,7 +162,20 @@ class Stop:
 
     @property
     def which(self) -> str:
-        return ", ".join(SECTION_NAMES[section] for section in self.sections) if self.sections else "all of it"
+        """What they are, in words."""
+        return next(WHICH[name] for name, sections in SECTIONS.items() if sections == self.sections)
+
+
+@dataclass(frozen=True)
+class Practice:
+    """Something to do beside the lessons."""
+
+    do: str
+    minutes: int
+    link: str = ""
+    """To a notebook, from the start page."""
+    command: str = ""
+    """For a terminal."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +184,7 @@ class PathStage:
 
     name: str
     stops: tuple[Stop, ...]
+    practice: tuple[Practice, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -164,13 +200,18 @@ class LearningPath:
 
 
 def minutes_of_stage(stage: PathStage, lessons: Mapping[str, Lesson]) -> float:
-    """Estimated time for the stops whose lessons are there."""
-    return sum(lessons[stop.number].minutes(*stop.sections) for stop in stage.stops if stop.number in lessons)
+    """Estimated time for the stops whose lessons are there, and for what else the stage has."""
+    read = sum(lessons[stop.number].minutes(*stop.sections) for stop in stage.stops if stop.number in lessons)
+    return read + sum(each.minutes for each in stage.practice)
 
 
 def _path(row: Mapping[str, Any]) -> LearningPath:
-    stages = tuple(PathStage(stage["name"], tuple(map(_stop, stage["stops"]))) for stage in row["stages"])
-    return LearningPath(row["name"], row["for_whom"], stages)
+    return LearningPath(row["name"], row["for_whom"], tuple(map(_stage, row["stages"])))
+
+
+def _stage(row: Mapping[str, Any]) -> PathStage:
+    practice = tuple(Practice(**each) for each in row.get("practice", ()))
+    return PathStage(row["name"], tuple(map(_stop, row["stops"])), practice)
 
 
 def _stop(row: Mapping[str, str]) -> Stop:
@@ -178,4 +219,4 @@ def _stop(row: Mapping[str, str]) -> Stop:
 
 
 _ROWS = tomllib.loads(Path(__file__).with_name("paths.toml").read_text(encoding="utf-8"))
-PATHS = INTERVIEW, SERVER, TEACHER = tuple(_path(_ROWS[name]) for name in ("interview", "server", "teacher"))
+PATHS = tuple(_path(_ROWS[name]) for name in ("weeks", "interview", "server", "teacher"))

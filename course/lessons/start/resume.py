@@ -14,10 +14,22 @@ from course.drills import attempts
 from course.drills.library import ALL as DRILLS
 from course.incidents import daily
 from course.lab import progress
-from course.lab.display import Html, LivePanel, as_table, link_to
+from course.lab.display import Html, LivePanel, as_table, link_to, phase_strip, tabs
+from course.lab.phase_map.measure import PhaseMap
+from course.lab.phase_map.picture import show_map_folded
 from course.lab.progress import LessonRecord, Progress
 from course.lab.style import size
-from course.lessons.start.contents import HOW_ESTIMATED, LearningPath, Lesson, Stop, lessons, minutes_of_stage, written
+from course.lessons.start.contents import (
+    HOW_ESTIMATED,
+    PATHS,
+    LearningPath,
+    Lesson,
+    Practice,
+    Stop,
+    lessons,
+    minutes_of_stage,
+    written,
+)
 from course.rounds import history
 from course.rounds.library import IDS as ROUNDS
 from minillm.host.storage import cache_home
@@ -38,19 +50,19 @@ class Kept:
 
 
 KEPT = (
-    Kept("progress.json", "lessons you have opened, predictions you have locked, how your checks went"),
+    Kept("progress.json", "lessons you've opened, predictions you've locked, how your checks went"),
     Kept("cards.json", "the schedule of your review cards"),
-    Kept("exercises.jsonl", "your attempts at exercises, and the hints you have read"),
+    Kept("exercises.jsonl", "your attempts at exercises, and the hints you've read"),
     Kept("drills.json", "your drills, with the full text of every answer, including those given in a terminal"),
-    Kept("rounds.json", "design rounds you have played, and the level of each area"),
-    Kept("incidents.json", "incidents whose truth you have been told"),
-    Kept("daily.json", "how you did in daily incidents"),
+    Kept("rounds.json", "design rounds you've played, and the level of each area"),
+    Kept("incidents.json", "incidents whose cause you've been shown"),
+    Kept("daily.json", "how you did in the daily incidents"),
     Kept("chat.history", "what you typed in minillm chat"),
     Kept("incident.history", "what you typed in minillm incident"),
     Kept("drill.history", "what you typed in minillm drill"),
     Kept("napkin.history", "what you typed in minillm napkin"),
     Kept("round.history", "what you typed in minillm round"),
-    Kept("roof.json", "bandwidth and FLOP/s that lessons 06 and 09 measured on this machine lately"),
+    Kept("roof.json", "bandwidth and FLOP/s that lessons 06 and 09 last measured on this machine"),
     Kept("noise.json", "figures of your dashboard runs, from which the noise of this machine is estimated"),
     Kept("ledger/ledger.json", "what lesson 14's experiments measured on this machine"),
     Kept("ledger/short.json", "the same, in their short form"),
@@ -141,13 +153,23 @@ def where_next() -> Html:
     place = next_place(known, done)
     if place is None:
         return Html("<p><b>Everything is done.</b> The cards below keep it that way.</p>", "Everything is done.")
-    lead = "Go on" if done.lessons else "Begin here"
+    lead = "Continue" if done.lessons else "Begin here"
     many = sum(state(lesson, done.lessons.get(number)) == DONE for number, lesson in known.items())
     look = "border-left:6px solid;padding:6px 14px;font-size:15px"
     link = link_to(place.link, place.words)
     told = ", ".join([f"{many} of {len(known)} lessons done", *practised()])
     html = f'<div style="{look}"><b>{lead}:</b> {link.html}<br><small>{told}</small></div>'
     return Html(html, f"{lead}: {place.words} ({place.link}). {told}")
+
+
+def shown_of_progress() -> dict[str, dict[str, str]]:
+    """By the source of each cell of the start page that depends on progress, what it shows now."""
+    shown = {
+        "where_next()": where_next(),
+        "show_paths()": show_paths(),
+        "found = PhaseMap.stored()\nshow_map_folded(found)": show_map_folded(PhaseMap.stored()),
+    }
+    return {source: {"text/html": each.html, "text/plain": str(each)} for source, each in shown.items()}
 
 
 def practised() -> list[str]:
@@ -161,27 +183,47 @@ def practised() -> list[str]:
     return [f"{len(played)} {what}" for played, what in kinds if played]
 
 
+def show_paths(paths: Sequence[LearningPath] = PATHS) -> Html:
+    """The paths behind tabs."""
+    shown = {path.name: show_path(path) for path in paths}
+    legend = ", ".join(f"{sign} {words}" for sign, words in WORDS.items())
+    notes = f"<p><small>{legend}. {escape(HOW_ESTIMATED)}</small></p>"
+    pages = {name: path.html for name, path in shown.items()}
+    return Html(tabs("paths", pages) + notes, "\n\n".join(map(str, shown.values())))
+
+
 def show_path(path: LearningPath) -> Html:
-    """A path as a table: for each stage its lessons, why, which parts, how long, how far."""
+    """A path as a table: for each stage its lessons and what else to do, why, which phases, how long, how far."""
     known, done, rows = lessons(), progress.FILE.read(), []
     for stage in path.stages:
-        length = minutes_of_stage(stage, known)
-        name = f"{stage.name} · about {written(length)}" if length else stage.name
+        length = written(minutes_of_stage(stage, known))
+        head = f'<b style="display:inline-block;min-width:4em">{escape(stage.name)}</b><br>{length}'
+        name: str | Html = Html(head, f"{stage.name}, {length}")
         for stop in stage.stops:
             rows.append((name, *_stop(stop, known.get(stop.number), done.lessons.get(stop.number))))
             name = ""
-    shown = as_table(("", "lesson", "why", "parts", "so far"), rows)
-    legend = ", ".join(f"{sign} {words}" for sign, words in WORDS.items())
-    notes = f"<p><small>{legend}. {escape(HOW_ESTIMATED)}</small></p>"
-    return Html(f"<p>{escape(path.for_whom)}</p>{shown.html}{notes}", f"{path.name}. {path.for_whom}\n{shown}")
+        for each in stage.practice:
+            rows.append((name, _practice(each), "", "", written(each.minutes), ""))
+            name = ""
+    shown = as_table(("", "what", "why", "phases", "time", "so far"), rows)
+    return Html(f"<p>{escape(path.for_whom)}</p>{shown.html}", f"{path.name}. {path.for_whom}\n{shown}")
+
+
+def _practice(each: Practice) -> str | Html:
+    if each.link:
+        return link_to(each.link, f"→ {each.do}")
+    code = f": <code>{escape(each.command)}</code>" if each.command else ""
+    return Html(f"→ {escape(each.do)}{code}", f"{each.do}: {each.command}" if each.command else each.do)
 
 
 def _stop(stop: Stop, lesson: Lesson | None, record: LessonRecord | None) -> tuple[str | Html, ...]:
     """The lesson, why, which parts, and how far. One that is not there yet is named without a link."""
     if lesson is None:
-        return stop.number, stop.why, "not in this copy of the course", ""
+        return stop.number, stop.why, "", "not in this copy of the course", ""
     name = link_to(lesson.link(), f"{state(lesson, record)} {stop.number} {lesson.title}")
-    return name, stop.why, f"{stop.which}, {written(lesson.minutes(*stop.sections))}", _scores(lesson, record)
+    length = written(lesson.minutes(*stop.sections))
+    parts = Html(f"{length}<br><small>{stop.which}</small>", f"{length}, {stop.which}")
+    return name, stop.why, phase_strip(lesson.phases), parts, _scores(lesson, record)
 
 
 def _scores(lesson: Lesson, record: LessonRecord | None) -> str:

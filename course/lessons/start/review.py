@@ -13,7 +13,7 @@ import ipywidgets as widgets
 from course.lab.display import Html, LivePanel
 from course.lessons.start.cards import CARDS, RATINGS, Card, Deck, cards_of
 
-HINTS = {"Again": "not known", "Hard": "with effort", "Good": "known", "Easy": "at once"}
+HINTS = {"Again": "didn't know", "Hard": "barely", "Good": "knew it", "Easy": "instantly"}
 WIDE = widgets.Layout(width="auto")
 
 

@@ -82,7 +82,7 @@ def find_pool_limits(run: FleetRun, seconds: Mapping[str, float]) -> Limits:
     queued, slots_full, kv_full = (seconds_of(some) / busy for some in (waiting, without_slot, without_memory))
     total = sum(seconds.values())
     parts = {name: value / total for name, value in seconds.items() if total > 0}
-    left = "slots and KV memory are left"
+    left = "slots and KV memory to spare"
     if queued > OFTEN and max(slots_full, kv_full) > MOSTLY * queued:
         if slots_full >= kv_full:
             binding, why = "slots", f"while requests wait, all {slots} slots are taken (max_num_seqs)"

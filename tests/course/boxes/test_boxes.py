@@ -229,6 +229,23 @@ def test_a_step_of_the_setup_says_what_it_does_and_shows_the_end_of_a_failure(tm
     assert "Collecting pandas" in log.read_text()
 
 
+def test_what_is_removed_of_pytorch_is_only_what_its_developers_run(tmp_path: Path) -> None:
+    info = tmp_path / "torch-2.0.dist-info"
+    info.mkdir()
+    names = ["torch/test/atest", "torch/bin/protoc", "torch/bin/torch_shm_manager", "torch/testing/a.py", "torch/a.py"]
+    for name in [*names, "torch/test/mine"]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("12345")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.0\n")
+    (info / "RECORD").write_text("".join(f"{name},,\n" for name in [*names, "torch/test/gone"]))
+    slim = runpy.run_path(str(ROOT / "binder/slim.py"))
+    [torch] = importlib.metadata.distributions(name="torch", path=[str(tmp_path)])
+    assert slim["remove"](list(slim["unused_files"](torch))) == 10
+    assert not list(slim["unused_files"](torch))
+    left = {path.relative_to(tmp_path).as_posix() for path in (tmp_path / "torch").rglob("*") if path.is_file()}
+    assert left == {*names[2:], "torch/test/mine"}, "what PyTorch doesn't name is somebody else's"
+
+
 def test_make_lab_trusts_every_notebook_that_a_reader_opens() -> None:
     trusted = re.search(r"jupyter trust .*", (ROOT / "Makefile").read_text()).group()
     assert all(f"my/{folder}/*.ipynb" in trusted for folder in ("course", "exercises", "solutions"))
@@ -272,6 +289,25 @@ def test_a_readers_notebooks_are_copies_that_follow_until_they_are_touched(tmp_p
     assert "Example run" in cell["outputs"][0]["data"]["text/html"], "a saved number is not taken for one's own"
     assert cell["execution_count"] is None and cell["outputs"][1]["execution_count"] is None
     assert (mine / "course" / "lab").resolve() == tmp_path / "course" / "lab"
+
+
+def test_the_start_page_shows_progress_before_it_is_run_and_still_follows_its_original(tmp_path: Path) -> None:
+    for folder in ("course", "exercises", "solutions"):
+        (tmp_path / folder).mkdir()
+    original, mine = tmp_path / "course" / "start.ipynb", tmp_path / "my"
+    original.write_text(made_notebook("first"))
+    copies = runpy.run_path(str(ROOT / "binder/copies.py"))
+    shown = {"x": {"text/html": "today", "text/plain": "today"}}
+    for progress in ("today", "tomorrow"):
+        assert copies["refresh"](tmp_path, mine) == []
+        copies["bring_up_to_date"](mine, {"x": {"text/html": progress}, "another cell": {}})
+        [cell] = json.loads((mine / "course" / "start.ipynb").read_text())["cells"]
+        assert [output["data"] for output in cell["outputs"]] == [{"text/html": progress}]
+    original.write_text(made_notebook("second"))
+    assert copies["refresh"](tmp_path, mine) == [], "it wasn't the reader who changed it"
+    (mine / "course" / "start.ipynb").write_text("no notebook any more")
+    copies["bring_up_to_date"](mine, shown)
+    assert (mine / "course" / "start.ipynb").read_text() == "no notebook any more"
 
 
 def test_the_file_list_hides_every_package_of_the_course() -> None:

@@ -9,6 +9,15 @@ import pytest
 HEAVY = ("torch", "transformers", "pandas", "matplotlib", "ipywidgets", "IPython", "httpx")
 
 
+BESIDE_THE_SITE = ("torch", "numpy", "pandas", "fsrs", "transformers", "matplotlib", "safetensors", "huggingface_hub")
+
+
+def test_the_site_is_written_without_what_its_small_environment_lacks() -> None:
+    """`make site` installs nothing of these (SITE_PACKAGES), nor anything that needs them."""
+    script = f"import sys; sys.modules.update(dict.fromkeys({BESIDE_THE_SITE})); import course.site.__main__"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 @pytest.mark.parametrize("command", [f"course.{name}.cli" for name in ("incidents", "drills", "rounds", "napkin")])
 def test_a_command_imports_nothing_heavy(command: str) -> None:
     script = f"import json, sys, {command}; print(json.dumps([name for name in {HEAVY} if name in sys.modules]))"

@@ -27,6 +27,7 @@ from course.lab.noise import (
     band,
     figures,
     repeats_of,
+    student_t,
 )
 from course.lab.pictures.phases import draw_phases
 from course.lab.summary import SAME, Comparison, headline
@@ -115,7 +116,13 @@ def test_repeats_of_all_settings_are_pooled() -> None:
     weights = [0.5 ** (age / 10) for age in (3, 2, 1, 0)]
     freedom = PRIOR_REPEATS + sum(weights)
     square = (PRIOR_REPEATS * PRIOR_SPREAD**2 + sum(w * d * d for w, d in zip(weights, apart))) / freedom
-    assert band(apart) == pytest.approx(math.exp(student.ppf(0.975, freedom) * math.sqrt(2 * square)))
+    assert band(apart) == pytest.approx(math.exp(student.ppf(0.975, freedom) * math.sqrt(2 * square)), rel=1e-4)
+
+
+@pytest.mark.parametrize("freedom", [PRIOR_REPEATS, 4.5, 7.3, 18.0, 300.0])
+def test_students_t_without_scipy_is_scipys(freedom: float) -> None:
+    for probability in (0.9, 0.975):
+        assert student_t(probability, freedom) == pytest.approx(student.ppf(probability, freedom), rel=1e-3)
 
 
 def test_few_repeats_are_said_to_be_few() -> None:

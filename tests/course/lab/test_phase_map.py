@@ -26,17 +26,19 @@ def pair(without: Side, with_it: Side) -> MeasuredPair:
 @pytest.mark.parametrize(
     ("without", "with_it", "phase", "effect", "written"),
     [
-        (side(queue=1.0), side(queue=0.25), "queue", "helps", "÷4.0"),
-        (side(queue=1.0), side(queue=2.0), "queue", "hurts", "×2.0"),
+        (side(queue=1.0), side(queue=0.25), "queue", "helps", "−0.75"),
+        (side(queue=1.0), side(queue=2.0), "queue", "hurts", "+1.0"),
         (side(queue=1.0), side(queue=0.95), "queue", "nothing", "·"),  # less than a tenth of itself
         (side(queue=0.04, prefill=1.0), side(queue=0.0, prefill=1.0), "queue", "nothing", "·"),  # a 26th of TTFT
-        (side(queue=0.06, prefill=1.0), side(queue=0.0, prefill=1.0), "queue", "helps", "→ 0"),
-        (side(prefill=1.0), side(prefill=1.0, queue=0.5), "queue", "hurts", "new"),
-        (side(decode=1.0), side(decode=0.8), "decode", "helps", "−20%"),
-        (side(prefill=0.1, decode=9.9), side(prefill=0.3, decode=9.9), "prefill", "hurts", "×3.0"),  # of TTFT, not E2E
+        (side(queue=0.06, prefill=1.0), side(queue=0.0, prefill=1.0), "queue", "helps", "−0.06"),
+        (side(prefill=1.0), side(prefill=1.0, queue=0.5), "queue", "hurts", "+0.50"),
+        (side(decode=1.0), side(decode=0.8), "decode", "helps", "−0.20"),
+        (side(prefill=0.1, decode=9.9), side(prefill=0.3, decode=9.9), "prefill", "hurts", "+0.20"),  # of TTFT, not E2E
         (side(decode=1.0, stream=0.01), side(decode=1.0, stream=0.03), "stream", "nothing", "·"),  # of E2E
-        (side(queue=1.0, decode=1.0), side(decode=1.0), "e2e", "helps", "÷2.0"),
-        (side(decode=1.0, gap=0.5), side(decode=1.0, gap=0.02), "worst_gap", "helps", "÷25"),
+        (side(queue=1.0, decode=1.0), side(decode=1.0), "e2e", "helps", "−1.0"),
+        (side(decode=1.0, gap=0.5), side(decode=1.0, gap=0.02), "worst_gap", "helps", "−480"),
+        (side(decode=1.0, gap=0.005), side(decode=1.0, gap=0.0021), "worst_gap", "helps", "−2.9"),
+        (side(queue=44.0), side(queue=31.6), "queue", "helps", "−12"),
         (side(1.0), side(0.6), "in_time", "hurts", "−40"),
         (side(0.5), side(0.9), "in_time", "helps", "+40"),
         (side(1.0), side(0.99), "in_time", "nothing", "·"),

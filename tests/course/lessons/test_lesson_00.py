@@ -1,14 +1,19 @@
 """Lesson 00: which sentence is told depends on what the runs took, and on what they ran on."""
 
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, pairwise, product
+from xml.etree import ElementTree
 
 import pytest
 from made_run import made_config, made_run
 
 from course.lab.control import Control
-from course.lab.run import Run
+from course.lab.run import Run, phases_of
+from course.lab.style import WIDTH
 from course.lessons.lesson_00 import words
+from course.lessons.lesson_00.explorer import ANSWER, PROMPT, TOKENS, ModelStep, draw_step
+from course.lessons.lesson_00.pictures import LEAST, phase_edges
+from minillm import LLM, SamplingParams
 from minillm.core.timeline import PHASES
 
 ON = "simulated: llama-3.1-8b on h100-sxm"
@@ -93,3 +98,31 @@ def test_nothing_scatters_on_a_simulated_device() -> None:
     for told in (words.chat(same, same), Control("As before", same, same)):
         assert "noise" not in str(told) and "busy" not in str(told) and "imulated device" in str(told)
     assert "**noise**" in str(words.chat(phased(), phased(decode=0.11)))
+
+
+def test_a_step_computes_what_is_new_or_everything_again() -> None:
+    steps = range(1, len(ANSWER) + 1)
+    kept, again = ([ModelStep(number, keeps) for number in steps] for keeps in (True, False))
+    assert [len(step.computed) for step in kept] == [len(PROMPT)] + [1] * (len(ANSWER) - 1)
+    assert [len(step.computed) for step in again] == [len(PROMPT) + i for i in range(len(ANSWER))]
+    assert kept[-1].work == len(TOKENS) - 1, "each token once, but for the last, which no step has computed yet"
+    assert again[-1].work == sum(range(len(PROMPT), len(TOKENS)))
+    assert all(step.computed[-1] == step.seen - 1 for step in (*kept, *again)), "the last token says what comes next"
+    for number, keep in product((0, *steps), (True, False)):
+        drawn = draw_step(number, keep)
+        assert ElementTree.fromstring(drawn.svg()) is not None and drawn.description == ModelStep(number, keep).told
+
+
+def test_the_model_does_continue_that_way() -> None:
+    llm = LLM(model="smollm2-135m", dtype="float32")
+    [output] = llm.generate("".join(PROMPT), SamplingParams(temperature=0, max_tokens=len(ANSWER)))
+    assert output.text == "".join(ANSWER)
+    assert (len(output.prompt_token_ids), len(output.token_ids)) == (len(PROMPT), len(ANSWER))
+
+
+def test_the_anatomy_is_in_proportion() -> None:
+    run = phased(queue=0.2, prefill=0.4, first_token=0.0, decode=0.39, stream=0.01)
+    edges = phase_edges(phases_of(run.row_of(0)))
+    wide = [after - before for before, after in pairwise(edges)]
+    assert (wide[1] - LEAST) / (wide[0] - LEAST) == pytest.approx(2)
+    assert wide[2] == pytest.approx(LEAST) and edges[-1] == pytest.approx(WIDTH - 10)

@@ -20,6 +20,8 @@ from course.grading import Checks, Criterion
 from course.incidents import Incident, daily
 from course.lab import json_store, progress
 from course.lab.lab import Lab
+from course.lab.phase_map.measure import PhaseMap
+from course.lab.phase_map.picture import show_map_folded
 from course.lab.predict import MeasuredAnswer, Prediction
 from course.lab.progress import Answered, LessonRecord, Progress
 from course.lab.speculation_gain import emitted
@@ -230,6 +232,36 @@ def test_a_path_names_each_lesson_once_with_sections_that_exist(path: contents.L
             assert contents.minutes_of_stage(stage, known) > 0
 
 
+def test_two_weeks_are_fourteen_days_of_about_an_hour_that_end_in_a_mock() -> None:
+    days, known = contents.PATHS[0].stages, contents.lessons()
+    minutes = [contents.minutes_of_stage(day, known) for day in days]
+    assert len(days) == 14 and all(25 <= each <= 90 for each in minutes) and 9 <= sum(minutes) / 60 <= 15
+    practice = [each for day in days for each in day.practice]
+    assert "drill mock" in practice[-2].command
+    links = [each.link for each in practice if each.link]
+    assert links and all((contents.COURSE / link).resolve().is_file() for link in links)
+    for kind in ("exercise", "drill", "incident"):
+        assert sum(kind in each.do for each in practice) >= 2
+
+
+def test_paths_stand_behind_tabs_with_what_has_been_done(home: Path) -> None:
+    shown = resume.show_paths().html
+    assert [shown.count(f'<label for="paths-{i}">') for i in range(5)] == [1, 1, 1, 1, 0]
+    assert "◐" not in shown.partition("<small>")[0]
+    progress.note_opened()
+    assert "◐ 06" in resume.show_paths().html
+    assert set(resume.shown_of_progress()) <= {
+        source for kind, source in contents.Lesson(contents.COURSE / "start.py").cells
+    }
+
+
+def test_the_map_is_folded_until_lesson_06(home: Path) -> None:
+    found = PhaseMap.stored()
+    assert show_map_folded(found).html.startswith("<details><summary>")
+    progress.note_opened()
+    assert show_map_folded(found).html.startswith("<details open><summary>")
+
+
 def test_progress_is_erased_only_when_asked_twice(home: Path) -> None:
     progress.note_opened()
     keeping = resume.keep_or_reset()
@@ -303,7 +335,7 @@ def test_practice_is_counted_and_today_says_what_comes_next(home: Path, monkeypa
 # ---------------------------------------------------------------- cards
 
 TODAY = datetime(2026, 1, 1, tzinfo=UTC)
-THREE = [Card(f"c{i}", "00", "Surface", f"Question {i}?", lambda i=i: f"answer {i}") for i in range(3)]
+THREE = [Card(f"c{i}", "00", "Five minutes", f"Question {i}?", lambda i=i: f"answer {i}") for i in range(3)]
 
 
 def test_a_card_that_was_known_comes_back_later_than_one_that_was_not(home: Path) -> None:
@@ -340,7 +372,8 @@ def test_cards_have_keys_of_their_own_and_cover_the_lessons() -> None:
     known = contents.lessons()
     for card in CARDS:
         assert card.answer_text.endswith((".", "?"))
-        assert card.heading in known[card.lesson].headings, card.key
+        headings = {contents.EARLIER.get(each, each) for each in known[card.lesson].headings}
+        assert card.heading in headings, card.key
         assert card.heading != contents.GUIDED, f"{card.key}: which of its headings?"
 
 

@@ -1,0 +1,13 @@
+"""What the lab's engine starts with. It imports nothing, since the static site reads it without PyTorch and NumPy."""
+
+from typing import Any
+
+LAB_DEFAULTS: dict[str, Any] = {
+    "max_model_len": 2048,
+    "max_num_seqs": 4,
+    "max_num_batched_tokens": 256,
+    "num_kv_blocks": 384,
+}
+"""Smaller than one would deploy: few slots and few blocks, so that a laptop shows what a loaded server does."""
+SIMULATED_MODEL = "llama-3.1-8b"
+"""A simulated device's model where MINILLM_LAB_MODEL names none."""
