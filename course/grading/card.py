@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from course.grading import Criterion, Result
 
 COURSE = Path(__file__).parents[1]
-LINE = re.compile(r"^# ## Say it in an interview$(.*?)^# ##? ", re.MULTILINE | re.DOTALL)
+LINE = re.compile(r"^# ## (?:In the|Say it in an) interview$(.*?)^# ##? ", re.MULTILINE | re.DOTALL)
 GOOD = "#009E73"
 FEW = 5
 """With more options than this, the field is a dropdown."""
@@ -152,6 +152,6 @@ def _done(line: str) -> str:
     copy = "navigator.clipboard.writeText(this.parentNode.querySelector('q').textContent);this.textContent='Copied'"
     return (
         f'<div style="border:1px solid {GOOD};border-radius:6px;padding:8px 12px;margin:6px 0;line-height:1.5">'
-        f"<b>All right.</b> Say it in an interview: <q>{escape(line)}</q> "
+        f"<b>All right.</b> In the interview: <q>{escape(line)}</q> "
         f'<button onclick="{escape(copy)}">Copy</button></div>'
     )

@@ -19,7 +19,7 @@ ledger calls its results old.
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -30,6 +30,10 @@ from course.lab.style import PHASE_LABELS, fill_in
 
 VERDICTS = ("holds only when", "holds", "wrong", "not shown")
 """`not shown`: this machine, or this run, cannot tell."""
+ANSWERS = dict(zip(VERDICTS, ("only when", "yes", "no", "not shown")))
+IN_PART = "in part"
+"""Where a condition is a sentence of its own: `holds only when: drafts are free. Others ...`"""
+SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z(×])")
 SOURCES = {
     "A": "'Serving LLMs: The Latency Anatomy Framework'",
     "B": "'Decomposing LLM Inference Latency for Better Serving Performance'",
@@ -122,6 +126,12 @@ class Claim:
         """The one of VERDICTS that it begins with."""
         return next(kind for kind in VERDICTS if self.verdict.startswith(kind))
 
+    @property
+    def answer(self) -> tuple[str, str]:
+        """What to answer those who say so, in a word or two; and the rest of the verdict, which goes on from there."""
+        rest = self.verdict.removeprefix(self.kind)
+        return IN_PART if self.kind == "holds only when" and rest.startswith(":") else ANSWERS[self.kind], rest
+
     def __str__(self) -> str:
         return f"{self.id}. Claim: {self.claim} Measured: {self.measured} Verdict: {self.verdict}"
 
@@ -141,3 +151,33 @@ def conclude(name: str, verdict: str, /, **values: Any) -> Claim:
         verdict: the verdict's name, such as "holds" or "only_above_capacity".
     """
     return Claim(name, say(f"{name}.measured", **values), say(f"{name}.{verdict}", **values))
+
+
+@dataclass(frozen=True)
+class InShort:
+    """Claims, a line for each: what articles say, and what came of it here. The rest is a click away, and in lesson 14."""
+
+    claims: Sequence[Claim]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.claims))
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        lines = "".join(map(_line, self.claims))
+        where = '<div style="opacity:.75">All claims of five articles: <a href="14_claims_ledger.ipynb">lesson 14</a>.</div>'
+        return {"text/html": lines + where, "text/plain": str(self)}
+
+
+def in_short(*claims: Claim) -> InShort:
+    """What a lesson keeps of the claims that it measures."""
+    return InShort(claims)
+
+
+def _line(claim: Claim) -> str:
+    answer, rest = claim.answer
+    first, *others = SENTENCE.split(rest)
+    told = [*others, f"Measured: {claim.measured}"]
+    head = f"<b>{claim.id}.</b> Articles say: {escape(REGISTRY[claim.id].claim)}"
+    body = "".join(f"<div>{escape(each)}</div>" for each in told)
+    line = f"{head} Measured: <b>{answer}</b>{escape(first)}"
+    return f'<div style="margin:6px 0">{line}{fold("Why, and the figures", body)}</div>'

@@ -62,8 +62,9 @@ class OtherRun:
         return f"{'Simulated' if self.is_simulated else 'Measured'}: {told}"
 
     def is_of(self, cells: Sequence[NotebookNode]) -> bool:
-        """Whether it was run with the code that these cells have."""
-        return list(self.codes) == digests(cells)
+        """Whether all that it shows was run with the code that these cells have, above it and in it. What comes after
+        may have changed since."""
+        return len(self.runs(cells)) == len(self.outputs)
 
     def runs(self, cells: Sequence[NotebookNode]) -> dict[int, ExampleRun]:
         """What to show, by index of the cell: of those whose code, and all code above, is what was run."""

@@ -21,7 +21,7 @@ from course.lab.display import fold
 from course.lab.marks import FOLDED
 
 BETS, SCORES = "lab.predict(", ".score("
-HEADING, DEEP_DIVE = re.compile(r"^#{1,6} ", re.M), re.compile(r"^## Deep dive$", re.M)
+HEADING, DEEP_DIVE = re.compile(r"^#{1,6} ", re.M), re.compile(r"^## (?:Going deeper|Deep dive)$", re.M)
 SCOPES = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda),
     *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),

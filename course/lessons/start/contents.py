@@ -23,8 +23,10 @@ CARD = "check.card()"
 QUESTION = re.compile(r'"(q\d+)": Question\(')
 SECTION = re.compile(r"^## (.+)$", re.M)
 HEADING = re.compile(r"^(#{1,6}) (.+?)\s*$", re.M)
-SURFACE, GUIDED, DEEP = "Surface", "Guided", "Deep dive"
-SAY, CHECK = "Say it in an interview", "Check yourself"
+SURFACE, GUIDED, DEEP = "Five minutes", "The lab", "Going deeper"
+SAY, CHECK = "In the interview", "Check yourself"
+EARLIER = {"Surface": SURFACE, "Guided": GUIDED, "Deep dive": DEEP, "Say it in an interview": SAY}
+"""What these sections were called before."""
 HOW_ESTIMATED = (
     f"Estimated from the lesson's own text: {WORDS_A_MINUTE} words a minute, three quarters of a minute for each "
     f"cell that you run, {MINUTES_A_BET:g} for each prediction, {MINUTES_A_QUESTION:g} for each question of a check, "
@@ -90,7 +92,7 @@ class Lesson:
             pieces = SECTION.split(text) if kind == "markdown" else [text]
             for place, piece in enumerate(pieces):
                 if kind == "markdown" and place % 2:
-                    section = plain(piece)
+                    section = EARLIER.get(plain(piece), plain(piece))
                 elif not sections or not section or section in sections:
                     total += _minutes(kind, piece) + MINUTES_A_QUESTION * (CARD in piece) * len(self.questions)
         return total
@@ -125,7 +127,7 @@ def written(minutes: float) -> str:
 EVERY_SECTION: tuple[str, ...] = ()
 """Every section."""
 SECTIONS = {"all": EVERY_SECTION, "quick": (SURFACE, SAY, CHECK), "hands_on": (SURFACE, GUIDED, SAY, CHECK)}
-SECTION_NAMES = {SURFACE: "surface", GUIDED: "guided", DEEP: "deep dive", SAY: "interview", CHECK: "check"}
+SECTION_NAMES = {SURFACE: "five minutes", GUIDED: "the lab", DEEP: "going deeper", SAY: "interview", CHECK: "check"}
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,8 @@ def test_what_was_measured_stays_as_long_as_the_code_does(lesson: Path) -> None:
     assert example_runs.must_stay(LESSON, simulated)
     assert not example_runs.must_stay(LESSON, replace(simulated, is_simulated=False))
     lesson.write_text(SOURCE + "\n# %%\nmore = 1\n")
+    assert example_runs.must_stay(LESSON, simulated), "nothing that it shows comes after"
+    lesson.write_text(SOURCE.replace('lab.run("eight")', 'lab.run("nine")'))
     assert not example_runs.must_stay(LESSON, simulated)
     assert measured.machine == "On an H100 with an 8B."
 

@@ -119,7 +119,7 @@ def test_without_a_folder_to_write_to_a_lesson_goes_on_and_says_so_once(home: Pa
 SOURCE = """# %% [markdown]
 # # 07 · A *small* lesson
 #
-# ## Surface
+# ## Five minutes
 #
 # one two three
 
@@ -128,7 +128,7 @@ bet = lab.predict(
     "first", "?")
 
 # %% [markdown]
-# ## Guided
+# ## The lab
 
 # %%
 again = lab.predict("second", "?")
@@ -157,7 +157,7 @@ def test_a_lesson_is_read_off_its_source(lesson: contents.Lesson) -> None:
     assert lesson.questions == {"q1": 5}
     surface = 3 / contents.WORDS_A_MINUTE + contents.MINUTES_A_CELL + contents.MINUTES_A_BET
     title = 4 / contents.WORDS_A_MINUTE
-    assert lesson.minutes("Surface") == pytest.approx(surface + title)
+    assert lesson.minutes("Five minutes") == pytest.approx(surface + title)
     assert lesson.minutes() == pytest.approx(
         surface + 2 * contents.MINUTES_A_CELL + contents.MINUTES_A_BET + contents.MINUTES_A_QUESTION + title
     )

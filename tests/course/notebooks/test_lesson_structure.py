@@ -6,8 +6,9 @@ import pytest
 
 from course.lab.build import lesson_sources, read_source, sources
 from course.lessons.lesson_14.ledger import words_of
+from course.lessons.start.contents import EARLIER
 
-SECTIONS = ("## Surface", "## Guided", "## Deep dive", "## Say it in an interview", "## Check yourself")
+SECTIONS = ("## Five minutes", "## The lab", "## Going deeper", "## In the interview", "## Check yourself")
 
 
 @pytest.mark.parametrize("path", lesson_sources(), ids=lambda path: path.stem)
@@ -15,6 +16,8 @@ def test_a_lesson_has_all_its_parts(path) -> None:
     cells = read_source(path).cells
     prose = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
     code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+    for before, now in EARLIER.items():
+        prose = prose.replace(f"## {before}\n", f"## {now}\n")
     places = [prose.index(section) for section in SECTIONS]
     assert places == sorted(places)
     assert "## What this lab cannot tell you" in prose
@@ -22,7 +25,7 @@ def test_a_lesson_has_all_its_parts(path) -> None:
     for key in re.findall(r"(\w+) = lab\.predict\(", code):
         assert code.index(f"{key} = lab.predict(") < code.index(f"{key}.score("), "predict first, score after the run"
     module = words_of(path.stem.partition("_")[0])
-    shown = set(re.findall(r"^(?:ledger\.keep\()?(?:words\.)?([a-f]\d+)\(", code, re.M))
+    shown = set(re.findall(r"^\s*(?:ledger\.keep\()?(?:words\.)?([a-f]\d+)\(", code, re.M))
     assert shown == {claim.lower() for claim in module.MEASURE}, "a lesson shows each of its claims, measured"
 
 
