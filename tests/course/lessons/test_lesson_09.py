@@ -75,7 +75,8 @@ def test_formats_take_turns_on_their_own_weights(shelf: Shelf) -> None:
     scene = long_answer(shelf.lab)
     runs = shelf.turns(scene.workload, (PLAIN, "int8", "KV int8"), **scene.fields)
     assert [run.config.quantization for run in (runs[PLAIN][0], runs["int8"][0])] == [None, "int8"]
-    assert runs["KV int8"][0].config.kv_cache_dtype == "int8" and shelf.of("KV int8") is shelf.lab
+    assert runs["KV int8"][0].config.kv_cache_dtype == "int8"
+    assert shelf.of("KV int8") is not shelf.lab and shelf.of("KV int8").model is shelf.lab.model, "a copy of no weights"
     assert all(len(run.finished) == 1 for each in runs.values() for run in each)
 
 
