@@ -9,7 +9,7 @@
 # server, and say why the output can't change.
 #
 # - **Five minutes** (five): drafts, checked token by token, and a bet on what they're worth.
-# - **The lab** (ten): what a verification yields, what it costs, and what dashboards call acceptance.
+# - **The lab** (five): what a verification yields, what it costs, and what dashboards call acceptance.
 # - **Going deeper** (twenty-five): three kinds of text, a full batch, today's drafters, 70 billion weights, mixtures
 #   of experts, why nothing is lost.
 # - **In the interview** (fifteen): the line, its follow-ups, a derivation; then the check.
@@ -267,11 +267,12 @@ simulated_70b.error_band(simulated_70b.deployment(model=simulated.MIXTURE, tp=si
 # %% [markdown]
 # <details><summary>Why it gets cheap, and then expensive again</summary>
 #
-# With one request, two tokens wake almost twice the experts of one, so a verification reads nearly twice the expert
-# weights: MTP gains least where a dense model gains most. Once the batch wakes nearly all experts anyway, further
-# tokens wake no more of them, and checking gets cheap. In the end arithmetic runs out, as in a dense model. (Experts
-# are taken to be equally likely and independent here. Tokens of one text share some, so a real verification wakes
-# fewer.) So don't switch MTP off at large batch by reflex: measure it there.
+# With a handful of requests, two tokens each wake nearly twice the experts that one each does, so a verification
+# reads far more weights: MTP gains least where a dense model gains most. (With one request, launches and the host
+# hide part of that.) Once the batch wakes nearly all experts anyway, further tokens wake no more of them, and
+# checking gets cheap. In the end arithmetic runs out, as in a dense model. (Experts are taken to be equally likely
+# and independent here. Tokens of one text share some, so a real verification wakes fewer.) So don't switch MTP off at
+# large batch by reflex: measure it there.
 #
 # </details>
 #

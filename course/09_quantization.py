@@ -8,7 +8,7 @@
 # You'll be able to say in advance which traffic gains from fewer bits and which loses, compute the best possible
 # speed-up on the back of an envelope, and set a quality floor before you trust a benchmark.
 #
-# - **Five minutes** (ten): round weights to a grid; one request before and after.
+# - **Five minutes** (five): round weights to a grid; one request before and after.
 # - **The lab** (five): bytes over bandwidth, by batch; then the price, in quality.
 # - **Going deeper** (twenty): other traffic, 70B, NVFP4, memory as the bottleneck, pruning, the arithmetic.
 # - **In the interview** (fifteen): the line, its follow-ups, a derivation; then the check.
