@@ -354,3 +354,15 @@ def test_formats_meet_where_bytes_stop_counting() -> None:
         "W4A16 multiplies in 16 bits"
     )
     shows(pictures.draw_least_step("b200", 64), "NVFP4")
+
+
+def test_four_bits_in_floating_point_by_hand() -> None:
+    """What E2M1 can say stays as it is; a group's scale follows its largest weight, and other groups don't notice."""
+    levels = torch.tensor([*matrix_rounding.FP4, *(-x for x in matrix_rounding.FP4)])
+    assert torch.allclose(matrix_rounding.nvfp4(levels), levels)
+    row = torch.cat([levels, levels])
+    assert torch.allclose(matrix_rounding.mxfp4(row), row)
+    far = torch.cat([levels, 100 * levels])
+    assert torch.allclose(matrix_rounding.nvfp4(far), far, rtol=0.05), "two groups of 16, two scales"
+    assert not torch.allclose(matrix_rounding.mxfp4(far)[:16], levels, rtol=0.05), "one group of 32"
+    assert matrix_rounding.moved_by(levels, torch.zeros(16)) == pytest.approx(1)
