@@ -108,8 +108,6 @@ pictures.tier_explorer()
 #   much smaller. An 8B on one H100 needs about as much by the formula below, over a single link.
 #
 # </details>
-#
-# Now a fleet: conversations of six turns, a minute apart, on GPUs whose pool holds a fraction of them.
 
 # %% [markdown]
 # ## Going deeper

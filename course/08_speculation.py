@@ -69,7 +69,7 @@ bet.score(run.alone(point, checking))
 # %% [markdown]
 # Three numbers decide: how many tokens a verification *yields*, what it *costs* relative to a plain step, and what the
 # *drafts* cost. **Speculation trades spare arithmetic for fewer reads of the weights. It pays while there's arithmetic
-# to spare and the guesses are good.**
+# to spare and the drafts are good.**
 
 # %% [markdown]
 # ## The lab
@@ -94,7 +94,7 @@ pictures.AcceptanceLab(lab, [point, *points])
 # %% [markdown]
 # ### α is not what a dashboard calls the acceptance rate
 #
-# vLLM's log divides accepted tokens by *proposed* ones, and those behind a rejected guess count as proposed: (α + α² +
+# vLLM's log divides accepted tokens by *proposed* ones, and those behind a rejected one count as proposed: (α + α² +
 # … + α^k) / k. That falls when k grows, though the drafter is as good as before. Put it into the formula in α's place,
 # and you'll conclude that speculation loses. For drafts of four:
 
@@ -112,7 +112,7 @@ pictures.dashboard_table()
 # ### What a verification costs
 #
 # Checking is free only as long as the step waits for memory. The next cell alternates plain steps with steps that check
-# made-up guesses, at several batch sizes. The last columns give the cost of a verification, counted in plain steps.
+# made-up drafts, at several batch sizes. The last columns give the cost of a verification, counted in plain steps.
 
 # %%
 stack(pictures.costs_table(checking), words.checking(checking))
@@ -128,21 +128,14 @@ pictures.price_lab(checking)
 #
 # - *With α = 0.6 and a draft cost of 0.1 steps per token, which k is best at batch 1?* Two or three on most machines:
 #   position k adds α^k tokens and costs 0.1 steps plus a row. The chart's title says which.
-# - *Free guesses, all accepted: does any batch lose?* Where a verification of k + 1 rows takes more than k + 1 plain
+# - *Free drafts, all accepted: does any batch lose?* Where a verification of k + 1 rows takes more than k + 1 plain
 #   steps.
-# - *c = 1, as if the model drafted for itself?* It can't gain: a guess costs a full step, which is the most it can
+# - *c = 1, as if the model drafted for itself?* It can't gain: a draft token costs a full step, which is the most it can
 #   save.
 # - *Break-even acceptance: is it 50%?* No. It's wherever 1 + α + … + α^k equals the cost, so it moves with batch, k and
 #   c.
 #
 # </details>
-#
-# ### Copying, chat and verse
-#
-# Looked-up guesses take no step of any model. Here are three kinds of text, one request at a time: copying a paragraph,
-# everyday questions, and verse sampled at temperature 1. Each is served three ways: without drafts; *always* drafting;
-# and with the engine's **gates**, which watch acceptance and decide whether to draft, and how far. What a row costs,
-# they take from the table above.
 
 # %% [markdown]
 # ## Going deeper
@@ -166,12 +159,12 @@ stack(pictures.served_table(kinds), words.kinds(kinds))
 pictures.draw_strips(kinds)
 
 # %% [markdown]
-# Each column is one step: the model's own token at the bottom, accepted guesses above it, and rejected ones
+# Each column is one step: the model's own token at the bottom, accepted draft tokens above it, and rejected ones
 # in red. The gates are fields of `speculative`:
 #
 # | field | drafts nothing when |
 # |---|---|
-# | `acceptance_floor` | guesses are accepted too rarely to be worth a row (it retries now and then) |
+# | `acceptance_floor` | drafts are accepted too rarely to be worth a row (it retries now and then) |
 # | `adaptive_k` | (drafts shorter, not nothing) a position that far out is unlikely to be reached |
 # | `max_batch` | more requests than this are running, and checking costs more than drafts can gain |
 # | `min_output_tokens` | the request's `max_tokens` is smaller than this |
@@ -204,7 +197,7 @@ stack(pictures.served_table(together), words.crowd(together, checking))
 #
 # A small draft model needs its own KV cache and has to prefill every prompt. Heads cut both down to a single layer:
 # **EAGLE-3** adds one that reads the hidden states (the vectors between layers) of the target, the large model; **MTP**
-# modules (multi-token prediction, DeepSeek-V3) are trained along with the model. At best, a guess costs the bytes it
+# modules (multi-token prediction, DeepSeek-V3) are trained along with the model. At best, a draft token costs the bytes it
 # reads over the bytes of a decode step. For Llama-3 70B in bf16:
 
 # %%
@@ -284,7 +277,7 @@ simulated_70b.error_band(simulated_70b.deployment(model=simulated.MIXTURE, tp=si
 
 # %% [markdown]
 # **Sampled.** Let $p$ be the model's distribution of the next token, and $q$ the drafter's. A
-# guess $x$, drawn from $q$, is accepted with probability $\min(1, p(x)/q(x))$. If it fails, the token is drawn from
+# draft token $x$, drawn from $q$, is accepted with probability $\min(1, p(x)/q(x))$. If it fails, the token is drawn from
 # where $q$ fell short: $\max(p - q, 0)$, normalised. Token $x$ then comes out with probability
 #
 # $$\min(p, q)(x) + \Bigl(1 - \sum_y \min(p, q)(y)\Bigr) \cdot \frac{\max(p - q, 0)(x)}{\sum_y \max(p - q, 0)(y)} = p(x), \qquad
@@ -307,15 +300,15 @@ choice = draft_rules.NextToken.after(lab)
 pictures.overlap_lab(choice)
 
 # %% [markdown]
-# **The arithmetic.** With $c$ the cost of a guess and $v$ that of a verification, both in decode steps:
+# **The arithmetic.** With $c$ the cost of a draft token and $v$ that of a verification, both in decode steps:
 #
 # $$\text{speedup} = \frac{1 + \alpha + \dots + \alpha^k}{v + k\,c} = \frac{1 - \alpha^{k+1}}{(1 - \alpha)(v + k\,c)}$$
 #
 # The paper has $v = 1$: a step that waits for memory. On average, no draft yields more than $1/(1-\alpha)$ tokens: 2.5
-# at 0.6, 10 at 0.9. And α is a mean: real guesses are accepted in runs, so acceptance by position needn't follow powers
+# at 0.6, 10 at 0.9. And α is a mean: real drafts are accepted in runs, so acceptance by position needn't follow powers
 # of α.
 #
-# **The code.** These decide how far a request drafts, and whether a sampled guess is accepted:
+# **The code.** These decide how far a request drafts, and whether a sampled draft token is accepted:
 
 # %%
 import inspect
@@ -430,12 +423,12 @@ check.card()
 #
 # - **Your acceptance.** It depends on your model, your drafter and your traffic. Measure it by kind of request: a mean
 #   hides the kinds that lose.
-# - **Your cost of checking.** Two CPU cores have little arithmetic to spare. An H100 has plenty: checking four guesses
+# - **Your cost of checking.** Two CPU cores have little arithmetic to spare. An H100 has plenty: checking four draft tokens
 #   took an 8B 1.02 plain steps for one request, 1.23 for 32 and 1.57 for 64
 #   ([measured](../docs/measured.md#Speculation-on-an-H100)).
 # - **Trees.** Some systems check several continuations at once. This engine checks one.
 # - **Overlap.** With drafts, this engine doesn't plan a step while the one before runs: a tenth of a step there, even
-#   where nothing was guessed. vLLM and SGLang plan ahead.
+#   where nothing was drafted. vLLM and SGLang plan ahead.
 #
 # ## Sources
 #

@@ -110,11 +110,6 @@ pictures.h100_table()
 # At 128 our int4 and int8 lose to bf16, whose step still waits for memory: they unpack the same weights again for each
 # block of rows. (A simulated H100 prices bytes, and doesn't show that.) Production kernels push that border out; beyond
 # it FP8 leads, because it multiplies in 8 bits.
-#
-# ### The same at 70B
-#
-# Llama-3 70B on four H100s, simulated. int8 and int4 weights are dequantized to 16 bits before they're multiplied, as
-# in this engine's kernels. fp8 is multiplied as it is, at twice the 16-bit rate.
 
 # %% [markdown]
 # ### Faster, but is it still the same model?
@@ -253,10 +248,6 @@ pictures.formats_explorer()
 # - FP8 halves both sides, so on paper it beats bf16 everywhere. NVFP4 nearly does it again, on hardware that has it.
 #
 # </details>
-#
-# ### When memory is what's short
-#
-# Two H100s hold the 16-bit weights and little else, and chats arrive faster than that setup can serve.
 
 # %% [markdown]
 # ### When you're out of memory

@@ -196,7 +196,7 @@ pictures.rules_table()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - *Too few slots* hardly shows: at this load sixteen are nearly enough. It would show at the next peak, long after the
+# - *Too few slots* barely shows: at this load sixteen are nearly enough. It would show at the next peak, long after the
 #   canary has been promoted. So hold a canary through a peak, or send it more than its share.
 # - Lower the limit to 2%: the rule fires sooner, and at higher loads it fires in the A/A test, too.
 # - The way back matters as much as the rule. A redeploy with a cold start adds two minutes of late requests; a flag

@@ -197,7 +197,7 @@ in_short(a20(list(run.TROUBLES.values()), gpu_price()), d20(run.gpu_options()), 
 # <details><summary>Why does reasoning cost so much more than chat?</summary>
 #
 # Twice over. An answer is fifty times as long, one step per token. And its KV keeps growing, so fewer share each
-# step's weights, and each token gets a larger part of the step. Input hardly matters. So cap effort by route, and
+# step's weights, and each token gets a larger part of the step. Input matters little. So cap effort by route, and
 # cache what repeats.
 #
 # </details>

@@ -18,7 +18,9 @@ def kinds_table() -> Html:
     for name, model in MODELS.items():
         fixed = model.fixed_kv_bytes(DTYPE)
         grows = f"{model.growing_layers} of {model.layers} layers, {size(model.kv_bytes_per_token(DTYPE))} a token"
-        rows.append((name, grows, size(fixed) if fixed else "nothing", size(kept(model, LONG)), size(read(model, LONG))))
+        rows.append(
+            (name, grows, size(fixed) if fixed else "nothing", size(kept(model, LONG)), size(read(model, LONG)))
+        )
     header = ("model", "what grows", "state per request", f"kept, {LONG:,} tokens", "a step reads of it")
     return as_table(header, rows)
 

@@ -16,9 +16,21 @@ def to_know() -> Html:
     linear = hybrid.layers - hybrid.growing_layers
     dense = sparse.kv_bytes_per_token(DTYPE) * 128_000
     return know_cold(
-        (size(hybrid.fixed_bytes), "of states per request, Qwen3.5 397B", f"{linear} layers × (64 × 128 × 128 + convolution) × 4 B"),
-        (f"{even_tokens(hybrid):,.0f} tokens", "where they take as much as what they replace", "state / KV per token of those layers"),
-        (f"{read(sparse, 128_000) / dense:.0%}", "of its cache that GLM-5's step reads at 128k tokens", "an index key each, 2,048 latent vectors"),
+        (
+            size(hybrid.fixed_bytes),
+            "of states per request, Qwen3.5 397B",
+            f"{linear} layers × (64 × 128 × 128 + convolution) × 4 B",
+        ),
+        (
+            f"{even_tokens(hybrid):,.0f} tokens",
+            "where they take as much as what they replace",
+            "state / KV per token of those layers",
+        ),
+        (
+            f"{read(sparse, 128_000) / dense:.0%}",
+            "of its cache that GLM-5's step reads at 128k tokens",
+            "an index key each, 2,048 latent vectors",
+        ),
     )
 
 

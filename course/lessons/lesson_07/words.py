@@ -259,7 +259,11 @@ def to_know(large: Account) -> Html:
     chat = replace(large, context=1500, window=None)
     kv, small = chat.kv, find_model("llama-3.1-8b").kv_bytes_per_token("bfloat16")
     return know_cold(
-        (f"{chat.token_bytes:,} B", "KV of a token, Llama-3-70B in bf16", f"2 × {kv.layers} × {kv.vectors // 2} × 128 × 2 B"),
+        (
+            f"{chat.token_bytes:,} B",
+            "KV of a token, Llama-3-70B in bf16",
+            f"2 × {kv.layers} × {kv.vectors // 2} × 128 × 2 B",
+        ),
         (f"{chat.chats}", "chats of 1,500 tokens beside its weights on four H100s", "the bill, above"),
         (f"{1e9 / small:,.0f}", "tokens of KV in a GB, Llama-3.1-8B in bf16", f"1e9 / {small:,} B"),
     )

@@ -133,7 +133,11 @@ def pause_table(turns_per_s: float, tool_s: float, context: int, gb_per_s: float
     return as_table((head, "of the GPUs' KV room", "added to the next TTFT", "of the GPUs' time"), rows)
 
 
-WAYS = {"keep it": "keep it in the pool", "fetch it": "move it to host memory and back", "drop it": "drop it, prefill again"}
+WAYS = {
+    "keep it": "keep it in the pool",
+    "fetch it": "move it to host memory and back",
+    "drop it": "drop it, prefill again",
+}
 
 
 def pause_explorer() -> Explorer:

@@ -334,7 +334,11 @@ class Pause:
 
     def resume_s(self) -> dict[str, float]:
         """Seconds until a turn can go on, by what became of its KV."""
-        return {"keep it": 0.0, "fetch it": fetch_s(self.context, self.gb_per_s, 0.1), "drop it": compute_s(self.context)}
+        return {
+            "keep it": 0.0,
+            "fetch it": fetch_s(self.context, self.gb_per_s, 0.1),
+            "drop it": compute_s(self.context),
+        }
 
     def gpu_share(self) -> dict[str, float]:
         """Of all the GPUs' time, what resuming takes. A fetch runs beside other requests' steps."""

@@ -124,8 +124,16 @@ def to_know() -> Html:
             "link speed above which fetching beats prefilling: a 70B on four H100s, an 8B on one",
             how,
         ),
-        (f"{kept:.0%}", "of the bytes: KV in 8 bits, with a scale per token and head", "(128 + 2) / 256 B for a head of 128"),
-        (f"{border / 1e3:.0f}k tokens", "where attention's FLOPs are as many as the rest, 70B", "weights / (layers × query size)"),
+        (
+            f"{kept:.0%}",
+            "of the bytes: KV in 8 bits, with a scale per token and head",
+            "(128 + 2) / 256 B for a head of 128",
+        ),
+        (
+            f"{border / 1e3:.0f}k tokens",
+            "where attention's FLOPs are as many as the rest, 70B",
+            "weights / (layers × query size)",
+        ),
     )
 
 

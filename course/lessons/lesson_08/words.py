@@ -288,7 +288,11 @@ def to_know() -> Html:
     """The lesson's three numbers."""
     yields, share = emitted(ORDINARY, K), accepted_share(ORDINARY, K)
     return know_cold(
-        (f"{yields:.1f} tokens", f"per verification at α = {ORDINARY:g}, k = {K}", "1 + α + … + α^k; never above 1 / (1 − α)"),
+        (
+            f"{yields:.1f} tokens",
+            f"per verification at α = {ORDINARY:g}, k = {K}",
+            "1 + α + … + α^k; never above 1 / (1 − α)",
+        ),
         (f"{share:.0%}", "what dashboards call its acceptance rate", "(α + … + α^k) / k"),
         (
             f"α = {break_even(K, 0.0, AT_64):.2f}",

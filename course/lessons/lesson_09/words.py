@@ -288,8 +288,16 @@ def to_know() -> Html:
             "where linear layers turn compute-bound on an H100: bf16, and W4A16 in groups of 128",
             "FLOP/s over bytes/s, by the data sheet; times 4.25 / 16",
         ),
-        (f"×{1 / (1 - 0.5 + 0.5 / 2):.2f}", "at best from int8 weights, where reading them was half of a step", "Amdahl's law"),
-        (f"{4 + GRID_BITS / 64:g} bits", "of a weight in int4, groups of 64; NVFP4 has as many", "4 + 32 / 64; 4 + 8 / 16"),
+        (
+            f"×{1 / (1 - 0.5 + 0.5 / 2):.2f}",
+            "at best from int8 weights, where reading them was half of a step",
+            "Amdahl's law",
+        ),
+        (
+            f"{4 + GRID_BITS / 64:g} bits",
+            "of a weight in int4, groups of 64; NVFP4 has as many",
+            "4 + 32 / 64; 4 + 8 / 16",
+        ),
     )
 
 

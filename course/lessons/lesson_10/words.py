@@ -161,8 +161,16 @@ def to_know(straight: ProxiedStream, costs: Sequence[Fed]) -> Html:
     event, chunk = straight.heard.event_bytes, costs[0].cpu_per_chunk
     return know_cold(
         (f"{event:.0f} bytes", "of an event around a token of five letters", "counted, above; OpenAI's format"),
-        (f"{HELD_BYTES / event:.0f} tokens", f"wait in a buffer of {HELD_BYTES:,} bytes", f"{HELD_BYTES:,} / {event:.0f}"),
-        (f"{1e-3 / chunk:.0f},000 chunks/s", "a core of this machine sends", f"{seconds(chunk)} of CPU each, measured above"),
+        (
+            f"{HELD_BYTES / event:.0f} tokens",
+            f"wait in a buffer of {HELD_BYTES:,} bytes",
+            f"{HELD_BYTES:,} / {event:.0f}",
+        ),
+        (
+            f"{1e-3 / chunk:.0f},000 chunks/s",
+            "a core of this machine sends",
+            f"{seconds(chunk)} of CPU each, measured above",
+        ),
     )
 
 

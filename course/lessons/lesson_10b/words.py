@@ -90,7 +90,11 @@ def to_know() -> Html:
     """The lesson's three numbers."""
     trip = rtt_s("Frankfurt", "Sydney")
     return know_cold(
-        ("3 round trips", "from a new TLS 1.3 connection to the first byte", "TCP 1, TLS 1, the request 1 (RFC 9293, 8446)"),
+        (
+            "3 round trips",
+            "from a new TLS 1.3 connection to the first byte",
+            "TCP 1, TLS 1, the request 1 (RFC 9293, 8446)",
+        ),
         (f"{2e5 / FIBRE_KM_PER_S:.1f} ms", "for 100 km of fibre, there and back", "200 km / 204,000 km/s"),
         (f"{trip:.2f} s", "Frankfurt to Sydney and back, at least", "great circle × 1.5, at that speed"),
     )

@@ -105,9 +105,17 @@ def to_know(storms: Mapping[str, Storm]) -> Html:
     """The lesson's three numbers."""
     storm, even = storms[IMMEDIATELY], expected_attempts(0.5, 3)
     return know_cold(
-        (f"{storm.attempts_per_request:.1f} attempts", "per user request in the storm above, at most six each", "counted"),
+        (
+            f"{storm.attempts_per_request:.1f} attempts",
+            "per user request in the storm above, at most six each",
+            "counted",
+        ),
         (f"{even:g} attempts", "where half fail and clients try three times", "1 + ½ + ¼"),
-        (f"{saved_share(0.4, 0.25, 0.2):.0%} of compute", "saved if 40% leave after a quarter, prompts a fifth", "0.4 × ¾ × 0.8"),
+        (
+            f"{saved_share(0.4, 0.25, 0.2):.0%} of compute",
+            "saved if 40% leave after a quarter, prompts a fifth",
+            "0.4 × ¾ × 0.8",
+        ),
     )
 
 

@@ -114,8 +114,16 @@ def to_know(ask: Ask) -> Html:
     """The lesson's three numbers."""
     need = ask.qps * ask.flops_of_prompt / ask.peak
     return know_cold(
-        (f"{ask.flops_of_prompt / 1e12:.0f} TFLOP", "for a prompt of 1,500 tokens, 70B", "2 × weights in the layers × tokens"),
-        (f"{need:.1f} times", "the data sheet of four H100s, that 100 such prompts a second want", "÷ (4 × 989 TFLOP/s)"),
+        (
+            f"{ask.flops_of_prompt / 1e12:.0f} TFLOP",
+            "for a prompt of 1,500 tokens, 70B",
+            "2 × weights in the layers × tokens",
+        ),
+        (
+            f"{need:.1f} times",
+            "the data sheet of four H100s, that 100 such prompts a second want",
+            "÷ (4 × 989 TFLOP/s)",
+        ),
         (f"{knee_rate():.1f} requests/s", "that such a replica serves within the SLO", "the worksheet, simulated"),
     )
 

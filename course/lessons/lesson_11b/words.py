@@ -126,7 +126,11 @@ def to_know() -> Html:
             f"from a queue wait of {alarm} s to clients that give up at {patience} s, at a load of {load:.0%}",
             "(T − w) ρ / (ρ − 1)",
         ),
-        (f"{weights / disk:.0f} s", f"to read a 70B's {weights / 1e9:.0f} GB from a disk of 3 GB/s", "bytes over bandwidth"),
+        (
+            f"{weights / disk:.0f} s",
+            f"to read a 70B's {weights / 1e9:.0f} GB from a disk of 3 GB/s",
+            "bytes over bandwidth",
+        ),
         (
             f"{math.exp(-per_hour * keep / 3600):.0%} start cold",
             f"at {per_hour} requests an hour, if a replica is let go after {keep} s",

@@ -142,7 +142,7 @@ def test_bets_are_scored_by_the_pairs() -> None:
     ("batch", "prompt", "says"),
     [
         (0.5, 3.0, ("Half the bytes still shorten its steps", "adds dequantizing to them")),
-        (3.0, 0.5, ("the sweep below tells which", "Fewer bytes explain at most")),
+        (3.0, 0.5, ("the sweep above tells which", "Fewer bytes explain at most")),
         (1.0, 1.0, ("as much time as the shorter read", "little to gain from a shorter read")),
     ],
 )

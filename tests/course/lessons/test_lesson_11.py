@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from asserting import rewards
+from asserting import rewards, shows
 
 from course.lab.prices import gpu_price, price_source
 from course.lessons.lesson_11 import fleet, pictures, run, words
