@@ -118,7 +118,8 @@ pictures.dashboard_table()
 stack(pictures.costs_table(checking), words.checking(checking))
 
 # %% [markdown]
-# All three numbers together:
+# On an H100, checking four draft tokens took an 8B 1.02 plain steps for one request, 1.23 for 32 and 1.57 for 64
+# ([measured](../docs/measured.md#Speculation-on-an-H100)). All three numbers together:
 
 # %%
 pictures.price_lab(checking)
@@ -423,9 +424,8 @@ check.card()
 #
 # - **Your acceptance.** It depends on your model, your drafter and your traffic. Measure it by kind of request: a mean
 #   hides the kinds that lose.
-# - **Your cost of checking.** Two CPU cores have little arithmetic to spare. An H100 has plenty: checking four draft tokens
-#   took an 8B 1.02 plain steps for one request, 1.23 for 32 and 1.57 for 64
-#   ([measured](../docs/measured.md#Speculation-on-an-H100)).
+# - **Your cost of checking.** Two CPU cores have little arithmetic to spare, an H100 has plenty, and a mixture of
+#   experts is another matter. Measure a verification at your batch.
 # - **Trees.** Some systems check several continuations at once. This engine checks one.
 # - **Overlap.** With drafts, this engine doesn't plan a step while the one before runs: a tenth of a step there, even
 #   where nothing was drafted. vLLM and SGLang plan ahead.

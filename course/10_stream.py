@@ -140,7 +140,8 @@ pictures.letters_table(run.spell(lab.model.tokenizer))
 # %% [markdown]
 # Some tokens aren't text by themselves. Decoded alone they come out as �, and a client can't repair that: the bytes are
 # gone. So the server holds them back until the character is complete; one token may release nothing, and the next one
-# releases two tokens' worth. (Text that might turn into a **stop string** is held back the same way.)
+# releases two tokens' worth. (Text that might turn into a **stop string** is held back the same way. A reasoning or tool-call parser holds back far more: for such models, measure the
+# time to the first *visible* token.)
 
 # %% [markdown]
 # ### The same wire in front of 70B

@@ -155,7 +155,7 @@ def conclude(name: str, verdict: str, /, **values: Any) -> Claim:
 
 @dataclass(frozen=True)
 class InShort:
-    """Claims, a line for each: what articles say, and what came of it here. The rest is a click away, and in lesson 14."""
+    """Claims, a line for each: what articles say, and what came of it here. The rest is a click away."""
 
     claims: Sequence[Claim]
 
@@ -164,7 +164,8 @@ class InShort:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         lines = "".join(map(_line, self.claims))
-        where = '<div style="opacity:.75">All claims of five articles: <a href="14_claims_ledger.ipynb">lesson 14</a>.</div>'
+        ledger = '<a href="14_claims_ledger.ipynb">lesson 14</a>'
+        where = f'<div style="opacity:.75">All claims of five articles: {ledger}.</div>'
         return {"text/html": lines + where, "text/plain": str(self)}
 
 

@@ -95,7 +95,7 @@ def _grouped(weights: Tensor, group: int | str) -> Tensor:
 # ---------------------------------------------------------------- four bits that are floating point
 
 FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-"""What E2M1 can say (a sign, two bits of exponent, one of mantissa), beside the sign: fine near zero, coarse far out."""
+"""What E2M1 can say (a sign, two bits of exponent, one of mantissa), no sign: fine near zero, coarse far out."""
 E4M3_LARGEST = 448.0
 
 

@@ -79,8 +79,9 @@ def draw_mixture(k: int, alpha: float, c: float, context: int) -> Picture:
         told.append(f"{name}: a verification in plain steps, by batch: {listed}")
     dense, mixture = (curve.ys for curve in curves)
     (least, at_least), (most, at_most) = (pick(zip(mixture, BATCHES)) for pick in (min, max))
+    ends = f"least (×{least:.2f}) at batch {at_least}, most (×{most:.2f}) at {at_most}"
     return draw_chart(
-        f"Drafts of {k}, α = {alpha:g}: the mixture gains least (×{least:.2f}) at batch {at_least}, most (×{most:.2f}) at {at_most}",
+        f"Drafts of {k}, α = {alpha:g}: the mixture gains {ends}",
         curves,
         Axis("batch, requests", log=True),
         Axis("speedup (×)", low=0, high=1.15 * max(*dense, *mixture)),

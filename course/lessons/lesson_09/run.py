@@ -56,8 +56,8 @@ class Shelf:
     """One lab for each format, so that formats can take turns: whatever disturbs the machine disturbs all, and none has
     to make its KV pool or graphs anew for its turn.
 
-    Loading a set of weights takes a second or two, and happens when it is first asked for. Their runs take turns, too: the labs
-    share a device, and what one measures beside another would be of both.
+    Loading a set of weights takes a second or two, and happens when it is first asked for. Their runs take turns, too:
+    the labs share a device, and what one measures beside another would be of both.
 
     Args:
         instead_of: closed before, if there is one: a cell that is run again leaves no weights behind.

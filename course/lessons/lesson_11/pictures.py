@@ -269,7 +269,8 @@ def draw_rollouts(count: int, spread: float, waits_for: str, speculates: bool) -
     end = job.done_s(WAITS_FOR[waits_for])
     last_tenth = 1 - job.done_s(0.9) / job.done_s()
     tokens = sum(min(length, _length_at(job, end)) for length in job.lengths)
-    title = f"{seconds(end)} for a training step, {number(tokens / end)} tokens/s; the last tenth would take {last_tenth:.0%} of the whole"
+    tail = f"the last tenth would take {last_tenth:.0%} of the whole"
+    title = f"{seconds(end)} for a training step, {number(tokens / end)} tokens/s; {tail}"
     return draw_chart(
         title,
         [Curve("answers still running", times, running)],
