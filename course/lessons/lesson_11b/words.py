@@ -8,10 +8,10 @@ from course.lab.display import Html
 from course.lab.finding import Finding, tell
 from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
-from course.lab.model_shape import LLAMA_70B
 from course.lab.predict import MeasuredAnswer
 from course.lab.style import seconds
 from course.lessons.lesson_11b import run
+from course.simulator.cost.models import find_model
 
 BACK = (
     "the autoscaler: replicas start and drain the queue",
@@ -119,7 +119,7 @@ def e3(played: Mapping[float, run.Sleep]) -> Claim:
 def to_know() -> Html:
     """The lesson's three numbers."""
     load, alarm, patience, keep, per_hour, disk = 1.3, 2, 10, 300, 10, 3e9
-    weights = LLAMA_70B.cost.stored_bytes("bfloat16")
+    weights = find_model("llama-3-70b").stored_bytes("bfloat16")
     return know_cold(
         (
             f"{(patience - alarm) * load / (load - 1):.0f} s",

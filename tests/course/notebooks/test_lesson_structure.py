@@ -25,7 +25,7 @@ def test_a_lesson_has_all_its_parts(path) -> None:
     for key in re.findall(r"(\w+) = lab\.predict\(", code):
         assert code.index(f"{key} = lab.predict(") < code.index(f"{key}.score("), "predict first, score after the run"
     module = words_of(path.stem.partition("_")[0])
-    shown = set(re.findall(r"^\s*(?:ledger\.keep\()?(?:words\.)?([a-f]\d+)\(", code, re.M))
+    shown = set(re.findall(r"\b([a-f]\d+)\(", code))
     assert shown == {claim.lower() for claim in module.MEASURE}, "a lesson shows each of its claims, measured"
 
 
