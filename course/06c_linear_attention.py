@@ -10,8 +10,8 @@
 #
 # - **Five minutes** (five): four models, and a bet on a short chat.
 # - **The lab** (five): what's kept, what's read, and what snapshots cost.
-# - **Going deeper** (five): the recurrence, and what else changes in an engine.
 # - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
+# - **Going deeper** (five): the recurrence, and what else changes in an engine.
 
 # %%
 from course.lab import open_lab
@@ -115,7 +115,68 @@ pictures.snapshots_explorer()
 #   thousands), or also keeps a snapshot where an earlier prompt ended, which is where the shared part ends.
 #
 # </details>
+
+# %% [markdown]
+# ## In the interview
 #
+# **The line**
+#
+# > "Linear layers keep a state per request instead of KV per token: a flat fee that pays at long contexts. Sparse
+# > attention keeps everything and reads little. Either way I redo the bill, and I check the prefix cache, because a
+# > state can't be cut."
+#
+# **Follow-ups**
+#
+# <details><summary>"We moved to a hybrid model, and the prefix hit rate fell from 60% to 0. Nothing else
+# changed."</summary>
+#
+# The grid. A hit can only resume at a snapshot, and blocks are as large as a state: hundreds to thousands of tokens.
+# System prompts shorter than one block never hit. I'd read the block size from the startup log, compare it with the
+# shared length, then make shared parts longer, or use snapshots at the end of shared prefixes where the engine has
+# them.
+#
+# </details>
+#
+# <details><summary>"Does DSA let us run twice the batch?"</summary>
+#
+# Not by memory: everything is kept, and an index key on top. It cuts what a step reads at long context, so ITL, and
+# attention's FLOPs in prefill. If the batch was limited by ITL at 100k tokens, yes; if by KV memory, no.
+#
+# </details>
+#
+# **Weak, senior, staff**: "Should we switch from a dense 70B to a hybrid of the same quality?"
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "Yes, linear attention is O(n), so it's faster." | "For long contexts: KV shrinks by the share of linear layers, so more requests fit and decode reads less." | "At which lengths, and with how much prefix reuse? Below the break-even of a few thousand tokens the state costs more than it saves, and at large batch it's moved twice a step. If half our prompt tokens are cache hits today, a coarse grid may lose more TTFT than decode gains. I'd replay a day of real traffic: hit rate, ITL by context, retrieval evals at our p99 length." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers()
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>From which context on does a hybrid keep less?</summary>
+#
+# 1. A full layer keeps $2\,n_{kv}\,d\,b$ bytes per token; a linear one $n_v\,d_k\,d_v\,s$ bytes in all.
+# 2. Qwen3.5 397B, full: 2 × 2 × 256 × 2 B = 2,048 B per token and layer.
+# 3. Linear: 64 × 128 × 128 × 4 B = 4.2 MB per layer.
+# 4. Even at 4.2 MB / 2,048 B = 2,048 tokens, whatever the number of layers (the convolution's last inputs add a
+#    little).
+# 5. With eight KV heads it would be 512: the fewer KV heads a model has, the later a state pays.
+#
+# </details>
+
+# %% [markdown]
+# ## Check yourself
+
+# %%
+check = checks()
+check.card()
+
+# %% [markdown]
 # ## Going deeper
 #
 # ### The recurrence
@@ -161,65 +222,6 @@ pictures.snapshots_explorer()
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #
 # </details>
-
-# %% [markdown]
-# ## In the interview
-#
-# **The line**
-#
-# > "Linear layers keep a state per request instead of KV per token: a flat fee that pays at long contexts. Sparse
-# > attention keeps everything and reads little. Either way I redo the bill, and I check the prefix cache, because a
-# > state can't be cut."
-#
-# **Follow-ups**
-#
-# <details><summary>We moved to a hybrid model, and the prefix hit rate fell from 60% to 0. Nothing else
-# changed.</summary>
-#
-# The grid. A hit can only resume at a snapshot, and blocks are as large as a state: hundreds to thousands of tokens.
-# System prompts shorter than one block never hit. I'd read the block size from the startup log, compare it with the
-# shared length, then make shared parts longer, or use snapshots at the end of shared prefixes where the engine has
-# them.
-#
-# </details>
-#
-# <details><summary>Does DSA let us run twice the batch?</summary>
-#
-# Not by memory: everything is kept, and an index key on top. It cuts what a step reads at long context, so ITL, and
-# attention's FLOPs in prefill. If the batch was limited by ITL at 100k tokens, yes; if by KV memory, no.
-#
-# </details>
-#
-# **Weak, senior, staff**: "Should we switch from a dense 70B to a hybrid of the same quality?"
-#
-# | weak | senior | staff |
-# |---|---|---|
-# | "Yes, linear attention is O(n), so it's faster." | "For long contexts: KV shrinks by the share of linear layers, so more requests fit and decode reads less." | "At which lengths, and with how much prefix reuse? Below the break-even of a few thousand tokens the state costs more than it saves, and at large batch it's moved twice a step. If half our prompt tokens are cache hits today, a coarse grid may lose more TTFT than decode gains. I'd replay a day of real traffic: hit rate, ITL by context, retrieval evals at our p99 length." |
-#
-# **On the whiteboard**: from which context on does a hybrid keep less?
-#
-# <details><summary>Five lines</summary>
-#
-# 1. A full layer keeps $2\,n_{kv}\,d\,b$ bytes per token; a linear one $n_v\,d_k\,d_v\,s$ bytes in all.
-# 2. Qwen3.5 397B, full: 2 × 2 × 256 × 2 B = 2,048 B per token and layer.
-# 3. Linear: 64 × 128 × 128 × 4 B = 4.2 MB per layer.
-# 4. Even at 4.2 MB / 2,048 B = 2,048 tokens, whatever the number of layers (the convolution's last inputs add a
-#    little).
-# 5. With eight KV heads it would be 512: the fewer KV heads a model has, the later a state pays.
-#
-# </details>
-#
-# **Three numbers to know cold**
-
-# %%
-words.to_know()
-
-# %% [markdown]
-# ## Check yourself
-
-# %%
-check = checks()
-check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

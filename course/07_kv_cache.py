@@ -11,8 +11,8 @@
 #
 # - **Five minutes** (five): the memory a chat takes, and a bet on how many fit.
 # - **The lab** (five): the pool, block by block, and where its room goes.
+# - **In the interview** (ten): the line, its follow-ups, a derivation. (The check is at the end.)
 # - **Going deeper** (fifteen): thrashing, the KV bill, what fills a pool at 70B, the formula, the code, six claims.
-# - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
 
 # %%
 from course.lab import open_lab, simulated_70b
@@ -108,7 +108,60 @@ stack(pictures.traces_table(traces), draw_frame(traces["max_len"]), words.reserv
 # %% [markdown]
 # That's the working set in small: **what a request reserves, times how many run**. If it's more than the pool,
 # requests queue, whatever the GPU could compute.
+
+# %% [markdown]
+# ## In the interview
 #
+# **The line**
+#
+# > "KV is linear: two times layers, KV heads, head size and bytes, per token. Free memory over that, over the
+# > context, is how many requests run. If they wait while KV is full, I make room, not speed. Once nothing waits, I
+# > stop."
+#
+# **Follow-ups**
+#
+# <details><summary>"Preemptions climb, and the GPU is 95% busy. Busy with what?"</summary>
+#
+# Partly with work it has done before: a preempted request prefills its prompt and its answer so far again.
+# `vllm:num_preemptions_total` rises, usage sits at 1, throughput falls. I'd admit less first (`max_num_seqs`),
+# because that's free and can be undone. If tokens per second go up with fewer running, it was thrashing.
+#
+# </details>
+#
+# <details><summary>"You doubled the pool and nothing changed. Why?"</summary>
+#
+# The working set already fit. Arrivals × seconds in a slot × KV of each was below the old pool, so no request was
+# waiting for a block. Usage well under 1 and an empty queue would have said so beforehand. Then it's slots,
+# arithmetic or the step itself.
+#
+# </details>
+#
+# **Weak, senior, staff**: "TTFT p99 went from 1 s to 20 s overnight. ITL hasn't moved."
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "The GPUs are overloaded, so I'd add replicas or quantize." | "Flat ITL means it's the queue. If KV usage is at 1 while slots are free, we're out of KV memory: 8-bit KV, shorter contexts, or more memory for the pool." | "Then which factor of the working set grew overnight: arrivals, seconds in a slot, or context? Answers twice as long are worse than twice the traffic: more KV, held for longer. I'd cap `max_tokens` or admission now, since both can be undone, then put 8-bit KV behind an eval. I'd expect usage below 1 and TTFT back within one answer's time. If it isn't, I was wrong about memory." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers(run.large(run.accounts(lab)))
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>How large does the pool have to be?</summary>
+#
+# 1. Requests in a slot (Little): $N = \lambda S$.
+# 2. A slot is held for about $S = m \cdot \text{ITL}$, with $m$ answer tokens.
+# 3. Each holds $k\,(n + m/2)$ bytes on average: $n$ prompt tokens, and half of the answer.
+# 4. Working set: $W = \lambda\, m \cdot \text{ITL} \cdot k\,(n + m/2)$.
+# 5. With $m \gg n$ it goes with $m^2$: answers twice as long need up to four times the pool.
+# 6. Pool below $W$: the queue grows without end. So size it for the peak hour's $W$, with headroom for bursts.
+#
+# </details>
+
+# %% [markdown]
 # ## Going deeper
 #
 # ### Where it hurts: thrashing
@@ -252,7 +305,7 @@ simulated.ladder_table(ladders)
 large = run.large(shapes)
 in_short(
     a11(large, run.by_hand(lab), run.in_pool(lab)),
-    a12(tight, roomy, shrunk["swap"][run.TIGHT_POOL]),
+    a12(every[f"recompute, {run.TIGHT_POOL} blocks"], roomy, every[f"swap, {run.TIGHT_POOL} blocks"]),
     a15(ladders, words.cache_shrinks()),
     b2(crowd, run.with_and_without_prefixes(lab)),
     d8(run.lengths(lab)),
@@ -280,57 +333,6 @@ in_short(
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #
 # </details>
-
-# %% [markdown]
-# ## In the interview
-#
-# **The line**
-#
-# > "KV is linear: two times layers, KV heads, head size and bytes, per token. Free memory over that, over the
-# > context, is how many requests run. If they wait while KV is full, I make room, not speed. Once nothing waits, I
-# > stop."
-#
-# **Follow-ups**
-#
-# <details><summary>Preemptions climb, and the GPU is 95% busy. Busy with what?</summary>
-#
-# Partly with work it has done before: a preempted request prefills its prompt and its answer so far again.
-# `vllm:num_preemptions_total` rises, usage sits at 1, throughput falls. I'd admit less first (`max_num_seqs`),
-# because that's free and can be undone. If tokens per second go up with fewer running, it was thrashing.
-#
-# </details>
-#
-# <details><summary>You doubled the pool and nothing changed. Why?</summary>
-#
-# The working set already fit. Arrivals × seconds in a slot × KV of each was below the old pool, so no request was
-# waiting for a block. Usage well under 1 and an empty queue would have said so beforehand. Then it's slots,
-# arithmetic or the step itself.
-#
-# </details>
-#
-# **Weak, senior, staff**: "TTFT p99 went from 1 s to 20 s overnight. ITL hasn't moved."
-#
-# | weak | senior | staff |
-# |---|---|---|
-# | "The GPUs are overloaded, so I'd add replicas or quantize." | "Flat ITL means it's the queue. If KV usage is at 1 while slots are free, we're out of KV memory: 8-bit KV, shorter contexts, or more memory for the pool." | "Then which factor of the working set grew overnight: arrivals, seconds in a slot, or context? Answers twice as long are worse than twice the traffic: more KV, held for longer. I'd cap `max_tokens` or admission now, since both can be undone, then put 8-bit KV behind an eval. I'd expect usage below 1 and TTFT back within one answer's time. If it isn't, I was wrong about memory." |
-#
-# **On the whiteboard**: how large does the pool have to be?
-#
-# <details><summary>Six lines</summary>
-#
-# 1. Requests in a slot (Little): $N = \lambda S$.
-# 2. A slot is held for about $S = m \cdot \text{ITL}$, with $m$ answer tokens.
-# 3. Each holds $k\,(n + m/2)$ bytes on average: $n$ prompt tokens, and half of the answer.
-# 4. Working set: $W = \lambda\, m \cdot \text{ITL} \cdot k\,(n + m/2)$.
-# 5. With $m \gg n$ it goes with $m^2$: answers twice as long need up to four times the pool.
-# 6. Pool below $W$: the queue grows without end. So size it for the peak hour's $W$, with headroom for bursts.
-#
-# </details>
-#
-# **Three numbers to know cold**
-
-# %%
-words.to_know(large)
 
 # %% [markdown]
 # ## Check yourself

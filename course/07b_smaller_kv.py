@@ -6,8 +6,8 @@
 #
 # - **Five minutes** (five): a sliding window, and what the model forgets.
 # - **The lab** (five): 8-bit KV behind a quality gate; fetch KV, or compute it again?
-# - **Going deeper** (ten): a fleet with tiers, agents that wait for tools, the arithmetic.
 # - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
+# - **Going deeper** (ten): a fleet with tiers, agents that wait for tools, the arithmetic.
 
 # %%
 from course.lab import open_lab, simulated_70b
@@ -110,6 +110,65 @@ pictures.tier_explorer()
 # </details>
 
 # %% [markdown]
+# ## In the interview
+#
+# **The line**
+#
+# > "Three ways to ease KV memory. Fewer bits: nearly double the pool, behind an eval. Fewer tokens: only for models
+# > trained that way. Or host memory, which beats prefilling whenever the link is faster than KV bytes over prefill
+# > time."
+#
+# **Follow-ups**
+#
+# <details><summary>"Your KV store has an 83% hit rate, and TTFT hasn't moved. Why?"</summary>
+#
+# A hit rate counts tokens, not seconds. Fetching a token's KV takes its bytes over the link; prefilling takes two
+# FLOPs per weight. For a 70B on four H100s those break even near 5 GB/s over all four. Below that, every hit is as
+# slow as a miss. I'd measure the link as the engine uses it: copies in many small pieces reach a fraction of it.
+#
+# </details>
+#
+# <details><summary>"FP8 KV passed your perplexity check. Do you ship it?"</summary>
+#
+# Not on that. Which scales did it use? vLLM takes 1.0 unless the checkpoint brings calibrated ones. And short
+# teacher-forced text is the easy case: long reasoning, retrieval at depth and tool calls break first. I'd run those
+# at our lengths, and compare ITL, since the dtype also picks the attention kernel.
+#
+# </details>
+#
+# **Weak, senior, staff**: "Agents hold 90% of our KV while they wait for tools. What do you do?"
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "Evict them, and buy more GPUs if it gets slow." | "Offload paused agents to host memory and fetch them when the tool returns: for long contexts PCIe beats prefilling again." | "How long do tools take, by percentile, and how often does an agent come back? Keeping costs bytes × seconds, dropping costs a prefill per call, moving costs the link. So: keep short tools, move long ones, and drop branches that the framework cancelled, which needs a hint from it. I'd watch resumed turns' TTFT and the chats' queue, because those two trade." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers()
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>At which link speed does fetching KV beat prefilling it?</summary>
+#
+# 1. Fetch $n$ tokens: $n\,k / B$ seconds, with $k$ KV bytes per token.
+# 2. Prefill them: $2 P n / F$ seconds, with $F$ useful FLOP/s. $n$ drops out.
+# 3. Break-even: $B^* = k F / 2P$.
+# 4. 70B on four H100s: $k$ = 328 kB, $F$ = 2 PFLOP/s, $2P$ = 140 GFLOP per token. A token takes 70 µs to compute, so
+#    $B^*$ = 328 kB / 70 µs = 4.7 GB/s.
+# 5. PCIe 5.0 has some 50 GB/s per GPU: ten times that, and more. A 10 GbE store has 1.25: it loses.
+#
+# </details>
+
+# %% [markdown]
+# ## Check yourself
+
+# %%
+check = checks(lesson_07.large(lesson_07.accounts(lab)), rounded)
+check.card()
+
+# %% [markdown]
 # ## Going deeper
 #
 # ### A fleet with tiers
@@ -180,7 +239,9 @@ pictures.pause_explorer()
 
 # %%
 large = lesson_07.large(lesson_07.accounts(lab))
-in_short(d14(large, run.with_sinks(grown), window, found))
+in_short(
+    d14(large, run.with_sinks(grown), window, found),
+)
 
 # %% [markdown]
 # <details><summary>The same on vLLM and SGLang</summary>
@@ -204,64 +265,6 @@ in_short(d14(large, run.with_sinks(grown), window, found))
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #
 # </details>
-
-# %% [markdown]
-# ## In the interview
-#
-# **The line**
-#
-# > "Three ways to ease KV memory. Fewer bits: nearly double the pool, behind an eval. Fewer tokens: only for models
-# > trained that way. Or host memory, which beats prefilling whenever the link is faster than KV bytes over prefill
-# > time."
-#
-# **Follow-ups**
-#
-# <details><summary>Your KV store has an 83% hit rate, and TTFT hasn't moved. Why?</summary>
-#
-# A hit rate counts tokens, not seconds. Fetching a token's KV takes its bytes over the link; prefilling takes two
-# FLOPs per weight. For a 70B on four H100s those break even near 5 GB/s over all four. Below that, every hit is as
-# slow as a miss. I'd measure the link as the engine uses it: copies in many small pieces reach a fraction of it.
-#
-# </details>
-#
-# <details><summary>FP8 KV passed your perplexity check. Do you ship it?</summary>
-#
-# Not on that. Which scales did it use? vLLM takes 1.0 unless the checkpoint brings calibrated ones. And short
-# teacher-forced text is the easy case: long reasoning, retrieval at depth and tool calls break first. I'd run those
-# at our lengths, and compare ITL, since the dtype also picks the attention kernel.
-#
-# </details>
-#
-# **Weak, senior, staff**: "Agents hold 90% of our KV while they wait for tools. What do you do?"
-#
-# | weak | senior | staff |
-# |---|---|---|
-# | "Evict them, and buy more GPUs if it gets slow." | "Offload paused agents to host memory and fetch them when the tool returns: for long contexts PCIe beats prefilling again." | "How long do tools take, by percentile, and how often does an agent come back? Keeping costs bytes × seconds, dropping costs a prefill per call, moving costs the link. So: keep short tools, move long ones, and drop branches that the framework cancelled, which needs a hint from it. I'd watch resumed turns' TTFT and the chats' queue, because those two trade." |
-#
-# **On the whiteboard**: at which link speed does fetching KV beat prefilling it?
-#
-# <details><summary>Five lines</summary>
-#
-# 1. Fetch $n$ tokens: $n\,k / B$ seconds, with $k$ KV bytes per token.
-# 2. Prefill them: $2 P n / F$ seconds, with $F$ useful FLOP/s. $n$ drops out.
-# 3. Break-even: $B^* = k F / 2P$.
-# 4. 70B on four H100s: $k$ = 328 kB, $F$ = 2 PFLOP/s, $2P$ = 140 GFLOP per token. A token takes 70 µs to compute, so
-#    $B^*$ = 328 kB / 70 µs = 4.7 GB/s.
-# 5. PCIe 5.0 has some 50 GB/s per GPU: ten times that, and more. A 10 GbE store has 1.25: it loses.
-#
-# </details>
-#
-# **Three numbers to know cold**
-
-# %%
-words.to_know()
-
-# %% [markdown]
-# ## Check yourself
-
-# %%
-check = checks(large, rounded)
-check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

@@ -10,9 +10,9 @@
 #
 # - **Five minutes** (five): drafts, checked token by token, and a bet on what they're worth.
 # - **The lab** (five): what a verification yields, what it costs, and what dashboards call acceptance.
+# - **In the interview** (fifteen): the line, its follow-ups, a derivation; then the check.
 # - **Going deeper** (twenty-five): three kinds of text, a full batch, today's drafters, 70 billion weights, mixtures
 #   of experts, why nothing is lost.
-# - **In the interview** (fifteen): the line, its follow-ups, a derivation; then the check.
 
 # %%
 from course.lab import draft_rules, open_lab, simulated_70b, verify_costs
@@ -137,6 +137,68 @@ pictures.price_lab(checking)
 #   c.
 #
 # </details>
+
+# %% [markdown]
+# ## In the interview
+#
+# **The line**
+#
+# > "A verification yields one plus alpha plus alpha squared and so on, and I divide that by what verifying and
+# > drafting cost. It's nearly free while decode is memory-bound, so I'd gate it on load and measured acceptance. It
+# > never changes the output distribution."
+#
+# **Follow-ups**
+#
+# <details><summary>"vLLM's log says an acceptance rate of 33% at k = 4. Is the drafter bad?"</summary>
+#
+# No: that's accepted over proposed, and tokens behind a rejected one count as proposed. It corresponds to α = 0.6, so
+# 2.3 tokens per verification. I'd look at mean acceptance length and acceptance per position instead. If the last
+# positions are rarely accepted, k is too long, not the drafter bad.
+#
+# </details>
+#
+# <details><summary>"Does it help a mixture of experts?"</summary>
+#
+# Differently. At batch 1, more tokens wake more experts, so a verification reads more weights and isn't free. The
+# gain rises with the batch until nearly all experts are read anyway, then falls as arithmetic runs out. A dense
+# model's gain only falls.
+#
+# </details>
+#
+# **Weak, senior, staff**: "We turned on EAGLE and p99 got worse at peak. Why?"
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "The draft model isn't accurate enough, so train a better one." | "At peak the batch is large, so decode is no longer memory-bound and verification costs real time. Disable it above some batch." | "Two numbers by batch: verification in plain steps, and mean acceptance length. Where the first exceeds the second, it loses whatever the drafter. I'd set k by batch size (`num_speculative_tokens_per_batch_size`), and check that draft weights and KV haven't cost us slots. To rehearse it, synthetic acceptance on a canary: same timing, any length I like." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers()
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>From α to speedup.</summary>
+#
+# 1. Position $i$ counts if all up to $i$ were accepted: probability $\alpha^i$.
+# 2. Tokens per verification, the model's own included: $E = 1 + \alpha + \dots + \alpha^k = (1 - \alpha^{k+1})/(1 -
+#    \alpha)$.
+# 3. It costs $v$ plain steps to verify and $kc$ to draft.
+# 4. Speedup $= E / (v + kc)$. With $v = 1$: at α = 0.6, $k$ = 4, $c$ = 0.1 that's 2.31 / 1.4 = 1.65.
+# 5. Lengthen the draft while $\alpha^{k+1} > $ (speedup so far) × (its row + $c$).
+# 6. $k \to \infty$: $E \to 1/(1-\alpha)$. At 0.6, 2.5 and no more.
+#
+# </details>
+
+# %% [markdown]
+# ## Check yourself
+#
+# Answers come from the formula, from the costs measured above, and from the answers you watched.
+
+# %%
+check = checks(checking, told)
+check.card()
 
 # %% [markdown]
 # ## Going deeper
@@ -357,67 +419,6 @@ in_short(
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #
 # </details>
-
-# %% [markdown]
-# ## In the interview
-#
-# **The line**
-#
-# > "A verification yields one plus alpha plus alpha squared and so on, and I divide that by what verifying and
-# > drafting cost. It's nearly free while decode is memory-bound, so I'd gate it on load and measured acceptance. It
-# > never changes the output distribution."
-#
-# **Follow-ups**
-#
-# <details><summary>vLLM's log says an acceptance rate of 33% at k = 4. Is the drafter bad?</summary>
-#
-# No: that's accepted over proposed, and tokens behind a rejected one count as proposed. It corresponds to α = 0.6, so
-# 2.3 tokens per verification. I'd look at mean acceptance length and acceptance per position instead. If the last
-# positions are rarely accepted, k is too long, not the drafter bad.
-#
-# </details>
-#
-# <details><summary>Does it help a mixture of experts?</summary>
-#
-# Differently. At batch 1, more tokens wake more experts, so a verification reads more weights and isn't free. The
-# gain rises with the batch until nearly all experts are read anyway, then falls as arithmetic runs out. A dense
-# model's gain only falls.
-#
-# </details>
-#
-# **Weak, senior, staff**: "We turned on EAGLE and p99 got worse at peak. Why?"
-#
-# | weak | senior | staff |
-# |---|---|---|
-# | "The draft model isn't accurate enough, so train a better one." | "At peak the batch is large, so decode is no longer memory-bound and verification costs real time. Disable it above some batch." | "Two numbers by batch: verification in plain steps, and mean acceptance length. Where the first exceeds the second, it loses whatever the drafter. I'd set k by batch size (`num_speculative_tokens_per_batch_size`), and check that draft weights and KV haven't cost us slots. To rehearse it, synthetic acceptance on a canary: same timing, any length I like." |
-#
-# **On the whiteboard**: from α to speedup.
-#
-# <details><summary>Six lines</summary>
-#
-# 1. Position $i$ counts if all up to $i$ were accepted: probability $\alpha^i$.
-# 2. Tokens per verification, the model's own included: $E = 1 + \alpha + \dots + \alpha^k = (1 - \alpha^{k+1})/(1 -
-#    \alpha)$.
-# 3. It costs $v$ plain steps to verify and $kc$ to draft.
-# 4. Speedup $= E / (v + kc)$. With $v = 1$: at α = 0.6, $k$ = 4, $c$ = 0.1 that's 2.31 / 1.4 = 1.65.
-# 5. Lengthen the draft while $\alpha^{k+1} > $ (speedup so far) × (its row + $c$).
-# 6. $k \to \infty$: $E \to 1/(1-\alpha)$. At 0.6, 2.5 and no more.
-#
-# </details>
-#
-# **Three numbers to know cold**
-
-# %%
-words.to_know()
-
-# %% [markdown]
-# ## Check yourself
-#
-# Answers come from the formula, from the costs measured above, and from the answers you watched.
-
-# %%
-check = checks(checking, told)
-check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

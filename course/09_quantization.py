@@ -10,8 +10,8 @@
 #
 # - **Five minutes** (five): round weights to a grid; one request before and after.
 # - **The lab** (five): bytes over bandwidth, by batch; then the price, in quality.
-# - **Going deeper** (twenty): other traffic, 70B, NVFP4, memory as the bottleneck, pruning, the arithmetic.
 # - **In the interview** (fifteen): the line, its follow-ups, a derivation; then the check.
+# - **Going deeper** (twenty): other traffic, 70B, NVFP4, memory as the bottleneck, pruning, the arithmetic.
 
 # %%
 from course.lab import matrix_zeros, open_lab, simulated_70b
@@ -129,7 +129,70 @@ words.quality(scores, matrix.share_on_grid)
 # %% [markdown]
 # `minillm bench quality` applies the same rule to more tokens. A few hundred tokens expose a broken model, not a
 # slightly worse one: evaluate on your own tasks.
+
+# %% [markdown]
+# ## In the interview
 #
+# **The line**
+#
+# > "Quantization helps what waits for weight bytes. Alone, int8 gains at most the share of the step that reading
+# > takes. In a large batch it gains nothing, and dequantizing costs. FP8 multiplies in 8 bits, so prefill gains, too.
+# > Quality floor first."
+#
+# **Follow-ups**
+#
+# <details><summary>"We went to W4A16, and p99 at peak got worse. Why?"</summary>
+#
+# At peak the batch is past W4A16's knee. It multiplies in 16 bits like bf16 but reads a quarter, so it turns
+# compute-bound at a quarter of bf16's batch: some 75 rows on an H100 by the data sheet. Beyond that nothing waits for
+# weights, and unpacking comes on top. FP8 at peak, or more replicas with smaller batches.
+#
+# </details>
+#
+# <details><summary>"Can it shorten a queue?"</summary>
+#
+# If the queue waits for decode steps or for KV memory, yes: shorter steps serve more, and smaller weights leave room
+# for more requests. If it waits for prefill arithmetic, weight-only formats make it worse, and FP8 makes it better.
+# If it waits for slots, it's a setting.
+#
+# </details>
+#
+# **Weak, senior, staff**: "Finance wants half the GPUs. Can we quantize?"
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "Yes: int4 is a quarter of the size, so it's about four times as fast." | "FP8 nearly doubles compute-bound throughput and halves memory. int4 mostly helps latency at small batch. We'd need an eval first." | "What are we bound by at peak? Prefill: FP8, measured at our prompt lengths. KV memory: smaller weights buy slots, so count those. Decode at small batch: W4A16. Then a floor on our own tasks, long reasoning and tool calls included, agreed with the product before anyone sees a speed-up. And I'd keep the 16-bit fleet until the canary has seen a peak." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers()
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>The batch at which fewer bits stop paying.</summary>
+#
+# 1. $P$ weights of $b$ bits: reading takes $Pb/8M$ seconds at $M$ bytes/s.
+# 2. $B$ rows: multiplying takes $2PB/F$ at $F$ FLOP/s.
+# 3. The step takes the longer of the two. They're equal at $B^* = bF/16M$.
+# 4. H100 in bf16: 989e12 / 3.35e12 = 295 rows.
+# 5. W4A16 reads 4.25 bits and multiplies at the same rate: 78 rows. FP8: half the bytes, twice the rate, 295 again,
+#    and both sides half as long.
+# 6. Beyond $B^*$, fewer bits save nothing. A real kernel adds its unpacking, so it loses sooner.
+#
+# </details>
+
+# %% [markdown]
+# ## Check yourself
+#
+# Answers come from your runs, from shapes and from arithmetic.
+
+# %%
+check = checks(found, scores)
+check.card()
+
+# %% [markdown]
 # ## Going deeper
 #
 # ### Two other kinds of traffic
@@ -341,67 +404,6 @@ in_short(
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #
 # </details>
-
-# %% [markdown]
-# ## In the interview
-#
-# **The line**
-#
-# > "Quantization helps what waits for weight bytes. Alone, int8 gains at most the share of the step that reading
-# > takes. In a large batch it gains nothing, and dequantizing costs. FP8 multiplies in 8 bits, so prefill gains, too.
-# > Quality floor first."
-#
-# **Follow-ups**
-#
-# <details><summary>We went to W4A16, and p99 at peak got worse. Why?</summary>
-#
-# At peak the batch is past W4A16's knee. It multiplies in 16 bits like bf16 but reads a quarter, so it turns
-# compute-bound at a quarter of bf16's batch: some 75 rows on an H100 by the data sheet. Beyond that nothing waits for
-# weights, and unpacking comes on top. FP8 at peak, or more replicas with smaller batches.
-#
-# </details>
-#
-# <details><summary>Can it shorten a queue?</summary>
-#
-# If the queue waits for decode steps or for KV memory, yes: shorter steps serve more, and smaller weights leave room
-# for more requests. If it waits for prefill arithmetic, weight-only formats make it worse, and FP8 makes it better.
-# If it waits for slots, it's a setting.
-#
-# </details>
-#
-# **Weak, senior, staff**: "Finance wants half the GPUs. Can we quantize?"
-#
-# | weak | senior | staff |
-# |---|---|---|
-# | "Yes: int4 is a quarter of the size, so it's about four times as fast." | "FP8 nearly doubles compute-bound throughput and halves memory. int4 mostly helps latency at small batch. We'd need an eval first." | "What are we bound by at peak? Prefill: FP8, measured at our prompt lengths. KV memory: smaller weights buy slots, so count those. Decode at small batch: W4A16. Then a floor on our own tasks, long reasoning and tool calls included, agreed with the product before anyone sees a speed-up. And I'd keep the 16-bit fleet until the canary has seen a peak." |
-#
-# **On the whiteboard**: the batch at which fewer bits stop paying.
-#
-# <details><summary>Six lines</summary>
-#
-# 1. $P$ weights of $b$ bits: reading takes $Pb/8M$ seconds at $M$ bytes/s.
-# 2. $B$ rows: multiplying takes $2PB/F$ at $F$ FLOP/s.
-# 3. The step takes the longer of the two. They're equal at $B^* = bF/16M$.
-# 4. H100 in bf16: 989e12 / 3.35e12 = 295 rows.
-# 5. W4A16 reads 4.25 bits and multiplies at the same rate: 78 rows. FP8: half the bytes, twice the rate, 295 again,
-#    and both sides half as long.
-# 6. Beyond $B^*$, fewer bits save nothing. A real kernel adds its unpacking, so it loses sooner.
-#
-# </details>
-#
-# **Three numbers to know cold**
-
-# %%
-words.to_know()
-
-# %% [markdown]
-# ## Check yourself
-#
-# Answers come from your runs, from shapes and from arithmetic.
-
-# %%
-check = checks(found, scores)
-check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

@@ -10,8 +10,8 @@
 #
 # - **Five minutes** (five): one response at both ends of the wire, and a bet on a proxy.
 # - **The lab** (five): three ways to spoil a stream, and the cost of a chunk per token.
-# - **Going deeper** (ten): half characters, the same wire at 70B, what a token costs on its way to text.
 # - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
+# - **Going deeper** (ten): half characters, the same wire at 70B, what a token costs on its way to text.
 
 # %%
 from course.lab import open_lab, simulated_70b
@@ -127,6 +127,66 @@ busy = run.too_many(lab)
 stack(pictures.too_many_table(busy), words.tell_busy(busy))
 
 # %% [markdown]
+# ## In the interview
+#
+# **The line**
+#
+# > "I measure TTFT and ITL at the client, beside the server's own. A client's median near zero with a large p99,
+# > while the server is smooth, means something buffers. Everything late, and a front-end core full: too many chunks."
+#
+# **Follow-ups**
+#
+# <details><summary>"Users say it stutters. Every server panel is green. First three minutes?"</summary>
+#
+# `curl -N` one request from where a user is, then from beside the server. If the lines come in gulps only from
+# outside, walk the chain hop by hop: the first hop behind which they gulp is the one that buffers. If they gulp
+# beside the server as well, look at the front end's CPU, not at the GPU.
+#
+# </details>
+#
+# <details><summary>"Why not stream every token, always?"</summary>
+#
+# Each chunk costs CPU: JSON, framing, a system call. Past one core's worth, chunks are late and later, while every
+# engine metric looks fine. Several tokens per chunk divide the cost. People read some five words a second, so a chunk
+# every 50 ms is plenty; a voice pipeline or an editor may want each token.
+#
+# </details>
+#
+# **Weak, senior, staff**: "p99 ITL at the client is 400 ms. The server says 30 ms."
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "The network is slow. Use a CDN." | "Something between buffers or coalesces: nginx's `proxy_buffering`, a gateway. Turn it off for streams." | "Median first: near zero says lumps, unchanged says stalls. Lump size × bytes per event gives the buffer, and 4 or 8 kB names the culprit. I'd fix that hop, add a client-side ITL probe through the whole chain, and alert on *client over server*, since the server's own metric can't see it by construction." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers(straight, costs)
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>How much does a buffering proxy add to TTFT?</summary>
+#
+# 1. The buffer takes $b$ bytes, an event has $e$: it passes on once $\lceil b/e \rceil$ events are in.
+# 2. The first is there after the server's TTFT; each further one takes an ITL.
+# 3. Added to TTFT: $\lceil b/e - 1 \rceil \cdot \text{ITL}$.
+# 4. 4,096 bytes, events of 190: 22 events, so 21 ITLs. At 20 ms that's 0.42 s.
+# 5. Then lumps: median gap 0, and every 22nd is 22 ITLs long. p99 is a lump gap, because 1 in 22 is more than 1 in
+#    100.
+#
+# </details>
+
+# %% [markdown]
+# ## Check yourself
+#
+# Answers come from the streams above.
+
+# %%
+check = checks(straight, costs)
+check.card()
+
+# %% [markdown]
 # ## Going deeper
 #
 # ### Half a character
@@ -209,7 +269,10 @@ print(inspect.getsource(AnswerShape.chunk))
 
 # %%
 four = run.through(server, coalesce=4)
-told = in_short(a5(straight, [four, held], busy), d16(run.four_ways(lab)))
+told = in_short(
+    a5(straight, [four, held], busy),
+    d16(run.four_ways(lab)),
+)
 server.close()
 told
 
@@ -234,65 +297,6 @@ told
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #
 # </details>
-
-# %% [markdown]
-# ## In the interview
-#
-# **The line**
-#
-# > "I measure TTFT and ITL at the client, beside the server's own. A client's median near zero with a large p99,
-# > while the server is smooth, means something buffers. Everything late, and a front-end core full: too many chunks."
-#
-# **Follow-ups**
-#
-# <details><summary>Users say it stutters. Every server panel is green. First three minutes?</summary>
-#
-# `curl -N` one request from where a user is, then from beside the server. If the lines come in gulps only from
-# outside, walk the chain hop by hop: the first hop behind which they gulp is the one that buffers. If they gulp
-# beside the server as well, look at the front end's CPU, not at the GPU.
-#
-# </details>
-#
-# <details><summary>Why not stream every token, always?</summary>
-#
-# Each chunk costs CPU: JSON, framing, a system call. Past one core's worth, chunks are late and later, while every
-# engine metric looks fine. Several tokens per chunk divide the cost. People read some five words a second, so a chunk
-# every 50 ms is plenty; a voice pipeline or an editor may want each token.
-#
-# </details>
-#
-# **Weak, senior, staff**: "p99 ITL at the client is 400 ms. The server says 30 ms."
-#
-# | weak | senior | staff |
-# |---|---|---|
-# | "The network is slow. Use a CDN." | "Something between buffers or coalesces: nginx's `proxy_buffering`, a gateway. Turn it off for streams." | "Median first: near zero says lumps, unchanged says stalls. Lump size × bytes per event gives the buffer, and 4 or 8 kB names the culprit. I'd fix that hop, add a client-side ITL probe through the whole chain, and alert on *client over server*, since the server's own metric can't see it by construction." |
-#
-# **On the whiteboard**: how much does a buffering proxy add to TTFT?
-#
-# <details><summary>Five lines</summary>
-#
-# 1. The buffer takes $b$ bytes, an event has $e$: it passes on once $\lceil b/e \rceil$ events are in.
-# 2. The first is there after the server's TTFT; each further one takes an ITL.
-# 3. Added to TTFT: $\lceil b/e - 1 \rceil \cdot \text{ITL}$.
-# 4. 4,096 bytes, events of 190: 22 events, so 21 ITLs. At 20 ms that's 0.42 s.
-# 5. Then lumps: median gap 0, and every 22nd is 22 ITLs long. p99 is a lump gap, because 1 in 22 is more than 1 in
-#    100.
-#
-# </details>
-#
-# **Three numbers to know cold**
-
-# %%
-words.to_know(straight, costs)
-
-# %% [markdown]
-# ## Check yourself
-#
-# Answers come from the streams above.
-
-# %%
-check = checks(straight, costs)
-check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

@@ -6,8 +6,8 @@
 #
 # - **Five minutes** (five): the same answer from near and far, on old and new connections.
 # - **The lab** (five): regions, a latency budget by hop, and what streaming does for a reader.
-# - **Going deeper** (five): the arithmetic, the code, two claims.
 # - **In the interview** (five): the line, its follow-ups, a derivation; then the check.
+# - **Going deeper** (five): the arithmetic, the code, two claims.
 
 # %%
 from course.lab import open_lab
@@ -117,6 +117,64 @@ pictures.reading(forms)
 # that needs the last byte before it can start: a tool call, a batch job, a test.
 
 # %% [markdown]
+# ## In the interview
+#
+# **The line**
+#
+# > "Slow by the same amount for every prompt means distance or set-up, not the model. A new TLS connection takes
+# > three round trips to the first byte, a kept one takes one. Reuse connections, terminate near users, then think
+# > about regions."
+#
+# **Follow-ups**
+#
+# <details><summary>"When does a second region pay?"</summary>
+#
+# When round trips are a large part of TTFT for enough users. It needs its own queue, prefix cache and spare replicas,
+# so two half-full regions cost more than one full one. Edge termination comes first: handshakes happen near the user,
+# and warm connections cross the ocean, so one round trip is left instead of three.
+#
+# </details>
+#
+# <details><summary>"Would HTTP/3 fix it?"</summary>
+#
+# It saves a round trip of set-up, or all of it with 0-RTT, if your stack allows that for POST (requests can be
+# replayed). And a lost packet blocks one stream, not all of them. It doesn't move the server: the last round trip
+# stays.
+#
+# </details>
+#
+# **Weak, senior, staff**: "Sydney's TTFT is 1 s, Virginia's 0.25 s."
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "Deploy in Australia." | "The round trip is some 0.2 s, so new connections explain it: three trips and more. Keep connections open." | "Is the difference the same for long and short prompts? Then it's the wire: set-up trips × RTT. `curl -w` from Sydney splits TCP, TLS and first byte. I'd expect reuse to leave one RTT; if the client library opens a session per request, that's a one-line fix. A region costs a second queue and a cold prefix cache, so I'd want the number of users who'd feel it first." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers()
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>The least TTFT from another continent.</summary>
+#
+# 1. Light in glass: 300,000 / 1.468, about 204,000 km/s. So 100 km of cable and back take 1 ms.
+# 2. Frankfurt to Sydney: 16,500 km along the great circle, cables some 1.5 times that: 25,000 km.
+# 3. Round trip: 50,000 / 204,000 = 0.24 s.
+# 4. TCP + TLS 1.3 + the request: three round trips, 0.73 s, before the server's own part.
+# 5. Kept open: 0.24 s. Terminated at the edge: handshakes take milliseconds, and 0.24 s is left.
+#
+# </details>
+
+# %% [markdown]
+# ## Check yourself
+
+# %%
+check = checks(forms)
+check.card()
+
+# %% [markdown]
 # ## Going deeper
 #
 # With a round trip $R$, $h$ round trips of set-up and the server's own part $S$; distance $d$, a path $\gamma$ times
@@ -133,7 +191,10 @@ print(inspect.getsource(explorer.rtt_s))
 # ### What articles say
 
 # %%
-told = in_short(e1(forms), e7(trips))
+told = in_short(
+    e1(forms),
+    e7(trips),
+)
 server.close()
 told
 
@@ -158,63 +219,6 @@ told
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #
 # </details>
-
-# %% [markdown]
-# ## In the interview
-#
-# **The line**
-#
-# > "Slow by the same amount for every prompt means distance or set-up, not the model. A new TLS connection takes
-# > three round trips to the first byte, a kept one takes one. Reuse connections, terminate near users, then think
-# > about regions."
-#
-# **Follow-ups**
-#
-# <details><summary>When does a second region pay?</summary>
-#
-# When round trips are a large part of TTFT for enough users. It needs its own queue, prefix cache and spare replicas,
-# so two half-full regions cost more than one full one. Edge termination comes first: handshakes happen near the user,
-# and warm connections cross the ocean, so one round trip is left instead of three.
-#
-# </details>
-#
-# <details><summary>Would HTTP/3 fix it?</summary>
-#
-# It saves a round trip of set-up, or all of it with 0-RTT, if your stack allows that for POST (requests can be
-# replayed). And a lost packet blocks one stream, not all of them. It doesn't move the server: the last round trip
-# stays.
-#
-# </details>
-#
-# **Weak, senior, staff**: "Sydney's TTFT is 1 s, Virginia's 0.25 s."
-#
-# | weak | senior | staff |
-# |---|---|---|
-# | "Deploy in Australia." | "The round trip is some 0.2 s, so new connections explain it: three trips and more. Keep connections open." | "Is the difference the same for long and short prompts? Then it's the wire: set-up trips × RTT. `curl -w` from Sydney splits TCP, TLS and first byte. I'd expect reuse to leave one RTT; if the client library opens a session per request, that's a one-line fix. A region costs a second queue and a cold prefix cache, so I'd want the number of users who'd feel it first." |
-#
-# **On the whiteboard**: the least TTFT from another continent.
-#
-# <details><summary>Five lines</summary>
-#
-# 1. Light in glass: 300,000 / 1.468, about 204,000 km/s. So 100 km of cable and back take 1 ms.
-# 2. Frankfurt to Sydney: 16,500 km along the great circle, cables some 1.5 times that: 25,000 km.
-# 3. Round trip: 50,000 / 204,000 = 0.24 s.
-# 4. TCP + TLS 1.3 + the request: three round trips, 0.73 s, before the server's own part.
-# 5. Kept open: 0.24 s. Terminated at the edge: handshakes take milliseconds, and 0.24 s is left.
-#
-# </details>
-#
-# **Three numbers to know cold**
-
-# %%
-words.to_know()
-
-# %% [markdown]
-# ## Check yourself
-
-# %%
-check = checks(forms)
-check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

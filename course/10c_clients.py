@@ -7,8 +7,8 @@
 #
 # - **Five minutes** (five): a retry storm, and a bet on its size.
 # - **The lab** (five): clients that leave, what noticing is worth, and nine kinds of trouble sent to a real server.
-# - **Going deeper** (five): retries at 70B, the arithmetic, two claims.
 # - **In the interview** (five): the line, its follow-ups, a derivation; then the check.
+# - **Going deeper** (five): retries at 70B, the arithmetic, two claims.
 
 # %%
 from course.lab import open_lab
@@ -103,7 +103,68 @@ pictures.faults_table(troubles)
 # - *For how long?* For `--reader-timeout-s`. Then the server closes the connection.
 # - *Which other requests notice?* None, beyond the usual: the slow client's answer shares their steps until it's
 #   done, like any other.
+
+# %% [markdown]
+# ## In the interview
 #
+# **The line**
+#
+# > "Propagate disconnects through every hop, and test it by watching KV blocks come back. Buffer per request,
+# > bounded, so a slow reader can't stall the batch. And clients retry within a budget: backoff spreads attempts, it
+# > doesn't limit them."
+#
+# **Follow-ups**
+#
+# <details><summary>"The spike ended ten minutes ago, and goodput is still zero. Why, and what now?"</summary>
+#
+# A metastable failure: retries keep the load above capacity, and with first-come order each slot goes to the attempt
+# that has waited longest, whose client is about to give up. Cut load below capacity for as long as the queue needs to
+# drain: refuse beyond a short queue, drop requests whose clients have gone. Then fix the clients.
+#
+# </details>
+#
+# <details><summary>"Does cancelling save money?"</summary>
+#
+# It saves time where something waits for the slot, or where a row costs much of a step. In a small batch on a GPU a
+# row costs almost nothing, so a cancelled one saves almost nothing. Tokens not generated isn't the same as seconds
+# not spent.
+#
+# </details>
+#
+# **Weak, senior, staff**: "SDK users see 503s at peak. Product wants more retries."
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "Add retries with exponential backoff." | "Backoff with jitter, `Retry-After` honoured, and a cap on attempts." | "At $n$ attempts, overload turns into up to $n$ times the load, and it stays after the peak. So a budget: retries at most a tenth of requests, per client. On our side, refuse early, with `Retry-After`, and drop abandoned work. I'd rehearse it: four times capacity for a minute, then look at goodput five minutes later. And 503s at peak are a capacity question; retries only move them." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers(stormy)
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>How much load do retries add?</summary>
+#
+# 1. An attempt fails with probability $p$; at most $n$ attempts.
+# 2. Attempts per request: $A = 1 + p + \dots + p^{n-1} = (1 - p^n)/(1 - p)$.
+# 3. Load becomes $\lambda A$. Above capacity $\mu$, at best a share $\mu / \lambda A$ succeeds, so $p \ge 1 - \mu /
+#    \lambda A$.
+# 4. A spike with $\lambda > \mu$ drives $p$ to 1 and $A$ to $n$. It stays there if $n \lambda' > \mu$ at the normal
+#    load $\lambda'$.
+# 5. At half load, three attempts are enough for that. A budget of 10% caps $A$ at 1.1.
+#
+# </details>
+
+# %% [markdown]
+# ## Check yourself
+
+# %%
+check = checks()
+check.card()
+
+# %% [markdown]
 # ## Going deeper
 #
 # ### Retries at 70B
@@ -159,7 +220,10 @@ print(inspect.getsource(simulated.expected_attempts))
 # ### What articles say
 
 # %%
-in_short(d15(crowds), e6(troubles))
+in_short(
+    d15(crowds),
+    e6(troubles),
+)
 
 # %% [markdown]
 # <details><summary>The same on vLLM and SGLang</summary>
@@ -183,65 +247,6 @@ in_short(d15(crowds), e6(troubles))
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #
 # </details>
-
-# %% [markdown]
-# ## In the interview
-#
-# **The line**
-#
-# > "Propagate disconnects through every hop, and test it by watching KV blocks come back. Buffer per request,
-# > bounded, so a slow reader can't stall the batch. And clients retry within a budget: backoff spreads attempts, it
-# > doesn't limit them."
-#
-# **Follow-ups**
-#
-# <details><summary>The spike ended ten minutes ago, and goodput is still zero. Why, and what now?</summary>
-#
-# A metastable failure: retries keep the load above capacity, and with first-come order each slot goes to the attempt
-# that has waited longest, whose client is about to give up. Cut load below capacity for as long as the queue needs to
-# drain: refuse beyond a short queue, drop requests whose clients have gone. Then fix the clients.
-#
-# </details>
-#
-# <details><summary>Does cancelling save money?</summary>
-#
-# It saves time where something waits for the slot, or where a row costs much of a step. In a small batch on a GPU a
-# row costs almost nothing, so a cancelled one saves almost nothing. Tokens not generated isn't the same as seconds
-# not spent.
-#
-# </details>
-#
-# **Weak, senior, staff**: "SDK users see 503s at peak. Product wants more retries."
-#
-# | weak | senior | staff |
-# |---|---|---|
-# | "Add retries with exponential backoff." | "Backoff with jitter, `Retry-After` honoured, and a cap on attempts." | "At $n$ attempts, overload turns into up to $n$ times the load, and it stays after the peak. So a budget: retries at most a tenth of requests, per client. On our side, refuse early, with `Retry-After`, and drop abandoned work. I'd rehearse it: four times capacity for a minute, then look at goodput five minutes later. And 503s at peak are a capacity question; retries only move them." |
-#
-# **On the whiteboard**: how much load do retries add?
-#
-# <details><summary>Five lines</summary>
-#
-# 1. An attempt fails with probability $p$; at most $n$ attempts.
-# 2. Attempts per request: $A = 1 + p + \dots + p^{n-1} = (1 - p^n)/(1 - p)$.
-# 3. Load becomes $\lambda A$. Above capacity $\mu$, at best a share $\mu / \lambda A$ succeeds, so $p \ge 1 - \mu /
-#    \lambda A$.
-# 4. A spike with $\lambda > \mu$ drives $p$ to 1 and $A$ to $n$. It stays there if $n \lambda' > \mu$ at the normal
-#    load $\lambda'$.
-# 5. At half load, three attempts are enough for that. A budget of 10% caps $A$ at 1.1.
-#
-# </details>
-#
-# **Three numbers to know cold**
-
-# %%
-words.to_know(stormy)
-
-# %% [markdown]
-# ## Check yourself
-
-# %%
-check = checks()
-check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

@@ -7,8 +7,8 @@
 #
 # - **Five minutes** (five): one setting on this machine, and a bet on 100 requests a second.
 # - **The lab** (ten): the bounds, the knee, and a worksheet that counts replicas.
-# - **Going deeper** (ten): limit or load, from data sheet to fleet, rollouts, the formulas, the code, three claims.
 # - **In the interview** (five): the line, its follow-ups, a derivation; then the check.
+# - **Going deeper** (ten): limit or load, from data sheet to fleet, rollouts, the formulas, the code, three claims.
 
 # %%
 from course.lab import open_lab, simulated_70b
@@ -130,7 +130,69 @@ pictures.explained(run.plan())
 # **Where it hurts.** A knee is true of the traffic it was measured on. At the same request rate, prompts twice as
 # long are about twice the work: plan in tokens per second, not in requests, and look at the mix again whenever the
 # product changes.
+
+# %% [markdown]
+# ## In the interview
 #
+# **The line**
+#
+# > "Arithmetic first: tokens per second times two FLOPs per weight, against what the GPUs reach, bounds the replicas
+# > from below. Then I measure the knee under our SLO and traffic, leave headroom, and count. If a step is too slow
+# > even when idle, replicas won't help."
+#
+# **Follow-ups**
+#
+# <details><summary>"Your envelope says 9 replicas. Finance asks why you order 25."</summary>
+#
+# Nine is what arithmetic alone would need at the rate that matrix products reach. A step has other costs: reading
+# weights, all-reduces, launches, decode. Then the SLO: at the knee a replica isn't full, or p99 wouldn't hold. Then
+# headroom for bursts and for a replica that dies. Each factor is on the worksheet, and each can be measured.
+#
+# </details>
+#
+# <details><summary>"Which `max_num_seqs` would you set?"</summary>
+#
+# The smallest at which no request waits for a slot at peak, unless ITL or KV memory breaks first. It's a limit, not a
+# load: raising it only lets waiting requests in. The curve where TTFT climbs with "batch" is a load test with more
+# clients.
+#
+# </details>
+#
+# **Weak, senior, staff**: "100 requests a second, 70B, 1,500 tokens in, 150 out. How many H100s?"
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "One node does thousands of tokens a second with continuous batching, so a few nodes." | "Prompts: 2 × 70B × 150,000 tokens/s is 21 PFLOP/s. At 70% of 989 TFLOP/s that's 30 GPUs for prefill alone, more with decode and headroom." | "At least 30 GPUs by arithmetic, so not one node. An SLO roughly triples that: I'd plan for about 25 replicas of four and say ±30% until a load test. What would change it: shared prefixes (ask for the hit rate), FP8, the peak-to-mean ratio, and whether all of it needs the tight TTFT. The batch part can fill the nights." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers(run.Ask())
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>From the data sheet to replicas.</summary>
+#
+# 1. A token takes $2P$ FLOPs: 140 GFLOP for a 70B.
+# 2. Load: $\lambda (n + m) \cdot 2P$ = 100 × 1,650 × 140e9 = 23 PFLOP/s.
+# 3. A replica of four H100s: 4 × 989 TFLOP/s × 0.7 = 2.8 PFLOP/s. So 9 replicas, if nothing else took time.
+# 4. Slots: Little, $N = \lambda S$. If a request takes 3 s alone, 300 are in flight, before any queue.
+# 5. The knee, measured: say 5 requests/s per replica, so 20.
+# 6. Headroom of 20%: 20 / 0.8 = 25 replicas.
+#
+# </details>
+
+# %% [markdown]
+# ## Check yourself
+#
+# Answers come from the runs above, the simulator and the catalogue.
+
+# %%
+check = checks(run.sweep(), run.Ask())
+check.card()
+
+# %% [markdown]
 # ## Going deeper
 #
 # ### A limit, or a load?
@@ -212,66 +274,6 @@ in_short(
     words.a10(run.knees(), crowds),
     words.a16(run.Ask(), flood, run.knee_rate()),
 )
-
-# %% [markdown]
-# ## In the interview
-#
-# **The line**
-#
-# > "Arithmetic first: tokens per second times two FLOPs per weight, against what the GPUs reach, bounds the replicas
-# > from below. Then I measure the knee under our SLO and traffic, leave headroom, and count. If a step is too slow
-# > even when idle, replicas won't help."
-#
-# **Follow-ups**
-#
-# <details><summary>Your envelope says 9 replicas. Finance asks why you order 25.</summary>
-#
-# Nine is what arithmetic alone would need at the rate that matrix products reach. A step has other costs: reading
-# weights, all-reduces, launches, decode. Then the SLO: at the knee a replica isn't full, or p99 wouldn't hold. Then
-# headroom for bursts and for a replica that dies. Each factor is on the worksheet, and each can be measured.
-#
-# </details>
-#
-# <details><summary>Which `max_num_seqs` would you set?</summary>
-#
-# The smallest at which no request waits for a slot at peak, unless ITL or KV memory breaks first. It's a limit, not a
-# load: raising it only lets waiting requests in. The curve where TTFT climbs with "batch" is a load test with more
-# clients.
-#
-# </details>
-#
-# **Weak, senior, staff**: "100 requests a second, 70B, 1,500 tokens in, 150 out. How many H100s?"
-#
-# | weak | senior | staff |
-# |---|---|---|
-# | "One node does thousands of tokens a second with continuous batching, so a few nodes." | "Prompts: 2 × 70B × 150,000 tokens/s is 21 PFLOP/s. At 70% of 989 TFLOP/s that's 30 GPUs for prefill alone, more with decode and headroom." | "At least 30 GPUs by arithmetic, so not one node. An SLO roughly triples that: I'd plan for about 25 replicas of four and say ±30% until a load test. What would change it: shared prefixes (ask for the hit rate), FP8, the peak-to-mean ratio, and whether all of it needs the tight TTFT. The batch part can fill the nights." |
-#
-# **On the whiteboard**: from the data sheet to replicas.
-#
-# <details><summary>Six lines</summary>
-#
-# 1. A token takes $2P$ FLOPs: 140 GFLOP for a 70B.
-# 2. Load: $\lambda (n + m) \cdot 2P$ = 100 × 1,650 × 140e9 = 23 PFLOP/s.
-# 3. A replica of four H100s: 4 × 989 TFLOP/s × 0.7 = 2.8 PFLOP/s. So 9 replicas, if nothing else took time.
-# 4. Slots: Little, $N = \lambda S$. If a request takes 3 s alone, 300 are in flight, before any queue.
-# 5. The knee, measured: say 5 requests/s per replica, so 20.
-# 6. Headroom of 20%: 20 / 0.8 = 25 replicas.
-#
-# </details>
-#
-# **Three numbers to know cold**
-
-# %%
-words.to_know(run.Ask())
-
-# %% [markdown]
-# ## Check yourself
-#
-# Answers come from the runs above, the simulator and the catalogue.
-
-# %%
-check = checks(run.sweep(), run.Ask())
-check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

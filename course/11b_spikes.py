@@ -6,8 +6,8 @@
 #
 # - **Five minutes** (five): five answers to the same spike.
 # - **The lab** (five): your own spike, what a cold start is made of, and an early alarm.
-# - **Going deeper** (ten): the arithmetic of the warning, scaling to zero, a rehearsed rollback, three claims.
 # - **In the interview** (five): the line, its follow-ups, a derivation; then the check.
+# - **Going deeper** (ten): the arithmetic of the warning, scaling to zero, a rehearsed rollback, three claims.
 
 # %%
 from course.lab import simulated_70b
@@ -120,6 +120,64 @@ pictures.alarms()
 # </details>
 
 # %% [markdown]
+# ## In the interview
+#
+# **The line**
+#
+# > "An autoscaler is for the daily curve: by the time its replica is up, a spike has done its damage. What helps has
+# > to be in place: refuse early, degrade to an agreed fallback, and a way back. Alert on queue wait."
+#
+# **Follow-ups**
+#
+# <details><summary>"How would you cut a three-minute cold start to twenty seconds?"</summary>
+#
+# Itemize it first: machine, image, weights, compile, graph capture. Each is bytes over a bandwidth, or something
+# cacheable: warm nodes, image on the node, weights from local NVMe with parallel readers, a kept compile cache, fewer
+# captured sizes. Or don't start at all: sleep mode keeps the process, and waking is one copy over PCIe.
+#
+# </details>
+#
+# <details><summary>"Why not scale on GPU utilization?"</summary>
+#
+# It's high on every busy server, whether the queue is empty or a minute long, so it can't tell a healthy peak from an
+# overload. Queue wait can: under overload it grows by 1 − 1/ρ seconds per second. It has one blind spot, long
+# answers, so watch TPOT as well.
+#
+# </details>
+#
+# **Weak, senior, staff**: "A launch tweet quadruples traffic for ten minutes."
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "Turn on autoscaling." | "Autoscaling reacts after a cold start, so keep a spare replica and shed load with 429s until new ones are up." | "Before: an admission limit from Little's law, a fallback model whose quality the product has signed, and hysteresis so we don't flap. During: who gets refused, by tier? After: return by open requests, not by time. I'd expect within-SLO to stay near 100% of *admitted* requests, and report the refused next to it, because a dashboard of admitted requests always looks fine." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers()
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>How much warning does the queue give?</summary>
+#
+# 1. Load $\rho = \lambda/\mu > 1$: each second brings $\rho$ seconds of work, and one is done.
+# 2. A request that arrives at $t$ finds $(\rho - 1)t$ seconds of work queued, and is served at $\rho t$.
+# 3. Seen at the server, the wait of those leaving the queue grows by $(\rho-1)/\rho = 1 - 1/\rho$ per second.
+# 4. From an alarm at $w$ to the clients' patience $T$: $(T - w)\,\rho/(\rho - 1)$ seconds.
+# 5. $w$ = 2 s, $T$ = 10 s: 88 s at 110%, 35 s at 130%, 16 s at 200%. A cold start of two minutes is late for all
+#    three.
+#
+# </details>
+
+# %% [markdown]
+# ## Check yourself
+
+# %%
+check = checks(day)
+check.card()
+
+# %% [markdown]
 # ## Going deeper
 #
 # ### How early is the warning?
@@ -211,64 +269,11 @@ pictures.rules_table()
 # requests for each rate, so chance moves it.
 
 # %%
-in_short(a21(day, run.stories(run.Spike(gentle=True))), e2(*run.alarm_runs()), e3(run.sleeps()))
-
-# %% [markdown]
-# ## In the interview
-#
-# **The line**
-#
-# > "An autoscaler is for the daily curve: by the time its replica is up, a spike has done its damage. What helps has
-# > to be in place: refuse early, degrade to an agreed fallback, and a way back. Alert on queue wait."
-#
-# **Follow-ups**
-#
-# <details><summary>How would you cut a three-minute cold start to twenty seconds?</summary>
-#
-# Itemize it first: machine, image, weights, compile, graph capture. Each is bytes over a bandwidth, or something
-# cacheable: warm nodes, image on the node, weights from local NVMe with parallel readers, a kept compile cache, fewer
-# captured sizes. Or don't start at all: sleep mode keeps the process, and waking is one copy over PCIe.
-#
-# </details>
-#
-# <details><summary>Why not scale on GPU utilization?</summary>
-#
-# It's high on every busy server, whether the queue is empty or a minute long, so it can't tell a healthy peak from an
-# overload. Queue wait can: under overload it grows by 1 − 1/ρ seconds per second. It has one blind spot, long
-# answers, so watch TPOT as well.
-#
-# </details>
-#
-# **Weak, senior, staff**: "A launch tweet quadruples traffic for ten minutes."
-#
-# | weak | senior | staff |
-# |---|---|---|
-# | "Turn on autoscaling." | "Autoscaling reacts after a cold start, so keep a spare replica and shed load with 429s until new ones are up." | "Before: an admission limit from Little's law, a fallback model whose quality the product has signed, and hysteresis so we don't flap. During: who gets refused, by tier? After: return by open requests, not by time. I'd expect within-SLO to stay near 100% of *admitted* requests, and report the refused next to it, because a dashboard of admitted requests always looks fine." |
-#
-# **On the whiteboard**: how much warning does the queue give?
-#
-# <details><summary>Five lines</summary>
-#
-# 1. Load $\rho = \lambda/\mu > 1$: each second brings $\rho$ seconds of work, and one is done.
-# 2. A request that arrives at $t$ finds $(\rho - 1)t$ seconds of work queued, and is served at $\rho t$.
-# 3. Seen at the server, the wait of those leaving the queue grows by $(\rho-1)/\rho = 1 - 1/\rho$ per second.
-# 4. From an alarm at $w$ to the clients' patience $T$: $(T - w)\,\rho/(\rho - 1)$ seconds.
-# 5. $w$ = 2 s, $T$ = 10 s: 88 s at 110%, 35 s at 130%, 16 s at 200%. A cold start of two minutes is late for all
-#    three.
-#
-# </details>
-#
-# **Three numbers to know cold**
-
-# %%
-words.to_know()
-
-# %% [markdown]
-# ## Check yourself
-
-# %%
-check = checks(day)
-check.card()
+in_short(
+    a21(day, run.stories(run.Spike(gentle=True))),
+    e2(*run.alarm_runs()),
+    e3(run.sleeps()),
+)
 
 # %% [markdown]
 # ## What this lab cannot tell you

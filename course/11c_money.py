@@ -7,9 +7,9 @@
 #
 # - **Five minutes** (five): dollars per token for four kinds of traffic.
 # - **The lab** (five): replicas or a setting, and what a token takes in joules.
+# - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
 # - **Going deeper** (ten): which card, a small model for easy requests, one model for many fine-tunes, the
 #   arithmetic.
-# - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
 
 # %%
 from course.lab import simulated_70b
@@ -98,6 +98,65 @@ words.tell_energy(run.metered(), gpu_price())
 # 04](04_prefix_caching.ipynb)): you need more traffic than that before your own replicas pay.
 
 # %% [markdown]
+# ## In the interview
+#
+# **The line**
+#
+# > "Cost per token is rent over tokens, so I ask how full the replicas are: a third full costs three times as much. I
+# > price input and output separately, check whether a setting fixes it before buying, and quote the price beside its
+# > SLO."
+#
+# **Follow-ups**
+#
+# <details><summary>"A hosted API is cheaper than our fleet. Do we move?"</summary>
+#
+# At which fill? The API charges for use, our replicas for hours. I'd find the fill at which our price meets theirs,
+# after their prompt-caching discount, and look at the day's curve: nights count. Batch work that can wait raises our
+# fill for free. Then what price doesn't show: data, latency SLO, fine-tunes.
+#
+# </details>
+#
+# <details><summary>"Why does reasoning cost so much more than chat?"</summary>
+#
+# Twice over. An answer is fifty times as long, one step per token. And its KV keeps growing, so fewer share each
+# step's weights, and each token gets a larger part of the step. Input matters little. So cap effort by route, and
+# cache what repeats.
+#
+# </details>
+#
+# **Weak, senior, staff**: "Cut our inference bill in half by June."
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "Quantize to int4 and use a smaller model." | "Raise utilization, FP8, prefix caching, then a router for easy requests." | "What are we paying for: idle hours, prefill, or long outputs? Each has another cure. Idle: move batch work into the night, fewer regions. Prefill: prompt order and caching, since a hit costs nothing. Outputs: effort limits, speculation. I'd rank them by dollars per month *and* by whether they can be undone, give each an SLO and a quality floor, and not promise half before I've seen the fill." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers(gpu_price())
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>Dollars per million output tokens.</summary>
+#
+# 1. Say a replica costs \$10 an hour.
+# 2. Full, on chats, it serves 7 requests/s: 25,000 an hour, \$0.40 per thousand.
+# 3. Prefill takes three quarters of that time, so output pays a quarter: \$0.10 per thousand requests.
+# 4. Those have 150,000 output tokens: \$0.67 per million.
+# 5. At a fill of 60%: divide by 0.6. At the knee of an SLO, outputs take more of it, because fewer share a step.
+#
+# </details>
+
+# %% [markdown]
+# ## Check yourself
+
+# %%
+routed = run.routing_runs(gpu_price())  # from the deeper part
+check = checks(list(run.TROUBLES.values()), routed[0], gpu_price())
+check.card()
+
+# %% [markdown]
 # ## Going deeper
 #
 # ### Which card, and how many in a replica?
@@ -172,65 +231,11 @@ print(inspect.getsource(run.Regime))
 # ### What articles say
 
 # %%
-routed = run.routing_runs(gpu_price())
-in_short(a20(list(run.TROUBLES.values()), gpu_price()), d20(run.gpu_options()), e8(*routed))
-
-# %% [markdown]
-# ## In the interview
-#
-# **The line**
-#
-# > "Cost per token is rent over tokens, so I ask how full the replicas are: a third full costs three times as much. I
-# > price input and output separately, check whether a setting fixes it before buying, and quote the price beside its
-# > SLO."
-#
-# **Follow-ups**
-#
-# <details><summary>A hosted API is cheaper than our fleet. Do we move?</summary>
-#
-# At which fill? The API charges for use, our replicas for hours. I'd find the fill at which our price meets theirs,
-# after their prompt-caching discount, and look at the day's curve: nights count. Batch work that can wait raises our
-# fill for free. Then what price doesn't show: data, latency SLO, fine-tunes.
-#
-# </details>
-#
-# <details><summary>Why does reasoning cost so much more than chat?</summary>
-#
-# Twice over. An answer is fifty times as long, one step per token. And its KV keeps growing, so fewer share each
-# step's weights, and each token gets a larger part of the step. Input matters little. So cap effort by route, and
-# cache what repeats.
-#
-# </details>
-#
-# **Weak, senior, staff**: "Cut our inference bill in half by June."
-#
-# | weak | senior | staff |
-# |---|---|---|
-# | "Quantize to int4 and use a smaller model." | "Raise utilization, FP8, prefix caching, then a router for easy requests." | "What are we paying for: idle hours, prefill, or long outputs? Each has another cure. Idle: move batch work into the night, fewer regions. Prefill: prompt order and caching, since a hit costs nothing. Outputs: effort limits, speculation. I'd rank them by dollars per month *and* by whether they can be undone, give each an SLO and a quality floor, and not promise half before I've seen the fill." |
-#
-# **On the whiteboard**: dollars per million output tokens.
-#
-# <details><summary>Five lines</summary>
-#
-# 1. Say a replica costs \$10 an hour.
-# 2. Full, on chats, it serves 7 requests/s: 25,000 an hour, \$0.40 per thousand.
-# 3. Prefill takes three quarters of that time, so output pays a quarter: \$0.10 per thousand requests.
-# 4. Those have 150,000 output tokens: \$0.67 per million.
-# 5. At a fill of 60%: divide by 0.6. At the knee of an SLO, outputs take more of it, because fewer share a step.
-#
-# </details>
-#
-# **Three numbers to know cold**
-
-# %%
-words.to_know(gpu_price())
-
-# %% [markdown]
-# ## Check yourself
-
-# %%
-check = checks(list(run.TROUBLES.values()), routed[0], gpu_price())
-check.card()
+in_short(
+    a20(list(run.TROUBLES.values()), gpu_price()),
+    d20(run.gpu_options()),
+    e8(*routed),
+)
 
 # %% [markdown]
 # ## What this lab cannot tell you

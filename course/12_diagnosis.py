@@ -11,9 +11,9 @@
 # - **Five minutes** (five): a page, two numbers, three suspects.
 # - **The lab** (fifteen): an incident of your own that looks just like it, and a bet on the question that tells them
 #   apart.
+# - **In the interview** (fifteen): the line, its follow-ups, a derivation. (The check is at the end.)
 # - **Going deeper** (thirty): what each change was worth, a real engine, two well-known post-mortems, how it's
 #   graded.
-# - **In the interview** (fifteen): the line, its follow-ups, a derivation; then the check.
 
 # %%
 from course.incidents import Incident
@@ -105,6 +105,57 @@ readings
 
 # %%
 pictures.both_incidents(first.fresh(), second.fresh())
+
+# %% [markdown]
+# ## In the interview
+#
+# **The line**
+#
+# > "If something shipped in the last hour, I take it back first. Then I split: TTFT or ITL, queue or prefill. For a
+# > queue I ask for KV usage and running requests, because load, slots and memory predict different pairs. GPU
+# > utilization won't help."
+#
+# **Follow-ups**
+#
+# <details><summary>"Your fix went live, and TTFT didn't move. Now what?"</summary>
+#
+# Then I was wrong, and that's information: the limit I lifted wasn't the one that binds. I undo it, so that there's
+# one change at a time. Running requests and KV usage say which limit is reached now. And I read the change log again,
+# knowing that the culprit may not be in it: what differs from last week in the traffic itself?
+#
+# </details>
+#
+# <details><summary>"Would you double the fleet while you look?"</summary>
+#
+# If users are suffering and there's capacity, yes, as mitigation: it halves each replica's load and can be undone.
+# But it proves nothing, since it helps with most causes. It doesn't help where requests are slow even alone, or where
+# one replica is ill.
+#
+# </details>
+#
+# **Weak, senior, staff**: "p99 TTFT is 9 s. GPU utilization is 98%."
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "The GPUs are saturated: scale out." | "98% busy says little. I'd look at queue time against prefill, then batch size and KV usage." | "Did anything ship? Roll it back now, ask later. Then two numbers: requests running against `max_num_seqs`, and KV usage. Slots full and memory free: a setting. Memory full and slots free: another one. Both fine and steps full: load, and I can size it. I'd say beforehand what I expect to see after the change, and by when, so that I notice when I'm wrong." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers(second)
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>Do the page's numbers rule out a full pool?</summary>
+#
+# 1. In flight (Little): $N = \lambda \cdot \text{E2E}$, of which $\lambda \cdot \text{queue}$ are waiting.
+# 2. Running: $N_r = \lambda \cdot (\text{E2E} - \text{queue})$.
+# 3. The pool holds $N_k = \text{pool} / (k\,(n + m/2))$ of them.
+# 4. $N_r \approx N_k$: memory binds. $N_r \approx$ `max_num_seqs`: slots bind.
+# 5. Neither, with full steps: compute binds. Neither, with empty steps: look outside the engine.
+#
+# </details>
 
 # %% [markdown]
 # ## Going deeper
@@ -314,57 +365,10 @@ simulated_70b.error_band(second.window.service.deployment())
 # ### What articles say
 
 # %%
-in_short(a18(*simulated.post_mortem()), d23(simulated.straggler_tails()))
-
-# %% [markdown]
-# ## In the interview
-#
-# **The line**
-#
-# > "If something shipped in the last hour, I take it back first. Then I split: TTFT or ITL, queue or prefill. For a
-# > queue I ask for KV usage and running requests, because load, slots and memory predict different pairs. GPU
-# > utilization won't help."
-#
-# **Follow-ups**
-#
-# <details><summary>Your fix went live, and TTFT didn't move. Now what?</summary>
-#
-# Then I was wrong, and that's information: the limit I lifted wasn't the one that binds. I undo it, so that there's
-# one change at a time. Running requests and KV usage say which limit is reached now. And I read the change log again,
-# knowing that the culprit may not be in it: what differs from last week in the traffic itself?
-#
-# </details>
-#
-# <details><summary>Would you double the fleet while you look?</summary>
-#
-# If users are suffering and there's capacity, yes, as mitigation: it halves each replica's load and can be undone.
-# But it proves nothing, since it helps with most causes. It doesn't help where requests are slow even alone, or where
-# one replica is ill.
-#
-# </details>
-#
-# **Weak, senior, staff**: "p99 TTFT is 9 s. GPU utilization is 98%."
-#
-# | weak | senior | staff |
-# |---|---|---|
-# | "The GPUs are saturated: scale out." | "98% busy says little. I'd look at queue time against prefill, then batch size and KV usage." | "Did anything ship? Roll it back now, ask later. Then two numbers: requests running against `max_num_seqs`, and KV usage. Slots full and memory free: a setting. Memory full and slots free: another one. Both fine and steps full: load, and I can size it. I'd say beforehand what I expect to see after the change, and by when, so that I notice when I'm wrong." |
-#
-# **On the whiteboard**: do the page's numbers rule out a full pool?
-#
-# <details><summary>Five lines</summary>
-#
-# 1. In flight (Little): $N = \lambda \cdot \text{E2E}$, of which $\lambda \cdot \text{queue}$ are waiting.
-# 2. Running: $N_r = \lambda \cdot (\text{E2E} - \text{queue})$.
-# 3. The pool holds $N_k = \text{pool} / (k\,(n + m/2))$ of them.
-# 4. $N_r \approx N_k$: memory binds. $N_r \approx$ `max_num_seqs`: slots bind.
-# 5. Neither, with full steps: compute binds. Neither, with empty steps: look outside the engine.
-#
-# </details>
-#
-# **Three numbers to know cold**
-
-# %%
-words.to_know(second)
+in_short(
+    a18(*simulated.post_mortem()),
+    d23(simulated.straggler_tails()),
+)
 
 # %% [markdown]
 # ## Check yourself

@@ -10,9 +10,9 @@
 #
 # - **Five minutes** (ten): one short drill against the clock, and a bet on what knowing your limits is worth.
 # - **The lab** (fifteen): a long drill, twelve minutes.
+# - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
 # - **Going deeper** (fifteen; the mock interview takes 45 more, a design round 40): what separates the levels, all
 #   drills, your history, how statements are scored.
-# - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
 
 # %%
 from course.drills import lesson
@@ -82,6 +82,67 @@ desk
 
 # %%
 solution(desk)  # empty until you have graded
+
+# %% [markdown]
+# ## In the interview
+#
+# **The line**
+#
+# > "TTFT and ITL first, because one number can describe opposite systems. From these numbers I work out what the
+# > server would have to do, and whether it can. This phase dominates, because of that number. I'd change what's free,
+# > then measure."
+#
+# **Follow-ups**
+#
+# <details><summary>"Interesting. Are you sure?"</summary>
+#
+# Say how sure, and what would change it: "Fairly. If KV usage were under half, I'd drop memory and look at slots."
+# Don't fold and don't dig in: the interviewer wants to see whether you know which of your premises is measured and
+# which is assumed.
+#
+# </details>
+#
+# <details><summary>"You have no data for that. Guess."</summary>
+#
+# Give an order of magnitude, with its working, and its range: "About 300 kB of KV per token for a 70B with GQA, so
+# half a gigabyte for this chat; twice that would still fit." A number that can be wrong beats an adjective that
+# can't.
+#
+# </details>
+#
+# **Weak, senior, staff**: "p99 is too high. What do you do?"
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | Lists techniques: "quantization, speculation, a bigger batch, caching". | Splits the latency, names the dominant phase from a number, ranks fixes by effort. | The same, and: checks whether the numbers can all be true, says what each open question would change, and adds conditions to the ranking ("if it's still slow after that, …"). Uses no term without a number behind it. |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers()
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>Can this dump come from one server?</summary>
+#
+# 1. Prefill it needs: $\lambda\, p \cdot 2P$ FLOP/s. Above the data sheet of its GPUs: no.
+# 2. In flight: $N = \lambda\,(\text{TTFT} + (n-1)\,\text{TPOT})$.
+# 3. Their KV: $N \cdot k\,(p + n/2)$ bytes. Above memory minus weights: no.
+# 4. Steady? If the load is above capacity, TTFT has no percentile: it grows for as long as you look.
+# 5. So: a fleet behind one name, prompts mostly cached, or a burst. Say which you'd check first.
+#
+# </details>
+
+# %% [markdown]
+# ## Check yourself
+#
+# The answers come from the flagship's numbers: read its prompt again.
+
+# %%
+print(dump.prompt)
+check = checks(dump)
+check.card()
 
 # %% [markdown]
 # ## Going deeper
@@ -178,7 +239,9 @@ lesson.right_menus(dump)
 # scheduler.
 
 # %%
-in_short(a17(run.experiment(lab)))
+in_short(
+    a17(run.experiment(lab)),
+)
 
 # %%
 simulated_70b.error_band(simulated_70b.deployment(**run.SERVER))
@@ -204,66 +267,6 @@ lesson.rule_table()
 # %% [markdown]
 # Which of the bank's twenty-odd statements are true isn't written down: it's computed from the drawn numbers, with the
 # formulas of the drill and the simulator's prices of a step. Another seed can turn a true one false.
-
-# %% [markdown]
-# ## In the interview
-#
-# **The line**
-#
-# > "TTFT and ITL first, because one number can describe opposite systems. From these numbers I work out what the
-# > server would have to do, and whether it can. This phase dominates, because of that number. I'd change what's free,
-# > then measure."
-#
-# **Follow-ups**
-#
-# <details><summary>"Interesting. Are you sure?"</summary>
-#
-# Say how sure, and what would change it: "Fairly. If KV usage were under half, I'd drop memory and look at slots."
-# Don't fold and don't dig in: the interviewer wants to see whether you know which of your premises is measured and
-# which is assumed.
-#
-# </details>
-#
-# <details><summary>"You have no data for that. Guess."</summary>
-#
-# Give an order of magnitude, with its working, and its range: "About 300 kB of KV per token for a 70B with GQA, so
-# half a gigabyte for this chat; twice that would still fit." A number that can be wrong beats an adjective that
-# can't.
-#
-# </details>
-#
-# **Weak, senior, staff**: "p99 is too high. What do you do?"
-#
-# | weak | senior | staff |
-# |---|---|---|
-# | Lists techniques: "quantization, speculation, a bigger batch, caching". | Splits the latency, names the dominant phase from a number, ranks fixes by effort. | The same, and: checks whether the numbers can all be true, says what each open question would change, and adds conditions to the ranking ("if it's still slow after that, …"). Uses no term without a number behind it. |
-#
-# **On the whiteboard**: can this dump come from one server?
-#
-# <details><summary>Five lines</summary>
-#
-# 1. Prefill it needs: $\lambda\, p \cdot 2P$ FLOP/s. Above the data sheet of its GPUs: no.
-# 2. In flight: $N = \lambda\,(\text{TTFT} + (n-1)\,\text{TPOT})$.
-# 3. Their KV: $N \cdot k\,(p + n/2)$ bytes. Above memory minus weights: no.
-# 4. Steady? If the load is above capacity, TTFT has no percentile: it grows for as long as you look.
-# 5. So: a fleet behind one name, prompts mostly cached, or a burst. Say which you'd check first.
-#
-# </details>
-#
-# **Three numbers to know cold**
-
-# %%
-words.to_know()
-
-# %% [markdown]
-# ## Check yourself
-#
-# The answers come from the flagship's numbers: read its prompt again.
-
-# %%
-print(dump.prompt)
-check = checks(dump)
-check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

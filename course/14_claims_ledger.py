@@ -10,9 +10,9 @@
 #
 # - **Five minutes** (five, and the time that measuring takes): one claim, then all of them in one picture.
 # - **The lab** (five): the ledger with filters.
+# - **In the interview** (five): the line, its follow-ups, a derivation. (The check is at the end.)
 # - **Going deeper** (ten): one article's table of factors on four workloads, how a verdict is computed, a claim of
 #   your own.
-# - **In the interview** (five): the line, its follow-ups, a derivation; then the check.
 
 # %%
 from course.lab import open_lab
@@ -96,7 +96,59 @@ LedgerPanel(ledger)
 #   queue, as the story says, but the slots weren't the cause. In D23, look at which requests make up the p99.
 #
 # </details>
+
+# %% [markdown]
+# ## In the interview
 #
+# **The line**
+#
+# > "When someone quotes a factor, I ask: of what, against which baseline, on which workload, at what cost? Most
+# > figures were true for their authors. So I run the smallest experiment that could prove me wrong, on our own
+# > traffic."
+#
+# **Follow-ups**
+#
+# <details><summary>"A vendor promises 3x throughput. What do you ask?"</summary>
+#
+# Against which baseline, and at which latency: throughput without an SLO is a batch job. Which lengths, how much
+# prefix sharing, which batch? Then I'd replay an hour of our own traffic at our peak rate, with their best
+# configuration and ours, alternating, and compare goodput.
+#
+# </details>
+#
+# <details><summary>"Two techniques give 1.5x and 2x. Together 3x?"</summary>
+#
+# Only if they relieve different bottlenecks and both still bind. Two that shorten decode compete for the same
+# seconds; and one may move the bottleneck to where the other does nothing. So measure the pair, and in the order in
+# which you'd ship them.
+#
+# </details>
+#
+# **Weak, senior, staff**: "An article says prefix caching cuts TTFT by 60%. Expect that here?"
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "Yes, it's a standard technique." | "It depends on how much of our prompts is shared." | "TTFT is queue plus prefill plus first token, and caching touches prefill, and the queue behind it. What share of prompt tokens repeats within the cache's lifetime? Half of them, on prompts that are 80% of TTFT, is 40% at best, more if prefill is what the queue waits for. I can get the hit rate from last week's logs before touching anything." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers(ledger.rows())
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>What is a claimed factor worth here?</summary>
+#
+# 1. The technique shortens a part that is a share $f$ of the time, by a factor $s$.
+# 2. New time: $1 - f + f/s$ (Amdahl). Gain: its inverse.
+# 3. $s$ = 2.3 on decode that's 60% of E2E: 1 / (0.4 + 0.26) = 1.5.
+# 4. With a queue: service times shrink by that, so load falls from $\rho$ to $\rho/1.5$, and the wait by more.
+# 5. So the same 2.3 is 1.5 when idle, more when busy, and nothing where $f$ is small. Ask for $f$.
+#
+# </details>
+
+# %% [markdown]
 # ## Going deeper
 #
 # ### A table everyone has seen
@@ -160,56 +212,6 @@ print(inspect.getsource(words.verdict))
 
 # %%
 ledger.export("ledger.md")
-
-# %% [markdown]
-# ## In the interview
-#
-# **The line**
-#
-# > "When someone quotes a factor, I ask: of what, against which baseline, on which workload, at what cost? Most
-# > figures were true for their authors. So I run the smallest experiment that could prove me wrong, on our own
-# > traffic."
-#
-# **Follow-ups**
-#
-# <details><summary>A vendor promises 3x throughput. What do you ask?</summary>
-#
-# Against which baseline, and at which latency: throughput without an SLO is a batch job. Which lengths, how much
-# prefix sharing, which batch? Then I'd replay an hour of our own traffic at our peak rate, with their best
-# configuration and ours, alternating, and compare goodput.
-#
-# </details>
-#
-# <details><summary>Two techniques give 1.5x and 2x. Together 3x?</summary>
-#
-# Only if they relieve different bottlenecks and both still bind. Two that shorten decode compete for the same
-# seconds; and one may move the bottleneck to where the other does nothing. So measure the pair, and in the order in
-# which you'd ship them.
-#
-# </details>
-#
-# **Weak, senior, staff**: "An article says prefix caching cuts TTFT by 60%. Expect that here?"
-#
-# | weak | senior | staff |
-# |---|---|---|
-# | "Yes, it's a standard technique." | "It depends on how much of our prompts is shared." | "TTFT is queue plus prefill plus first token, and caching touches prefill, and the queue behind it. What share of prompt tokens repeats within the cache's lifetime? Half of them, on prompts that are 80% of TTFT, is 40% at best, more if prefill is what the queue waits for. I can get the hit rate from last week's logs before touching anything." |
-#
-# **On the whiteboard**: what is a claimed factor worth here?
-#
-# <details><summary>Five lines</summary>
-#
-# 1. The technique shortens a part that is a share $f$ of the time, by a factor $s$.
-# 2. New time: $1 - f + f/s$ (Amdahl). Gain: its inverse.
-# 3. $s$ = 2.3 on decode that's 60% of E2E: 1 / (0.4 + 0.26) = 1.5.
-# 4. With a queue: service times shrink by that, so load falls from $\rho$ to $\rho/1.5$, and the wait by more.
-# 5. So the same 2.3 is 1.5 when idle, more when busy, and nothing where $f$ is small. Ask for $f$.
-#
-# </details>
-#
-# **Three numbers to know cold**
-
-# %%
-words.to_know(ledger.rows())
 
 # %% [markdown]
 # ## Check yourself

@@ -1,7 +1,8 @@
 """What the cells that tell how a bet ends gave on an H100 with an 8B, measured or simulated: kept as data.
 
-example_runs.py records it, a file for each lesson; build.py sets it beside the example run on 2 cores. A lesson whose
-code has changed since shows nothing of it from the first changed cell on.
+example_runs.py records it, a file for each lesson; build.py sets it beside the example run on 2 cores. A cell shows it
+as long as its code, and that of all cells whose variables it uses, is among what was run: cells may move, and others
+come and go. A changed cell, and what follows from it, shows nothing of it.
 """
 
 import gzip
@@ -18,7 +19,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from course.lab.frozen import freeze
-from course.lab.outcomes import ExampleRun, as_html, set_beside
+from course.lab.outcomes import ExampleRun, as_html, set_beside, supporting, telling
 
 FOLDER = Path(__file__).parents[1] / "data" / "example_runs"
 MACHINE = "h100-8b"
@@ -44,7 +45,7 @@ class OtherRun:
     caveat: str
     """What has to stand beside its numbers, as HTML in a line: how far such simulations were off, or nothing."""
     codes: Sequence[str]
-    """A digest of each of the lesson's code cells but the check's, in order."""
+    """A digest of each of the code cells that the lesson had, but the check's, in order."""
     outputs: Mapping[str, Sequence[Mapping[str, Any]]]
     """By place among these cells, what a cell that tells how a bet ends gave, as a notebook stores it."""
 
@@ -62,17 +63,21 @@ class OtherRun:
         return f"{'Simulated' if self.is_simulated else 'Measured'}: {told}"
 
     def is_of(self, cells: Sequence[NotebookNode]) -> bool:
-        """Whether all that it shows was run with the code that these cells have, above it and in it. What comes after
-        may have changed since."""
-        return len(self.runs(cells)) == len(self.outputs)
+        """Whether all of these cells that tell how a bet ends are of code that was run."""
+        places = set(run_cells(cells))
+        telling_here = [i for i in telling(cells) if i in places]
+        return all(self._ran(cells, i) for i in telling_here)
 
     def runs(self, cells: Sequence[NotebookNode]) -> dict[int, ExampleRun]:
-        """What to show, by index of the cell: of those whose code, and all code above, is what was run."""
-        places = run_cells(cells)
-        now = digests(cells)
-        num_equal = next((i for i, pair in enumerate(zip(now, self.codes)) if pair[0] != pair[1]), len(self.codes))
-        equal = range(min(num_equal, len(places)))
-        return {places[i]: self._run(self.outputs[str(i)]) for i in equal if str(i) in self.outputs}
+        """What to show, by index of the cell."""
+        places = {code: str(i) for i, code in enumerate(self.codes)}
+        found = {i: places.get(digest(cells[i].source), "") for i in run_cells(cells)}
+        known = {i: self.outputs[place] for i, place in found.items() if place in self.outputs}
+        return {i: self._run(outputs) for i, outputs in known.items() if self._ran(cells, i)}
+
+    def _ran(self, cells: Sequence[NotebookNode], index: int) -> bool:
+        """Whether a cell's code was run, and that of all cells above that it rests on."""
+        return all(digest(cells[i].source) in self.codes for i in supporting(cells, [index]))
 
     def _run(self, outputs: Sequence[Mapping[str, Any]]) -> ExampleRun:
         shown = "".join(as_html(freeze(nbformat.from_dict(each))) for each in outputs)
@@ -85,9 +90,13 @@ def run_cells(cells: Sequence[NotebookNode]) -> list[int]:
 
 
 def digests(cells: Sequence[NotebookNode]) -> list[str]:
-    """A digest of each of these cells: imports may differ, since a module that has moved gives the same outputs."""
-    codes = (IMPORTS.sub("", cells[place].source) for place in run_cells(cells))
-    return [hashlib.sha256(code.encode()).hexdigest()[:16] for code in codes]
+    """A digest of each of these cells."""
+    return [digest(cells[place].source) for place in run_cells(cells)]
+
+
+def digest(code: str) -> str:
+    """Of a cell's code. Imports may differ, since a module that has moved gives the same outputs."""
+    return hashlib.sha256(IMPORTS.sub("", code).encode()).hexdigest()[:16]
 
 
 def with_other_run(notebook: NotebookNode, lesson: str) -> NotebookNode:

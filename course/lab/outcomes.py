@@ -2,7 +2,7 @@
 
 A bet is a cell with `lab.predict(`; the next cell that scores decides it. Folded are the outputs of all cells from
 the bet to the first heading after the score, since what follows a score in its section is about the same runs. And from
-there to the deep dive, those of a cell that uses something which the deciding cells made.
+there to the interview, or to the deep dive, those of a cell that uses something which the deciding cells made.
 
 Beside such an example run can stand one of another machine (other_machine.py): two folds, of which one is open.
 """
@@ -21,7 +21,9 @@ from course.lab.display import fold
 from course.lab.marks import FOLDED
 
 BETS, SCORES = "lab.predict(", ".score("
-HEADING, DEEP_DIVE = re.compile(r"^#{1,6} ", re.M), re.compile(r"^## (?:Going deeper|Deep dive)$", re.M)
+HEADING = re.compile(r"^#{1,6} ", re.M)
+ASIDE = re.compile(r"^## (?:In the interview|Going deeper|Deep dive)$", re.M)
+"""Sections that are read when the bets are decided."""
 SCOPES = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda),
     *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
@@ -51,13 +53,13 @@ class ExampleRun:
 
 
 def telling(cells: Sequence[NotebookNode]) -> list[int]:
-    """Which cells tell how a bet ends that is made above them."""
+    """Which cells tell how a bet ends that is made above them. A section that is read afterwards begins anew."""
     found, decisive = [], set[str]()
     is_open, is_decided = False, False
     for index, cell in enumerate(cells):
         if cell.cell_type != "code":
             is_open = is_open and not (is_decided and HEADING.search(cell.source))
-            decisive = set() if DEEP_DIVE.search(cell.source) else decisive
+            decisive = set() if ASIDE.search(cell.source) else decisive
         elif BETS in cell.source:
             is_open, is_decided = True, False
         elif is_open:
@@ -67,6 +69,26 @@ def telling(cells: Sequence[NotebookNode]) -> list[int]:
         elif decisive & {node.id for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Name)}:
             found.append(index)
     return found
+
+
+def supporting(cells: Sequence[NotebookNode], wanted: Sequence[int]) -> set[int]:
+    """These code cells, and all above them whose variables they use, by way of other cells as well."""
+    codes = {i: cell.source for i, cell in enumerate(cells) if cell.cell_type == "code"}
+    imported = set[str]().union(*map(names_imported, codes.values()))
+    made = {i: names_made(source) - imported for i, source in codes.items()}  # a call of a module's changes no module
+    found, open_ends = set[int](), list(wanted)
+    while open_ends:
+        index = open_ends.pop()
+        found.add(index)
+        used = {node.id for node in ast.walk(ast.parse(cells[index].source)) if isinstance(node, ast.Name)}
+        open_ends += [i for i in made if i < index and i not in found and used & made[i]]
+    return found
+
+
+def names_imported(source: str) -> set[str]:
+    """The modules and their parts that a cell imports, as it calls them."""
+    found = (node for node in ast.walk(ast.parse(source)) if isinstance(node, (ast.Import, ast.ImportFrom)))
+    return {alias.asname or alias.name for node in found for alias in node.names}
 
 
 def names_made(source: str) -> set[str]:

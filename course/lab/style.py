@@ -45,6 +45,19 @@ def seconds(value: float | None) -> str:
     return "0 s" if value == 0 else "< 1 µs"
 
 
+def told_seconds(value: float | None) -> str:
+    """A duration as a sentence tells it: two significant digits, since two runs on one machine differ by more than the
+    third."""
+    if not value or not math.isfinite(value):
+        return seconds(value)
+    rounded = float(f"{value:.1e}")
+    digits = 1 - math.floor(math.log10(abs(rounded)))
+    for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
+        if abs(rounded) * scale >= 1:
+            return f"{rounded * scale:.{max(digits - round(math.log10(scale)), 0)}f} {unit}"
+    return "< 1 µs"
+
+
 def number(value: float) -> str:
     """For people: 1240, 12.4, 1.24, 0.12, 0.004. Three digits above 1, two decimals below (or one digit, where two
     decimals would make it nothing), never scientific notation; no number is a dash."""
@@ -79,8 +92,8 @@ def change(before: float | None, after: float | None) -> str:
 
 class _Template(string.Formatter):
     formats: Mapping[str, Callable[[Any], str]] = {
-        "seconds": seconds,
-        "ms": lambda value: seconds((value or 0.0) / 1e3),
+        "seconds": told_seconds,
+        "ms": lambda value: told_seconds((value or 0.0) / 1e3),
         "number": number,
     }
 
@@ -90,5 +103,6 @@ class _Template(string.Formatter):
 
 
 def fill_in(template: str, /, **values: Any) -> str:
-    """`str.format` with three more formats: `{wait:seconds}`, `{wait:ms}` for one in milliseconds, `{rate:number}`."""
+    """`str.format` with three more formats: `{wait:seconds}`, `{wait:ms}` for one in milliseconds, `{rate:number}`.
+    Durations have two digits; tables and pictures have three (`seconds`)."""
     return _Template().format(template, **values)

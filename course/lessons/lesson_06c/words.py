@@ -10,7 +10,7 @@ from course.lab.style import size
 from course.lessons.lesson_06c.run import DTYPE, HYBRID, MODELS, SPARSE, even_tokens, read
 
 
-def to_know() -> Html:
+def three_numbers() -> Html:
     """The lesson's three numbers."""
     hybrid, sparse = MODELS[HYBRID], MODELS[SPARSE]
     linear = hybrid.layers - hybrid.growing_layers

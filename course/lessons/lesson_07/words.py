@@ -254,7 +254,7 @@ def cache_shrinks() -> float:
     return first / last
 
 
-def to_know(large: Account) -> Html:
+def three_numbers(large: Account) -> Html:
     """The lesson's three numbers."""
     chat = replace(large, context=1500, window=None)
     kv, small = chat.kv, find_model("llama-3.1-8b").kv_bytes_per_token("bfloat16")

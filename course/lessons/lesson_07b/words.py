@@ -112,7 +112,7 @@ def break_even_gb(model: str, gpus: int) -> float:
     return shape.kv_bytes_per_token("bfloat16") * flops / (2 * shape.layer_params) / 1e9
 
 
-def to_know() -> Html:
+def three_numbers() -> Html:
     """The lesson's three numbers."""
     big = find_model("llama-3-70b")
     kept = big.kv_bytes_per_token("int8") / big.kv_bytes_per_token("bfloat16")

@@ -284,7 +284,7 @@ AT_64 = 1.57
 """Plain steps that checking four guesses took an 8B on an H100, with 64 requests (docs/measured.md)."""
 
 
-def to_know() -> Html:
+def three_numbers() -> Html:
     """The lesson's three numbers."""
     yields, share = emitted(ORDINARY, K), accepted_share(ORDINARY, K)
     return know_cold(

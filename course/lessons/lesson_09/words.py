@@ -277,7 +277,7 @@ def _measure_d10(shelf: Shelf) -> Claim:
     return d10(found, run.score_formats(shelf, (PLAIN, "int8")), simulated.throughput_gain())
 
 
-def to_know() -> Html:
+def three_numbers() -> Html:
     """The lesson's three numbers."""
     on = find_hardware("h100-sxm")
     knee = on.flops["bfloat16"] / on.bandwidth  # 2 FLOPs and 2 bytes a weight

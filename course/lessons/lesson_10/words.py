@@ -156,7 +156,7 @@ def measure_a5(lab: Lab) -> Claim:
     return a5(straight, held, too_many(lab))
 
 
-def to_know(straight: ProxiedStream, costs: Sequence[Fed]) -> Html:
+def three_numbers(straight: ProxiedStream, costs: Sequence[Fed]) -> Html:
     """The lesson's three numbers."""
     event, chunk = straight.heard.event_bytes, costs[0].cpu_per_chunk
     return know_cold(

@@ -86,7 +86,7 @@ def measure_e7(lab: Lab) -> Claim:
         return e7(trips(server))
 
 
-def to_know() -> Html:
+def three_numbers() -> Html:
     """The lesson's three numbers."""
     trip = rtt_s("Frankfurt", "Sydney")
     return know_cold(

@@ -101,7 +101,7 @@ def e6(found: Sequence[ClientFault]) -> Claim:
     return conclude("E6", "holds" if names else "only_when", told=told, names=names, **counts)
 
 
-def to_know(storms: Mapping[str, Storm]) -> Html:
+def three_numbers(storms: Mapping[str, Storm]) -> Html:
     """The lesson's three numbers."""
     storm, even = storms[IMMEDIATELY], expected_attempts(0.5, 3)
     return know_cold(

@@ -110,7 +110,7 @@ def a16(ask: Ask, flood: fleet.Served, knee_qps: float) -> Claim:
     return conclude("A16", verdict, need=need, share=share, knee_qps=knee_qps, **told)
 
 
-def to_know(ask: Ask) -> Html:
+def three_numbers(ask: Ask) -> Html:
     """The lesson's three numbers."""
     need = ask.qps * ask.flops_of_prompt / ask.peak
     return know_cold(

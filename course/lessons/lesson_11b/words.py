@@ -116,7 +116,7 @@ def e3(played: Mapping[float, run.Sleep]) -> Claim:
     return conclude("E3", "only_when" if often.share_of_ttft < MOSTLY else "holds", told=told, rare=rare, more=more)
 
 
-def to_know() -> Html:
+def three_numbers() -> Html:
     """The lesson's three numbers."""
     load, alarm, patience, keep, per_hour, disk = 1.3, 2, 10, 300, 10, 3e9
     weights = find_model("llama-3-70b").stored_bytes("bfloat16")

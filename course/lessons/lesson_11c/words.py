@@ -153,7 +153,7 @@ def e8(caught: Route, uncaught: Route, plain: PlayedRouting, routed: PlayedRouti
     )
 
 
-def to_know(price: float) -> Html:
+def three_numbers(price: float) -> Html:
     """The lesson's three numbers, of Llama-3 70B on four H100s at this price of a GPU and hour."""
     chat, *_, _ = regimes().values()
     rent, reasoning = price * GPUS, cost_of_reasoning().answer

@@ -124,7 +124,7 @@ def d23(tails: Mapping[str, simulated.Tail]) -> Claim:
     )
 
 
-def to_know(page: Incident) -> Html:
+def three_numbers(page: Incident) -> Html:
     """The lesson's three numbers, of the first page."""
     found = sums_of(page.window)
     return know_cold(

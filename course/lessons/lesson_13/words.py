@@ -23,7 +23,7 @@ def a17(fit: Fit) -> Claim:
     return conclude("A17", verdict, fit=fit, sums=sums, **told)
 
 
-def to_know() -> Html:
+def three_numbers() -> Html:
     """Three numbers that most drills begin with."""
     card, model = find_hardware("h100-sxm"), find_model("llama-3-70b")
     token, knee = model.kv_bytes_per_token("bfloat16"), card.flops["bfloat16"] / card.bandwidth

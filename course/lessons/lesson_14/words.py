@@ -82,7 +82,7 @@ def verdict(cells: Sequence[TechniqueFactor]) -> str:
     )
 
 
-def to_know(rows: Sequence[LedgerRow]) -> Html:
+def three_numbers(rows: Sequence[LedgerRow]) -> Html:
     """The lesson's three numbers."""
     judged = [row for row in rows if row.kind in VERDICTS and row.kind != "not shown"]
     holding = sum(row.kind == "holds" for row in judged)

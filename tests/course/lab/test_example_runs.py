@@ -86,7 +86,7 @@ def test_a_record_is_set_beside_without_executing_anything(lesson: Path) -> None
     ), "without a record it is as it was"
 
 
-def test_from_the_first_changed_cell_on_nothing_of_it_is_shown(lesson: Path) -> None:
+def test_a_changed_cell_and_what_rests_on_it_show_nothing_of_it(lesson: Path) -> None:
     write_run(LESSON, recorded(lesson))
     lesson.write_text(SOURCE.replace("from course.lab.lab import Lab", "from course.lab import Lab"))
     assert recorded(lesson).is_of(build.read_source(lesson).cells), "imports may differ"
@@ -98,6 +98,17 @@ def test_from_the_first_changed_cell_on_nothing_of_it_is_shown(lesson: Path) -> 
     notebook.cells[4].source = "draw(eight, 2)"
     build.nbformat.write(notebook, target)
     assert "of other code (`python -m course.lab.example_runs 07` records it)" in build.problems(lesson)[0]
+    lesson.write_text(SOURCE.replace("lab = Lab()", "lab = Lab(short=True)"))
+    assert read_run(LESSON).runs(build.read_source(lesson).cells) == {}, "all of it was run in that lab"
+
+
+def test_cells_may_move_and_others_come_and_go(lesson: Path) -> None:
+    first, *cells = build.read_source(lesson).cells
+    more = build.notebook_of("# %%\nnew = 1\n").cells
+    moved = [first, *more, *cells]
+    assert list(recorded(lesson).runs(moved)) == [4, 5] and recorded(lesson).is_of(moved)
+    moved = [first, *cells, *more]
+    assert list(recorded(lesson).runs(moved)) == [3, 4] and not recorded(lesson).is_of(moved), "it tells, and never ran"
 
 
 def test_what_is_recorded_is_what_tells_and_lasts(lesson: Path) -> None:
@@ -126,9 +137,7 @@ def test_what_was_measured_stays_as_long_as_the_code_does(lesson: Path) -> None:
     simulated = Bench.simulated()
     assert example_runs.must_stay(LESSON, simulated)
     assert not example_runs.must_stay(LESSON, replace(simulated, is_simulated=False))
-    lesson.write_text(SOURCE + "\n# %%\nmore = 1\n")
-    assert example_runs.must_stay(LESSON, simulated), "nothing that it shows comes after"
-    lesson.write_text(SOURCE.replace('lab.run("eight")', 'lab.run("nine")'))
+    lesson.write_text(SOURCE.replace("draw(eight)", "draw(eight, 2)"))
     assert not example_runs.must_stay(LESSON, simulated)
     assert measured.machine == "On an H100 with an 8B."
 
