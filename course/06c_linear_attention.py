@@ -127,8 +127,7 @@ pictures.snapshots_explorer()
 #
 # **Follow-ups**
 #
-# <details><summary>"We moved to a hybrid model, and the prefix hit rate fell from 60% to 0. Nothing else
-# changed."</summary>
+# <details><summary>"Since we moved to a hybrid, the prefix hit rate is 0. It was 60%. Why?"</summary>
 #
 # The grid. A hit can only resume at a snapshot, and blocks are as large as a state: hundreds to thousands of tokens.
 # System prompts shorter than one block never hit. I'd read the block size from the startup log, compare it with the

@@ -137,8 +137,8 @@ pictures.explained(run.plan())
 # **The line**
 #
 # > "Arithmetic first: tokens per second times two FLOPs per weight, against what the GPUs reach, bounds the replicas
-# > from below. Then I measure the knee under our SLO and traffic, leave headroom, and count. If a step is too slow
-# > even when idle, replicas won't help."
+# > from below. Then I measure the knee under our SLO, leave headroom, and count. If a step is too slow even when
+# > idle, replicas won't help."
 #
 # **Follow-ups**
 #

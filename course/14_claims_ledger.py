@@ -9,7 +9,7 @@
 # figure before you run anything: **on which workload?**
 #
 # - **Five minutes** (five, and the time that measuring takes): one claim, then all of them in one picture.
-# - **The lab** (five): the ledger with filters.
+# - **The lab** (ten): the ledger with filters.
 # - **In the interview** (five): the line, its follow-ups, a derivation. (The check is at the end.)
 # - **Going deeper** (ten): one article's table of factors on four workloads, how a verdict is computed, a claim of
 #   your own.
