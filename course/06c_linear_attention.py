@@ -193,8 +193,8 @@ check.card()
 #
 # - **Speculation**: a rejected draft token has already been written into the state. The engine keeps a state per
 #   draft position, or recomputes.
-# - **Preemption and transfer**: swapping or sending a request costs a state and a quarter of the KV, whatever its
-#   length. For short prompts that's more than before, for long ones far less.
+# - **Preemption and transfer**: swapping or sending a request moves its states, which are as large for any length,
+#   and a quarter of the KV. For short prompts that's more than before, for long ones far less.
 # - **Tensor parallelism**: states split by heads, as keys and values do. An indexer's keys don't: each GPU keeps a
 #   copy, like latent vectors.
 # - **Admission**: "will it fit?" gains a fixed term. `max_num_seqs` × state is memory you can't page.

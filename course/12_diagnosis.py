@@ -85,8 +85,8 @@ desk
 #
 # ### Predict
 #
-# Both incidents look alike from outside. (If you haven't played yours, do so now: what follows gives it away.) Which
-# question's answers differ by the largest factor?
+# Both incidents look the same from outside. (If you haven't played yours, do so now: what follows gives it away.)
+# Which question's answers differ by the largest factor?
 
 # %%
 question = lab.predict("question", "Which question tells them apart?", list(run.TOLD_BY.values()))
@@ -128,7 +128,7 @@ pictures.both_incidents(first.fresh(), second.fresh())
 # <details><summary>"Would you double the fleet while you look?"</summary>
 #
 # If users are suffering and there's capacity, yes, as mitigation: it halves each replica's load and can be undone.
-# But it proves nothing, since it helps with most causes. It doesn't help where requests are slow even alone, or where
+# But it proves nothing, since it helps with many causes. It doesn't help where requests are slow even alone, or where
 # one replica is ill.
 #
 # </details>
@@ -162,7 +162,7 @@ words.three_numbers(second)
 #
 # ### Commit, then deploy
 #
-# In code, a diagnosis of the first page looks like this:
+# Back to the paged service of the beginning. In code, a diagnosis looks like this:
 
 # %%
 second.ask("kv_use"), second.ask("batch")

@@ -30,7 +30,9 @@ def apart(one: Incident, other: Incident) -> tuple[MeasuredAnswer, Html]:
         for name, pair in pairs.items()
     ]
     told = "; ".join(f"{TOLD_BY[name]}: {a:.3g} and {b:.3g}" for name, (a, b) in pairs.items())
-    return MeasuredAnswer(TOLD_BY[best], told), as_table(("question", "first", "second", "tells them apart?"), rows)
+    return MeasuredAnswer(TOLD_BY[best], told), as_table(
+        ("question", "yours", "the paged service", "tells them apart?"), rows
+    )
 
 
 def tried(incident: Incident, ids: Sequence[str]) -> tuple[MeasuredAnswer, Html]:
