@@ -63,7 +63,7 @@ def checks(first: Incident, second: Incident, truth: Reveal) -> Checks:
             options=tuple(name.replace("_", " ") for name in QUESTIONS),
         ),
         "q2": Question(
-            "The paged service: how many average requests fit in its KV pool at the same time, half of each answer done?",
+            "The paged service: how many average requests fit in its KV pool, half of each answer generated?",
             "requests",
         ),
         "q3": Question("The paged service: what share of the requests' time is spent in the queue?", "(0 to 1)"),
