@@ -72,10 +72,12 @@ def telling(cells: Sequence[NotebookNode]) -> list[int]:
 
 
 def supporting(cells: Sequence[NotebookNode], wanted: Sequence[int]) -> set[int]:
-    """These code cells, and all above them whose variables they use, by way of other cells as well."""
-    codes = {i: cell.source for i, cell in enumerate(cells) if cell.cell_type == "code"}
-    imported = set[str]().union(*map(names_imported, codes.values()))
-    made = {i: names_made(source) - imported for i, source in codes.items()}  # a call of a module's changes no module
+    """These code cells, and all above them whose variables they use, by way of other cells as well. What was imported
+    is no variable: `words.tail(many)` changes nothing."""
+    trees = [ast.parse(cell.source) for cell in cells if cell.cell_type == "code"]
+    imports = (node for tree in trees for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom)))
+    imported = {alias.asname or alias.name for node in imports for alias in node.names}
+    made = {i: names_made(cell.source) - imported for i, cell in enumerate(cells) if cell.cell_type == "code"}
     found, open_ends = set[int](), list(wanted)
     while open_ends:
         index = open_ends.pop()
@@ -83,12 +85,6 @@ def supporting(cells: Sequence[NotebookNode], wanted: Sequence[int]) -> set[int]
         used = {node.id for node in ast.walk(ast.parse(cells[index].source)) if isinstance(node, ast.Name)}
         open_ends += [i for i in made if i < index and i not in found and used & made[i]]
     return found
-
-
-def names_imported(source: str) -> set[str]:
-    """The modules and their parts that a cell imports, as it calls them."""
-    found = (node for node in ast.walk(ast.parse(source)) if isinstance(node, (ast.Import, ast.ImportFrom)))
-    return {alias.asname or alias.name for node in found for alias in node.names}
 
 
 def names_made(source: str) -> set[str]:

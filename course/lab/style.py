@@ -54,7 +54,8 @@ def told_seconds(value: float | None) -> str:
     digits = 1 - math.floor(math.log10(abs(rounded)))
     for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
         if abs(rounded) * scale >= 1:
-            return f"{rounded * scale:.{max(digits - round(math.log10(scale)), 0)}f} {unit}"
+            places = max(digits - round(math.log10(scale)), 0)
+            return f"{rounded * scale:.{places}f}".removesuffix(".0") + f" {unit}"
     return "< 1 µs"
 
 

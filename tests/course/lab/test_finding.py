@@ -10,6 +10,7 @@ from course.lab.claims import read_words
 from course.lab.display import stack
 from course.lab.finding import OTHERWISE, tell
 from course.lab.marks import DISTURBED
+from course.lab.style import fill_in
 
 BUSY = re.compile(
     r"(?<!or )(?<!either )something else (kept|keeps|is running|was running|was using|held)|on a quiet machine"
@@ -67,3 +68,19 @@ def test_an_outcome_or_value_that_is_not_there_is_an_error() -> None:
         tell("99", "chunks", "sideways")
     with pytest.raises(KeyError):
         tell("99", "chunks", "longer", wait=1)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (0.00949, "9.5 ms"),
+        (0.9996, "1 s"),
+        (1.32, "1.3 s"),
+        (123.4, "120 s"),
+        (-0.00064, "-640 µs"),
+        (0, "0 s"),
+        (None, "–"),
+    ],
+)
+def test_a_sentence_tells_durations_with_two_digits(value: float | None, told: str) -> None:
+    assert fill_in("{took:seconds}", took=value) == told
