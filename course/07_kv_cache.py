@@ -2,19 +2,21 @@
 # # 07 · KV cache: a working set
 #
 # The GPU's arithmetic units are half idle. The queue grows anyway, and no new request is admitted. Someone bought a
-# second GPU and it helped, and no one can say why. What ran short was neither arithmetic nor bandwidth. It was room for
-# the **working set**, everything that has to be in memory at once.
+# second GPU and it helped, and no one can say why. It was neither arithmetic nor bandwidth: you'd run out of memory
+# for the **working set**, everything that has to be in memory at the same time.
 #
-# After this lesson you can work out on the back of an envelope how many users fit on a GPU, recognize a full pool, and
-# say what happens to requests that get evicted from it. [Lesson 07b](07b_smaller_kv.ipynb) makes the cache smaller, or
-# keeps it elsewhere.
+# After this lesson you can work out on the back of an envelope how many users fit on a GPU, recognize a full pool,
+# and say what happens to the requests that are preempted. [Lesson 07b](07b_smaller_kv.ipynb) makes the cache smaller,
+# or keeps it elsewhere.
 #
-# - **Surface** (ten minutes): the memory a chat takes, and a bet on how many fit.
-# - **Guided** (twenty): the pool, block by block; thrashing; the KV bill; 70 billion weights.
-# - **Deep dive** (ten): the formula, the code, six claims put to the test.
+# - **Five minutes** (five): the memory a chat takes, and a bet on how many fit.
+# - **The lab** (five): the pool, block by block, and where its room goes.
+# - **In the interview** (ten): the line, its follow-ups, a derivation. (The check is at the end.)
+# - **Going deeper** (fifteen): thrashing, the KV bill, what fills a pool at 70B, the formula, the code, six claims.
 
 # %%
 from course.lab import open_lab, simulated_70b
+from course.lab.claims import in_short
 from course.lab.display import stack
 from course.lab.pictures.block_map import draw_frame
 from course.lessons.lesson_07 import pictures, run, simulated, words
@@ -25,18 +27,19 @@ from course.lessons.lesson_07.words import a11, a12, a15, b2, d8, d12
 lab = open_lab()
 
 # %% [markdown]
-# ## Surface
+# ## Five minutes
 #
 # To generate a token, a model attends to every token before it. It doesn't recompute them: for each one, every layer
 # keeps a **key** (what the token can be found by) and a **value** (what it contributes). That's the **KV cache**. It
 # grows with every token, and every running request has its own.
 #
 # The memory for it is set aside when the server starts: the **pool**, cut into **blocks**, often of 16 tokens. A
-# request gets another block whenever it has filled the last one. That's **paging**, the way an operating system manages
-# a program's memory; LLM servers got it from *PagedAttention*.
+# request gets another block whenever it has filled the last one. That's **paging**, the way an operating system
+# manages a program's memory; LLM servers got it from *PagedAttention*.
 #
-# Eight requests on the real engine. Each cell is a block, labelled with the request that holds it and filled as far as
-# it has tokens. One with several numbers is **shared**: requests that begin with the same page use the same blocks.
+# Eight requests on the real engine. Each cell is a block, labelled with the request that holds it and filled as far
+# as it has tokens. One with several numbers is **shared**: requests that begin with the same page use the same
+# blocks.
 
 # %%
 roomy = run.eight(lab, run.ROOMY_POOL)
@@ -71,7 +74,7 @@ stack(draw_frame(full, title="One chat more than fits: which one waits?"), words
 # **Concurrency is the memory for KV, divided by the KV of one request.** "GPU utilisation" shows none of this.
 
 # %% [markdown]
-# ## Guided
+# ## The lab
 #
 # ### The pool, live
 #
@@ -103,12 +106,70 @@ traces = run.reservations(lab)
 stack(pictures.traces_table(traces), draw_frame(traces["max_len"]), words.reserved(traces))
 
 # %% [markdown]
+# That's the working set in small: **what a request reserves, times how many run**. If it's more than the pool,
+# requests queue, whatever the GPU could compute.
+
+# %% [markdown]
+# ## In the interview
+#
+# **The line**
+#
+# > "KV is linear: two times layers, KV heads, head size and bytes, per token. Free memory over that, over the
+# > context, is how many requests run. If they wait while KV is full, I make room, not speed. Once nothing waits, I
+# > stop."
+#
+# **Follow-ups**
+#
+# <details><summary>"Preemptions climb, and the GPU is 95% busy. Busy with what?"</summary>
+#
+# Partly with work it has done before: a preempted request prefills its prompt and its answer so far again.
+# `vllm:num_preemptions_total` rises, usage sits at 1, throughput falls. I'd admit less first (`max_num_seqs`),
+# because that's free and can be undone. If tokens per second go up with fewer running, it was thrashing.
+#
+# </details>
+#
+# <details><summary>"You doubled the pool and nothing changed. Why?"</summary>
+#
+# The working set already fit. Arrivals × seconds in a slot × KV of each was below the old pool, so no request was
+# waiting for a block. Usage well under 1 and an empty queue would have said so beforehand. Then it's slots,
+# arithmetic or the step itself.
+#
+# </details>
+#
+# **Weak, senior, staff**: "TTFT p99 went from 1 s to 20 s overnight. ITL hasn't moved."
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "The GPUs are overloaded, so I'd add replicas or quantize." | "Flat ITL means it's the queue. If KV usage is at 1 while slots are free, we're out of KV memory: 8-bit KV, shorter contexts, or more memory for the pool." | "Then which factor of the working set grew overnight: arrivals, seconds in a slot, or context? Answers twice as long are worse than twice the traffic: more KV, held for longer. I'd cap `max_tokens` or admission now, since both can be undone, then put 8-bit KV behind an eval. I'd expect usage below 1 and TTFT back within one answer's time. If it isn't, I was wrong about memory." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers(run.large(run.accounts(lab)))
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>How large does the pool have to be?</summary>
+#
+# 1. Requests in a slot (Little): $N = \lambda S$.
+# 2. A slot is held for about $S = m \cdot \text{ITL}$, with $m$ answer tokens.
+# 3. Each holds $k\,(n + m/2)$ bytes on average: $n$ prompt tokens, and half of the answer.
+# 4. Working set: $W = \lambda\, m \cdot \text{ITL} \cdot k\,(n + m/2)$.
+# 5. With $m \gg n$ it goes with $m^2$: answers twice as long need up to four times the pool.
+# 6. Pool below $W$: the queue grows without end. So size it for the peak hour's $W$, with headroom for bursts.
+#
+# </details>
+
+# %% [markdown]
+# ## Going deeper
+#
 # ### Where it hurts: thrashing
 #
-# Paging admits more than may eventually fit; that's the point. So the pool can run out under running requests. Then one
-# of them, the last to be admitted, is **preempted**: its blocks go to the others. It comes back in one of two ways.
-# *Recompute*: prefill its prompt, and what it had generated, once more. *Swap*: its blocks were copied to host memory,
-# and are copied back. (vLLM v1 recomputes, unless KV offloading is on and still has the blocks.)
+# Paging admits more than may eventually fit; that's the point. So the pool can run out under running requests. Then
+# one of them, the last to be admitted, is **preempted**: its blocks go to the others. It comes back in one of two
+# ways. *Recompute*: prefill its prompt, and what it had generated, once more. *Swap*: its blocks were copied to host
+# memory, and are copied back. (vLLM v1 recomputes, unless KV offloading is on and still has the blocks.)
 
 # %%
 twice = lab.predict(
@@ -139,22 +200,27 @@ stack(pictures.traces_table(every), words.thrashing(shrunk))
 #
 # ### The bill
 #
-# Now change the model instead of the traffic. In **multi-head attention** (MHA) each head has its own key and value. In
-# **grouped-query attention** (GQA) a group of heads shares one pair; in **multi-query attention** (MQA) all of them do.
-# **Latent attention** (MLA) keeps one short vector from which all keys and values are rebuilt.
+# Now change the model instead of the traffic. In **multi-head attention** (MHA) each head has its own key and value.
+# In **grouped-query attention** (GQA) a group of heads shares one pair; in **multi-query attention** (MQA) all of
+# them do. **Latent attention** (MLA) keeps one short vector from which all keys and values are rebuilt.
 
 # %%
 shapes = run.accounts(lab)
 kv_bytes_explorer(shapes, "Llama-3-70B")
 
 # %% [markdown]
-# <details><summary>Four questions to try on it, answered</summary>
+# <details><summary>Five questions to try on it, answered</summary>
 #
 # - *Llama-3-70B as it is, and with MHA: how many chats of 1,500 tokens fit?* MHA keeps eight times as much per token,
 #   so about an eighth as many.
 # - *Twice the tokens per chat?* Twice the bytes: linear, not quadratic.
-# - *MQA and MLA on four GPUs?* A single head, or a single latent vector, can't be split four ways, so with tensor
-#   parallelism each GPU keeps a copy, and the bar counts all four. That's what DP attention avoids (lesson 06b).
+# - *MQA and MLA on four GPUs?* A single head, or a single latent vector, can't be split four ways. With tensor
+#   parallelism each GPU keeps a copy, and the bar counts all four.
+# - *The same with DCP?* **Decode context parallelism** deals out positions instead of heads: each GPU keeps a quarter
+#   of every chat's tokens, attends to those, and the four partial results are combined. No copies, so four times the
+#   chats. Each layer pays for it with an exchange of queries and partial outputs (vLLM:
+#   `--decode-context-parallel-size`; SGLang: `--dcp-size`). For GQA with eight heads on four GPUs it changes nothing:
+#   heads divide evenly. DP attention is the other way out (lesson 06b).
 # - *A window of 2,048?* It saves nothing for chats of 1,500, and everything beyond the window for longer ones (07b).
 #
 # </details>
@@ -182,28 +248,33 @@ simulated_70b.error_band(simulated_70b.deployment())
 
 # %% [markdown]
 # There's a cliff. To its right, more memory changes nothing a user could feel; to its left, TTFT is all queue, and
-# every gigabyte counts. Where it is depends on the load: *requests per second × seconds each one runs × KV of each* is
-# the working set. (Beside these weights, four H100s have room for more than this picture shows: the bill above says how
-# much. Longer contexts and answers are what brings such a server to its cliff.) So spend effort on the KV bill **until
-# requests stop waiting for room**, then stop.
+# every gigabyte counts. Where it is depends on the load: *requests per second × seconds each one runs × KV of each*
+# is the working set. So spend effort on the KV bill **until requests stop waiting for room**, then stop.
+#
+# Those four H100s have far more room than these pools, and chats will never fill it: they run out of arithmetic first
+# (lesson 11). What does?
+
+# %%
+simulated.working_sets_table()
 
 # %% [markdown]
-# ## Deep dive
+# Long contexts and long answers. An answer of 8,000 tokens holds its blocks for minutes and keeps growing, so it
+# counts twice: more KV, for longer. That's the cliff you'll meet in production.
 #
-# **The arithmetic.** $L$ layers, $n_{kv}$ KV heads of size $d$, $b$ bytes per number, contexts of $c$ tokens, $W$ bytes
-# of weights, and $M$ bytes of GPU memory for both (in vLLM, `--gpu-memory-utilization` of it, less activations and CUDA
-# graphs):
+# ### The arithmetic
+#
+# $L$ layers, $n_{kv}$ KV heads of size $d$, $b$ bytes per number, contexts of $c$ tokens, $W$ bytes of weights, and
+# $M$ bytes of GPU memory for both (in vLLM, `--gpu-memory-utilization` of it, less activations and CUDA graphs):
 #
 # $$\text{KV per token} = 2\,L\,n_{kv}\,d\,b, \qquad \text{requests that fit} = \frac{M - W}{2\,L\,n_{kv}\,d\,b\,c}$$
 #
-# - It depends on the shape alone for full attention. Windowed layers keep a window's tokens; linear-attention and Mamba
-#   layers of hybrid models keep one state per request, however long it is.
-# - Reserving $m$ tokens for a request that ends with $c$ leaves $1 - c/m$ of its room empty at the end, and more while
-#   it grows; on demand, half a block on average.
-# - The working set, by Little's law: arrivals per second × seconds in a slot × KV of a request.
+# - It depends on the shape alone for full attention. Windowed layers keep a window's tokens; linear-attention and
+#   Mamba layers keep one state per request, however long it is ([lesson 06c](06c_linear_attention.ipynb)).
+# - Reserving $m$ tokens for a request that ends with $c$ leaves $1 - c/m$ of its room empty at the end, and more
+#   while it grows; on demand, half a block on average.
 #
-# **The code.** A block table grows in `BlockManager.append`. When the pool is short, the scheduler takes the blocks of
-# the last request (`Scheduler._preempt`).
+# **The code.** A block table grows in `BlockManager.append`. When there aren't enough free blocks, the scheduler
+# takes those of the last request (`Scheduler._preempt`).
 
 # %%
 import inspect
@@ -220,33 +291,26 @@ print(inspect.getsource(Scheduler._preempt))
 #
 # **The claims, measured.**
 
-# %%
-large = run.large(shapes)
-a11(large, run.by_hand(lab), run.in_pool(lab))
-
-# %%
-a12(tight, roomy, shrunk["swap"][run.TIGHT_POOL])
-
 # %% [markdown]
-# Everything at once, at 70B. The article describes a service with many long conversations and a tenfold cut. Here each
-# technique is added to the ones before, on chats that share nothing and on long conversations that repeat everything
-# said so far. Next to each gain is what limits the batch at that point.
+# ### What articles say
+#
+# Six claims. The cost ladder behind A15 comes first: each technique is added to the ones before, on chats that share
+# nothing and on long conversations that repeat everything said so far.
 
 # %%
 ladders = simulated.ladders()
 simulated.ladder_table(ladders)
 
 # %%
-a15(ladders, words.cache_shrinks())
-
-# %%
-b2(crowd, run.with_and_without_prefixes(lab))
-
-# %%
-d8(run.lengths(lab))
-
-# %%
-d12(run.limits(lab, roomy))
+large = run.large(shapes)
+in_short(
+    a11(large, run.by_hand(lab), run.in_pool(lab)),
+    a12(every[f"recompute, {run.TIGHT_POOL} blocks"], roomy, every[f"swap, {run.TIGHT_POOL} blocks"]),
+    a15(ladders, words.cache_shrinks()),
+    b2(crowd, run.with_and_without_prefixes(lab)),
+    d8(run.lengths(lab)),
+    d12(run.limits(lab, roomy)),
+)
 
 # %% [markdown]
 # <details><summary>The same on vLLM and SGLang</summary>
@@ -271,14 +335,6 @@ d12(run.limits(lab, roomy))
 # </details>
 
 # %% [markdown]
-# ## Say it in an interview
-#
-# > "I treat the KV cache as a working set. A token takes 2 × layers × KV heads × head size × bytes, so it's linear in
-# > length. Memory minus weights, divided by that and by the context, is how many requests I can run. If requests wait
-# > while KV is full, I don't want a faster kernel, I want room: a GQA model, 8-bit KV behind an eval, shared prefixes,
-# > shorter contexts, or fewer slots if it's thrashing. Preempted requests aren't lost, they're recomputed. And once
-# > nothing waits for room, I stop."
-#
 # ## Check yourself
 #
 # Answers are computed from the runs above, and from the models' shapes.

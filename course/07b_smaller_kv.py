@@ -4,12 +4,14 @@
 # Requests wait for KV memory (lesson 07). You can keep less of it, keep it in fewer bits, or keep it somewhere other
 # than the GPU. Each has a price. The price in quality doesn't show up on a latency chart; that of a tier does.
 #
-# - **Surface** (ten minutes): a sliding window, and what the model forgets.
-# - **Guided** (ten): 8-bit KV behind a quality gate; KV tiers, and when fetching beats computing.
-# - **Deep dive** (five): the arithmetic, and a claim put to the test.
+# - **Five minutes** (five): a sliding window, and what the model forgets.
+# - **The lab** (five): 8-bit KV behind a quality gate; fetch KV, or compute it again?
+# - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
+# - **Going deeper** (ten): a fleet with tiers, agents that wait for tools, the arithmetic.
 
 # %%
 from course.lab import open_lab, simulated_70b
+from course.lab.claims import in_short
 from course.lab.display import stack
 from course.lessons.lesson_07 import run as lesson_07
 from course.lessons.lesson_07b import pictures, run, words
@@ -19,7 +21,7 @@ from course.lessons.lesson_07b.words import d14
 lab = open_lab()
 
 # %% [markdown]
-# ## Surface
+# ## Five minutes
 #
 # With a **sliding window** a token attends only to a fixed number of tokens before it. A token that falls out of the
 # window is never read again, so its blocks go back to the pool. **Sinks** are the first few tokens, which stay:
@@ -54,38 +56,40 @@ lost.score(run.needle_share(found))
 stack(pictures.draw_needle(found, run.reach(lab, window)), words.forgotten(found))
 
 # %% [markdown]
-# Models *trained* with windows (the first Mistral 7B in all layers, Gemma 3 in most) pass information on from layer to
-# layer; here the window is imposed on a model that was never trained for it.
-
-# %% [markdown]
-# ## Guided
+# Models *trained* with windows (the first Mistral 7B in all layers, Gemma 3 in most) pass information on from layer
+# to layer; here the window is imposed on a model that was never trained for it. It's a demonstration: nobody deploys
+# that.
+#
+# ## The lab
 #
 # ### 8-bit KV
 #
 # One byte per number instead of two, plus a scale per token and head: nearly twice the blocks in the same memory. The
 # quality gate (`minillm bench quality`) decodes a text token by token with each configuration and compares how
-# surprised each is by the actual next token (**perplexity**), how far apart their distributions are (**KL**), and how
-# often they agree on the most likely token. The table's header has the floors, the worst values we'd accept; they were
-# set beforehand. (A *nat* is KL's unit with natural logarithms: 0 means the same distribution.)
+# surprised each is by the actual next token (**perplexity**), how far apart their distributions are (**KL**, in nats:
+# 0 means the same), and how often they agree on the most likely token. The table's header has the floors, the worst
+# values we'd accept; they were set beforehand.
 
 # %%
 rounded = run.measure_losses(lab)
 stack(pictures.losses_table(rounded), words.rounding(rounded))
 
 # %% [markdown]
-# Other models and other texts give other numbers: run the gate on yours before you deploy. And on the scheme that you
-# deploy: this one has a scale for each token and head. vLLM's `--kv-cache-dtype fp8` has one per tensor, 1.0 unless the
-# checkpoint brings calibrated ones, and with FlashAttention-3 queries and attention's products are FP8, too, so nothing
-# above speaks for it: calibrate (llm-compressor), then run your evals. `int8_per_token_head` is scaled as here, but not
-# every attention backend reads it: compare ITL before and after. (8-bit KV also halves the reads of long contexts,
-# which a capacity table doesn't show. On an H100, our 8B's step with 32 contexts of 2,100 tokens took 7.8 ms, and in 16
-# bits some 9.3 on another day.)
+# Run the gate on your model, your texts, and the scheme that you deploy. This one has a scale for each token and
+# head. vLLM's `--kv-cache-dtype fp8` has one per tensor, 1.0 unless the checkpoint brings calibrated ones, and with
+# FlashAttention-3 queries and attention's products are FP8, too, so nothing above speaks for it: calibrate
+# (llm-compressor), then run your evals. `int8_per_token_head` is scaled as here, but not every attention backend
+# reads it: compare ITL before and after.
+#
+# 8-bit KV also halves the reads of long contexts, which a capacity table doesn't show. On an H100, our 8B's step with
+# 32 contexts of 2,100 tokens took 7.8 ms; in 16 bits it took some 9.3 on another day
+# ([measured](../docs/measured.md)).
 #
 # ### Fetch it, or compute it again?
 #
-# KV that's evicted from the GPU can live on in host memory, or in a store that replicas share: **KV tiers** (vLLM's KV
-# connectors with LMCache, SGLang's HiCache). When the conversation comes back, the server can fetch its KV over a link
-# instead of prefilling it again. Llama-3 70B on four H100s, one prompt at a time:
+# KV that's evicted from the GPU can live on in host memory, or in a store that replicas share: **KV tiers** (vLLM's
+# KV connectors with LMCache, SGLang's HiCache). When the conversation comes back, the server can fetch its KV over a
+# link instead of prefilling it again. Llama-3 70B on four H100s, one prompt at a time:
 
 # %%
 pictures.tier_explorer()
@@ -101,11 +105,75 @@ pictures.tier_explorer()
 # - Somewhere around 5 GB/s for all four GPUs the two curves meet, 1.2 GB/s each. Below that, the tier makes TTFT worse,
 #   however high its hit rate.
 # - Latency matters for short prefixes only. A small model shifts the balance: its prefill is cheap, but its KV isn't
-#   much smaller. An 8B on one H100 needs 4 GB/s by the formula below, over its one link.
+#   much smaller. An 8B on one H100 needs about as much by the formula below, over a single link.
+#
+# </details>
+
+# %% [markdown]
+# ## In the interview
+#
+# **The line**
+#
+# > "Three ways to ease KV memory. Fewer bits: nearly double the pool, behind an eval. Fewer tokens: only for models
+# > trained that way. Or host memory, which beats prefilling whenever the link is faster than KV bytes over prefill
+# > time."
+#
+# **Follow-ups**
+#
+# <details><summary>"Your KV store has an 83% hit rate, and TTFT hasn't moved. Why?"</summary>
+#
+# A hit rate counts tokens, not seconds. Fetching a token's KV takes its bytes over the link; prefilling takes two
+# FLOPs per weight. For a 70B on four H100s those break even near 5 GB/s over all four. Below that, every hit is as
+# slow as a miss. I'd measure the link as the engine uses it: copies in many small pieces reach a fraction of it.
 #
 # </details>
 #
-# Now a fleet: conversations of six turns, a minute apart, on GPUs whose pool holds a fraction of them.
+# <details><summary>"FP8 KV passed your perplexity check. Do you ship it?"</summary>
+#
+# Not on that. Which scales did it use? vLLM takes 1.0 unless the checkpoint brings calibrated ones. And short
+# teacher-forced text is the easy case: long reasoning, retrieval at depth and tool calls break first. I'd run those
+# at our lengths, and compare ITL, since the dtype also picks the attention kernel.
+#
+# </details>
+#
+# **Weak, senior, staff**: "Agents hold 90% of our KV while they wait for tools. What do you do?"
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "Evict them, and buy more GPUs if it gets slow." | "Offload paused agents to host memory and fetch them when the tool returns: for long contexts PCIe beats prefilling again." | "How long do tools take, by percentile, and how often does an agent come back? Keeping costs bytes × seconds, dropping costs a prefill per call, moving costs the link. So: keep short tools, move long ones, and drop branches that the framework cancelled, which needs a hint from it. I'd watch resumed turns' TTFT and the chats' queue, because those two trade." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers()
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>At which link speed does fetching KV beat prefilling it?</summary>
+#
+# 1. Fetch $n$ tokens: $n\,k / B$ seconds, with $k$ KV bytes per token.
+# 2. Prefill them: $2 P n / F$ seconds, with $F$ useful FLOP/s. $n$ drops out.
+# 3. Break-even: $B^* = k F / 2P$.
+# 4. 70B on four H100s: $k$ = 328 kB, $F$ = 2 PFLOP/s, $2P$ = 140 GFLOP per token. A token takes 70 µs to compute, so
+#    $B^*$ = 328 kB / 70 µs = 4.7 GB/s.
+# 5. PCIe 5.0 has some 50 GB/s per GPU: ten times that, and more. A 10 GbE store has 1.25: it loses.
+#
+# </details>
+
+# %% [markdown]
+# ## Check yourself
+
+# %%
+check = checks(lesson_07.large(lesson_07.accounts(lab)), rounded)
+check.card()
+
+# %% [markdown]
+# ## Going deeper
+#
+# ### A fleet with tiers
+#
+# Conversations of six turns, a minute apart, on GPUs whose pool holds a fraction of them.
 
 # %%
 host = lab.predict(
@@ -124,15 +192,37 @@ host.score(run.tier_gain(fleets))
 stack(pictures.tiers_table(fleets), words.tiered(fleets), simulated_70b.error_band(simulated_70b.deployment()))
 
 # %% [markdown]
+# ### An agent waits for its tool
+#
+# An agent calls a tool, and for ten seconds nobody reads its KV. The call ended a request, so its blocks are merely
+# cached, and LRU decides how long they live: about *the pool over the bytes of new KV per second*. You can pin them,
+# move them to host memory through a **KV connector** (vLLM: `--kv-offloading-size`, or LMCache; SGLang: HiCache), or
+# let them go. Find the tool time at which keeping them stops making sense.
+
+# %%
+pictures.pause_explorer()
+
+# %% [markdown]
+# <details><summary>What to look for</summary>
+#
+# - *Keep* costs room in proportion to tool time; *drop* costs GPU time in proportion to tool calls, however long they
+#   take. So short tools speak for keeping, long ones for moving.
+# - Over PCIe, moving wins from a few thousand tokens on. At 5 GB/s it's no better than prefilling again: the same
+#   border as above.
+# - Human approval is a tool that takes ten minutes. No pool on a GPU is made for that.
+# - A branch that was cancelled never comes back: its KV should go right away, and only the agent's framework knows.
+#   That's what session hints and TTLs in connectors are for.
+#
+# </details>
+#
 # ### Where it does nothing
 #
 # - **No reuse.** One-shot prompts never hit a tier, and writing them there only burns bandwidth.
 # - **Requests aren't waiting for room, or for prefill.** To the right of lesson 07's cliff, a smaller cache changes
 #   nothing.
 # - **A window longer than your contexts** frees nothing.
-
-# %% [markdown]
-# ## Deep dive
+#
+# ### The arithmetic
 #
 # A window of $w$ tokens replaces a context of $c$ with $\min(c, w)$: it frees $1 - w/c$ of a long request and nothing
 # of a short one. A tier with bandwidth $B$ and latency $\ell$ beats recomputing $n$ tokens, with $k$ KV bytes per
@@ -140,14 +230,18 @@ stack(pictures.tiers_table(fleets), words.tiered(fleets), simulated_70b.error_ba
 #
 # $$\ell + \frac{n\,k}{B} < \frac{2 P n}{F} \quad\Longrightarrow\quad B > \frac{k\,F}{2P} \text{ for long prefixes}$$
 #
-# For Llama-3-70B on four H100s at half their peak that's 327,680 B × 2.0 PFLOP/s / (2 × 70e9) = 4.7 GB/s over all four:
-# why PCIe is plenty and a slow network isn't. (That leaves out attention, $2 L q n^2$ FLOPs with $L$ layers and $q$
-# numbers in a token's queries: as many as the rest at $n = P/(L q)$, 108,000 tokens for this model, and 30% more at
-# 32,000.)
+# For Llama-3-70B on four H100s at half their peak that's 327,680 B × 2.0 PFLOP/s / (2 × 70e9) = 4.7 GB/s over all
+# four: why PCIe is plenty and a slow network isn't. (That leaves out attention, $2 L q n^2$ FLOPs with $L$ layers and
+# $q$ numbers in a token's queries. It's as many as the rest at $n = P/(L q)$, so fetching wins by more, the longer
+# the prefix.)
+#
+# ### What an article says
 
 # %%
 large = lesson_07.large(lesson_07.accounts(lab))
-d14(large, run.with_sinks(grown), window, found)
+in_short(
+    d14(large, run.with_sinks(grown), window, found),
+)
 
 # %% [markdown]
 # <details><summary>The same on vLLM and SGLang</summary>
@@ -171,21 +265,6 @@ d14(large, run.with_sinks(grown), window, found)
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #
 # </details>
-
-# %% [markdown]
-# ## Say it in an interview
-#
-# > "If KV is what's short, I have three options. Fewer bits: 8-bit KV nearly doubles the pool, and I'd put an eval in
-# > front of it. Keep less: a window, but only on a model trained with one, because it forgets what it drops. Or keep it
-# > elsewhere: host memory for conversations that come back. That one is arithmetic: KV bytes over link bandwidth
-# > against prefill FLOPs over FLOP rate. For a 70B on four H100s the break-even is around 5 GB/s in all, for an 8B on
-# > one about 4. So PCIe and RDMA win, and a slow object store loses."
-#
-# ## Check yourself
-
-# %%
-check = checks(large, rounded)
-check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

@@ -3,18 +3,20 @@
 #
 # "It guesses four tokens, and most of them are right, so it must be about three times as fast." It wasn't. On a full
 # server it was slower, and now someone's asking whether the answers are still the same. In this lesson you watch
-# guesses being checked, and find out when that pays.
+# draft tokens being checked, and find out when that pays.
 #
 # You'll be able to compute the speedup from three numbers, name the acceptance at which it breaks even on a given
 # server, and say why the output can't change.
 #
-# - **Surface** (ten minutes): guesses, checked token by token, and a bet on what they're worth.
-# - **Guided** (twenty-five): what a verification yields and costs; three kinds of text; today's drafters; 70 billion
-#   weights.
-# - **Deep dive** (ten): why nothing is lost, the code, five claims.
+# - **Five minutes** (five): drafts, checked token by token, and a bet on what they're worth.
+# - **The lab** (five): what a verification yields, what it costs, and what dashboards call acceptance.
+# - **In the interview** (fifteen): the line, its follow-ups, a derivation; then the check.
+# - **Going deeper** (twenty-five): three kinds of text, a full batch, today's drafters, 70 billion weights, mixtures
+#   of experts, why nothing is lost.
 
 # %%
 from course.lab import draft_rules, open_lab, simulated_70b, verify_costs
+from course.lab.claims import in_short
 from course.lab.display import stack
 from course.lab.pictures import draft_tiles
 from course.lessons.lesson_08 import pictures, run, simulated, words
@@ -26,17 +28,17 @@ from course.lessons.lesson_08.check import checks
 from course.lessons.lesson_08.words import a14, d4, d5, d6, f2
 
 # %% [markdown]
-# ## Surface
+# ## Five minutes
 #
 # A model generates one token per step, and a step with few requests waits for memory: it reads all the weights to
 # produce one token (lesson 06). Checking five tokens in one step reads those weights once, too. (Each token a step
 # computes is a **query token**, or row: five rows, one read.) So:
 #
 # - **Draft.** Something cheap guesses the next few tokens: a small model, a trained head on the model itself, or a
-#   lookup in the text so far ("last time these words came up, what followed?": **n-gram lookup**).
-# - **Verify.** One step of the model computes what *it* would have generated at each position. Guesses are kept up to
-#   the first one that differs, which is replaced by the model's own token, already computed in that step. If all of
-#   them agree, the step adds the model's own next token.
+#   lookup in the text so far ("last time these words came up, what followed?": **n-gram** or **prompt lookup**).
+# - **Verify.** One step of the model computes what *it* would have generated at each position. Draft tokens are
+#   accepted up to the first one that differs; that one is replaced by the model's own token, already computed in the
+#   same step. If all are accepted, the step adds the model's next token, the **bonus token**.
 #
 # Here it is on the real engine. Move the slider, or press play.
 
@@ -50,8 +52,8 @@ words.watched(told)
 # %% [markdown]
 # ### Predict
 #
-# **Acceptance**, α, is the probability that a guess is accepted, given that the ones before it were. Say α = 0.6,
-# drafts of k = 4 tokens, and each guess costs a tenth of a decode step.
+# **Acceptance**, α, is the probability that a draft token is accepted, given that the ones before it were. Say α =
+# 0.6, drafts of k = 4 tokens, and each draft token costs a tenth of a decode step.
 
 # %%
 bet = lab.predict(
@@ -67,16 +69,16 @@ bet.score(run.alone(point, checking))
 # %% [markdown]
 # Three numbers decide: how many tokens a verification *yields*, what it *costs* relative to a plain step, and what the
 # *drafts* cost. **Speculation trades spare arithmetic for fewer reads of the weights. It pays while there's arithmetic
-# to spare and the guesses are good.**
+# to spare and the drafts are good.**
 
 # %% [markdown]
-# ## Guided
+# ## The lab
 #
 # ### What a verification yields
 #
-# A guess counts only if all the ones before it were accepted. The first is accepted with probability α, the second
-# counts with α², and so on; the model's own token is always there. So a verification yields 1 + α + α² + … + α^k
-# tokens. The popular "k × α" is wrong twice: it forgets the model's own token, and it ignores the fact that later
+# A draft token counts only if all the ones before it were accepted. The first is accepted with probability α, the
+# second counts with α², and so on; the model's own token is always there. So a verification yields 1 + α + α² + … +
+# α^k tokens. The popular "k × α" is wrong twice: it forgets the model's own token, and it ignores that later
 # positions are reached less and less often.
 #
 # To test that, you need drafts with a known acceptance. The lab has them: the model drafts for itself and errs on
@@ -92,7 +94,7 @@ pictures.AcceptanceLab(lab, [point, *points])
 # %% [markdown]
 # ### α is not what a dashboard calls the acceptance rate
 #
-# vLLM's log divides accepted tokens by *proposed* ones, and those behind a rejected guess count as proposed: (α + α² +
+# vLLM's log divides accepted tokens by *proposed* ones, and those behind a rejected one count as proposed: (α + α² +
 # … + α^k) / k. That falls when k grows, though the drafter is as good as before. Put it into the formula in α's place,
 # and you'll conclude that speculation loses. For drafts of four:
 
@@ -110,13 +112,14 @@ pictures.dashboard_table()
 # ### What a verification costs
 #
 # Checking is free only as long as the step waits for memory. The next cell alternates plain steps with steps that check
-# made-up guesses, at several batch sizes. The last columns give the cost of a verification, counted in plain steps.
+# made-up drafts, at several batch sizes. The last columns give the cost of a verification, counted in plain steps.
 
 # %%
 stack(pictures.costs_table(checking), words.checking(checking))
 
 # %% [markdown]
-# All three numbers together:
+# On an H100, checking four draft tokens took an 8B 1.02 plain steps for one request, 1.23 for 32 and 1.57 for 64
+# ([measured](../docs/measured.md#Speculation-on-an-H100)). All three numbers together:
 
 # %%
 pictures.price_lab(checking)
@@ -126,21 +129,86 @@ pictures.price_lab(checking)
 #
 # - *With α = 0.6 and a draft cost of 0.1 steps per token, which k is best at batch 1?* Two or three on most machines:
 #   position k adds α^k tokens and costs 0.1 steps plus a row. The chart's title says which.
-# - *Free guesses, all accepted: does any batch lose?* Where a verification of k + 1 rows takes more than k + 1 plain
+# - *Free drafts, all accepted: does any batch lose?* Where a verification of k + 1 rows takes more than k + 1 plain
 #   steps.
-# - *c = 1, as if the model drafted for itself?* It can't gain: a guess costs a full step, which is the most it can
+# - *c = 1, as if the model drafted for itself?* It can't gain: a draft token costs a full step, which is the most it can
 #   save.
 # - *Break-even acceptance: is it 50%?* No. It's wherever 1 + α + … + α^k equals the cost, so it moves with batch, k and
 #   c.
 #
 # </details>
+
+# %% [markdown]
+# ## In the interview
+#
+# **The line**
+#
+# > "A verification yields one plus alpha plus alpha squared and so on, and I divide that by what verifying and
+# > drafting cost. It's nearly free while decode is memory-bound, so I'd gate it on load and measured acceptance. It
+# > never changes the output distribution."
+#
+# **Follow-ups**
+#
+# <details><summary>"vLLM's log says an acceptance rate of 33% at k = 4. Is the drafter bad?"</summary>
+#
+# No: that's accepted over proposed, and tokens behind a rejected one count as proposed. It corresponds to α = 0.6, so
+# 2.3 tokens per verification. I'd look at mean acceptance length and acceptance per position instead. If the last
+# positions are rarely accepted, k is too long, not the drafter bad.
+#
+# </details>
+#
+# <details><summary>"Does it help a mixture of experts?"</summary>
+#
+# Differently. At batch 1, more tokens wake more experts, so a verification reads more weights and isn't free. The
+# gain rises with the batch until nearly all experts are read anyway, then falls as arithmetic runs out. A dense
+# model's gain only falls.
+#
+# </details>
+#
+# **Weak, senior, staff**: "We turned on EAGLE and p99 got worse at peak. Why?"
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "The draft model isn't accurate enough, so train a better one." | "At peak the batch is large, so decode is no longer memory-bound and verification costs real time. Disable it above some batch." | "Two numbers by batch: verification in plain steps, and mean acceptance length. Where the first exceeds the second, it loses whatever the drafter. I'd set k by batch size (`num_speculative_tokens_per_batch_size`), and check that draft weights and KV haven't cost us slots. To rehearse it, synthetic acceptance on a canary: same timing, any length I like." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers()
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>From α to speedup.</summary>
+#
+# 1. Position $i$ counts if all up to $i$ were accepted: probability $\alpha^i$.
+# 2. Tokens per verification, the model's own included: $E = 1 + \alpha + \dots + \alpha^k = (1 - \alpha^{k+1})/(1 -
+#    \alpha)$.
+# 3. It costs $v$ plain steps to verify and $kc$ to draft.
+# 4. Speedup $= E / (v + kc)$. With $v = 1$: at α = 0.6, $k$ = 4, $c$ = 0.1 that's 2.31 / 1.4 = 1.65.
+# 5. Lengthen the draft while $\alpha^{k+1} > $ (speedup so far) × (its row + $c$).
+# 6. $k \to \infty$: $E \to 1/(1-\alpha)$. At 0.6, 2.5 and no more.
+#
+# </details>
+
+# %% [markdown]
+# ## Check yourself
+#
+# Answers come from the formula, from the costs measured above, and from the answers you watched.
+
+# %%
+check = checks(checking, told)
+check.card()
+
+# %% [markdown]
+# ## Going deeper
 #
 # ### Copying, chat and verse
 #
-# Looked-up guesses take no step of any model. Here are three kinds of text, one request at a time: copying a paragraph,
-# everyday questions, and verse sampled at temperature 1. Each is served three ways: without drafts; *always* drafting;
-# and with the engine's **gates**, which watch acceptance and decide whether to draft, and how far. What a row costs,
-# they take from the table above.
+# Prompt lookup costs no step of any model. Here are three kinds of text, one request at a time: copying a paragraph,
+# everyday questions, and verse sampled at temperature 1. Each is served three ways: without drafts; *always*
+# drafting; and with the engine's **gates**, which watch acceptance and decide whether to draft, and how far. What a
+# row costs, they take from the table above.
 
 # %%
 work = [run.one_by_one(lab, kind) for kind in run.KINDS]
@@ -154,12 +222,12 @@ stack(pictures.served_table(kinds), words.kinds(kinds))
 pictures.draw_strips(kinds)
 
 # %% [markdown]
-# Each column is one step: the model's own token at the bottom, accepted guesses above it, and rejected ones
+# Each column is one step: the model's own token at the bottom, accepted draft tokens above it, and rejected ones
 # in red. The gates are fields of `speculative`:
 #
 # | field | drafts nothing when |
 # |---|---|
-# | `acceptance_floor` | guesses are accepted too rarely to be worth a row (it retries now and then) |
+# | `acceptance_floor` | drafts are accepted too rarely to be worth a row (it retries now and then) |
 # | `adaptive_k` | (drafts shorter, not nothing) a position that far out is unlikely to be reached |
 # | `max_batch` | more requests than this are running, and checking costs more than drafts can gain |
 # | `min_output_tokens` | the request's `max_tokens` is smaller than this |
@@ -192,7 +260,7 @@ stack(pictures.served_table(together), words.crowd(together, checking))
 #
 # A small draft model needs its own KV cache and has to prefill every prompt. Heads cut both down to a single layer:
 # **EAGLE-3** adds one that reads the hidden states (the vectors between layers) of the target, the large model; **MTP**
-# modules (multi-token prediction, DeepSeek-V3) are trained along with the model. At best, a guess costs the bytes it
+# modules (multi-token prediction, DeepSeek-V3) are trained along with the model. At best, a draft token costs the bytes it
 # reads over the bytes of a decode step. For Llama-3 70B in bf16:
 
 # %%
@@ -206,8 +274,8 @@ pictures.drafters_table()
 print(pictures.mtp())
 
 # %% [markdown]
-# The difference is what checking and drafting cost. (On vLLM, `--speculative-config` takes a JSON object with `method`,
-# such as `eagle3` or `ngram`, and `num_speculative_tokens`.) This engine has a head of the same kind
+# The difference is what checking and drafting cost. (On vLLM, `--speculative-config` takes a JSON object with
+# `method`, such as `eagle3`, `mtp` or `ngram`, and `num_speculative_tokens`.) This engine has a head of the same kind
 # (`speculative.method=draft_head`), trained for the default model; the player at the top shows it.
 
 # %% [markdown]
@@ -242,7 +310,9 @@ simulated_70b.error_band(simulated_70b.deployment())
 # ### A mixture of experts is another matter
 #
 # In a mixture of experts (lesson 06b) each token picks its own experts, so a step that checks five tokens reads more
-# weights than a plain one. So checking isn't free at small batch, and the gain isn't monotonic. Two H100s, simulated:
+# weights than a plain one. Checking isn't free at small batch, and the gain isn't monotonic. Most drafting in
+# production is **MTP** on such a model: set k = 1, α = 0.85 and c = 0.03, and find the batch at which it gains least.
+# Two H100s, simulated:
 
 # %%
 simulated.mixture_lab()
@@ -253,24 +323,24 @@ simulated_70b.error_band(simulated_70b.deployment(model=simulated.MIXTURE, tp=si
 # %% [markdown]
 # <details><summary>Why it gets cheap, and then expensive again</summary>
 #
-# Once the batch wakes nearly all experts anyway, further tokens wake no more of them, and checking gets cheap. In the
-# end arithmetic runs out, as in a dense model. (Experts are taken to be equally likely and independent here. Tokens of
-# one text share some, so a real verification wakes fewer.)
+# With a handful of requests, two tokens each wake nearly twice the experts that one each does, so a verification
+# reads far more weights: MTP gains least where a dense model gains most. (With one request, launches and the host
+# hide part of that.) Once the batch wakes nearly all experts anyway, further tokens wake no more of them, and
+# checking gets cheap. In the end arithmetic runs out, as in a dense model. (Experts are taken to be equally likely
+# and independent here. Tokens of one text share some, so a real verification wakes fewer.) So don't switch MTP off at
+# large batch by reflex: measure it there.
 #
 # </details>
 #
-# ## Deep dive
+# ### Why nothing is lost
 #
-# **Why nothing is lost, greedy.** A guess is accepted only if it's the very token the model would have chosen. (In 16
-# bits two logits can be so close that the order of summation decides, and texts may diverge, as they do between any two
-# batch sizes. In 32 bits this engine's tests require identical tokens.)
-
-# %%
-d5(told)
+# **Greedy.** A draft token is accepted only if it's the very token the model would have chosen. (In 16 bits two
+# logits can be so close that the order of summation decides, and texts may diverge, as they do between any two batch
+# sizes. In 32 bits this engine's tests require identical tokens.)
 
 # %% [markdown]
-# **Why nothing is lost, sampled.** Let $p$ be the model's distribution of the next token, and $q$ the drafter's. A
-# guess $x$, drawn from $q$, is accepted with probability $\min(1, p(x)/q(x))$. If it fails, the token is drawn from
+# **Sampled.** Let $p$ be the model's distribution of the next token, and $q$ the drafter's. A
+# draft token $x$, drawn from $q$, is accepted with probability $\min(1, p(x)/q(x))$. If it fails, the token is drawn from
 # where $q$ fell short: $\max(p - q, 0)$, normalised. Token $x$ then comes out with probability
 #
 # $$\min(p, q)(x) + \Bigl(1 - \sum_y \min(p, q)(y)\Bigr) \cdot \frac{\max(p - q, 0)(x)}{\sum_y \max(p - q, 0)(y)} = p(x), \qquad
@@ -293,15 +363,15 @@ choice = draft_rules.NextToken.after(lab)
 pictures.overlap_lab(choice)
 
 # %% [markdown]
-# **The arithmetic.** With $c$ the cost of a guess and $v$ that of a verification, both in decode steps:
+# **The arithmetic.** With $c$ the cost of a draft token and $v$ that of a verification, both in decode steps:
 #
 # $$\text{speedup} = \frac{1 + \alpha + \dots + \alpha^k}{v + k\,c} = \frac{1 - \alpha^{k+1}}{(1 - \alpha)(v + k\,c)}$$
 #
 # The paper has $v = 1$: a step that waits for memory. On average, no draft yields more than $1/(1-\alpha)$ tokens: 2.5
-# at 0.6, 10 at 0.9. And α is a mean: real guesses are accepted in runs, so acceptance by position needn't follow powers
+# at 0.6, 10 at 0.9. And α is a mean: real drafts are accepted in runs, so acceptance by position needn't follow powers
 # of α.
 #
-# **The code.** These decide how far a request drafts, and whether a sampled guess is accepted:
+# **The code.** These decide how far a request drafts, and whether a sampled draft token is accepted:
 
 # %%
 import inspect
@@ -313,23 +383,17 @@ print(inspect.getsource(DraftLength.num_drafts))
 print(inspect.getsource(check_drawn))
 
 # %% [markdown]
-# **The other four claims, measured.**
-
-# %%
-a14(run.quantized_or_drafted(lab))
-
-# %%
-d4(checking)
+# ### What articles say
 
 # %%
 brief = run.short_answers(lab)
-pictures.served_table(brief)
-
-# %%
-d6(brief, run.pay_backs(simulated_70b.deployment()))
-
-# %%
-f2([point, *points])
+in_short(
+    a14(run.quantized_or_drafted(lab)),
+    d4(checking),
+    d5(told),
+    d6(brief, run.pay_backs(simulated_70b.deployment())),
+    f2([point, *points]),
+)
 
 # %% [markdown]
 # <details><summary>The same on vLLM and SGLang</summary>
@@ -357,34 +421,15 @@ f2([point, *points])
 # </details>
 
 # %% [markdown]
-# ## Say it in an interview
-#
-# > "At small batch a dense model's decode step is memory-bound, so verifying a few draft tokens in it is nearly free.
-# > Each verification yields one plus alpha plus alpha squared and so on; divide by what verifying and drafting cost,
-# > and you know whether it pays, and for which k. It's lossless, greedy or sampled; a rejected token only wastes its
-# > row and its draft. The gain fades as the batch grows and spare compute runs out; on a mixture of experts it rises
-# > first. So I'd gate it on load and on measured acceptance, by kind of traffic. Accepted over proposed isn't alpha:
-# > convert it."
-#
-# ## Check yourself
-#
-# Answers come from the formula, from the costs measured above, and from the answers you watched.
-
-# %%
-check = checks(checking, told)
-check.card()
-
-# %% [markdown]
 # ## What this lab cannot tell you
 #
 # - **Your acceptance.** It depends on your model, your drafter and your traffic. Measure it by kind of request: a mean
 #   hides the kinds that lose.
-# - **Your cost of checking.** Two CPU cores have little arithmetic to spare. An H100 has plenty: checking four guesses
-#   took an 8B 1.02 plain steps for one request, 1.23 for 32 and 1.57 for 64
-#   ([measured](../docs/measured.md#Speculation-on-an-H100)).
+# - **Your cost of checking.** Two CPU cores have little arithmetic to spare, an H100 has plenty, and a mixture of
+#   experts is another matter. Measure a verification at your batch.
 # - **Trees.** Some systems check several continuations at once. This engine checks one.
 # - **Overlap.** With drafts, this engine doesn't plan a step while the one before runs: a tenth of a step there, even
-#   where nothing was guessed. vLLM and SGLang plan ahead.
+#   where nothing was drafted. vLLM and SGLang plan ahead.
 #
 # ## Sources
 #

@@ -1,21 +1,21 @@
 # %% [markdown]
 # # 09 · Quantization, by phase
 #
-# "It's too slow." "Then quantize it." It's the most popular answer there is, and no one in the room has asked which of
-# the five phases is slow. Fewer bits per weight means fewer bytes to read. So the whole lesson is one question, asked
-# of one kind of traffic after another: **is it waiting for those bytes?**
+# "It's too slow." "Then quantize it." It's the most popular answer there is, and no one in the room has asked which
+# of the five phases is slow. Fewer bits per weight means fewer bytes to read. So the whole lesson is one question,
+# asked of one kind of traffic after another: **is it waiting for those bytes?**
 #
 # You'll be able to say in advance which traffic gains from fewer bits and which loses, compute the best possible
 # speed-up on the back of an envelope, and set a quality floor before you trust a benchmark.
 #
-# - **Surface** (ten minutes): round weights to a grid; one request before and after.
-# - **Guided** (twenty): traffic that waits for bytes and traffic that doesn't, here and at 70B; then the price, in
-#   quality.
-# - **Deep dive** (ten): the arithmetic, the code, the claims.
-# - **Appendix** (five, optional): FP8 and NVFP4 on the roofline, a server short of memory, pruning and distillation.
+# - **Five minutes** (five): round weights to a grid; one request before and after.
+# - **The lab** (five): bytes over bandwidth, by batch; then the price, in quality.
+# - **In the interview** (fifteen): the line, its follow-ups, a derivation; then the check.
+# - **Going deeper** (twenty): other traffic, 70B, NVFP4, memory as the bottleneck, pruning, the arithmetic.
 
 # %%
 from course.lab import matrix_zeros, open_lab, simulated_70b
+from course.lab.claims import in_short
 from course.lab.display import stack
 from course.lab.matrix_rounding import load_matrix
 from course.lab.roof import this_machine
@@ -28,7 +28,7 @@ lab = open_lab()
 shelf = Shelf(lab, instead_of=globals().get("shelf"))
 
 # %% [markdown]
-# ## Surface
+# ## Five minutes
 #
 # A model is a few hundred large matrices, its **weights**, published in 16 bits each. **Quantization** stores them in
 # fewer: each weight is rounded to the nearest level of a **grid** (the charts draw levels as lines), and what's stored
@@ -82,55 +82,7 @@ stack(pictures.draw_pairs(alone, "batch 1, long answer", "int8"), words.alone(al
 # **Quantized weights take less time to read. A phase speeds up only as far as it is bound by weight reads.**
 
 # %% [markdown]
-# ## Guided
-#
-# ### Two other kinds of traffic
-#
-# Test that rule on steps that do more than read. Take the same int8 model with a **full batch**, where many requests
-# share each step (as in lesson 01's service B), and with a **long prompt** and an answer of a few tokens.
-
-# %%
-others = lab.predict("others", "int8 weights: what happens to E2E there?", list(run.BOTH.values()))
-others
-
-# %%
-batch = run.compare(shelf, run.full_batch(lab))
-prompt = run.compare(shelf, run.long_prompt(lab))
-others.score(run.who_gained(batch, prompt))
-
-# %%
-both = pictures.draw_pairs(batch, "a full batch", "int8"), pictures.draw_pairs(prompt, "batch 1, long prompt", "int8")
-stack(*both, words.others(batch, prompt))
-
-# %% [markdown]
-# ### Your own comparison
-#
-# Five kinds of traffic, four formats. Before you press, ask what the requests wait for, and say which bar will move.
-# Each press alternates runs of both formats, so that noise hits both alike.
-
-# %%
-own = pictures.PhasesLab(shelf).show("one slot, a queue", "int8")
-own
-
-# %% [markdown]
-# | traffic | format | ask yourself |
-# |---|---|---|
-# | one slot, a queue | int8 | "no model runs in a queue". Does the queue get shorter? Why? |
-# | short of KV memory | KV int8 | slots for all, KV memory for four. How many fit now, and which phase shows it? |
-# | short of KV memory | int8 | half the weight bytes, the same KV pool: what happens to the queue? |
-# | batch 1, long answer | int4 | about a third of the bytes, grids included. A third of the time? |
-# | a full batch | int4 g64 | even fewer bytes: does it still matter? |
-#
-# <details><summary>Answers</summary>
-#
-# "Quantization can't help a queue" (claim A2, lesson 02) sounds right, because nothing is computed while a request
-# waits. But it waits for other requests' decode, or for the memory they hold. Shorten their decode or make room for
-# more of them, and the queue shrinks. With the pool fixed, smaller weights free no KV blocks, so only faster decode
-# shortens the queue. int4 reads a third of the bytes but has to unpack them. Past the knee a batch is compute-bound,
-# and fewer bytes don't matter: on two cores that's a dozen or more requests, on an H100 some hundreds. A kernel can
-# lose before that: ours do (below).
-#
-# </details>
+# ## The lab
 #
 # ### Bytes over bandwidth
 #
@@ -158,7 +110,141 @@ pictures.h100_table()
 # At 128 our int4 and int8 lose to bf16, whose step still waits for memory: they unpack the same weights again for each
 # block of rows. (A simulated H100 prices bytes, and doesn't show that.) Production kernels push that border out; beyond
 # it FP8 leads, because it multiplies in 8 bits.
+
+# %% [markdown]
+# ### Faster, but is it still the same model?
 #
+# A faster model with worse answers is a cheaper product, not an optimization. So before you believe a speed-up, write
+# down a **floor**: the worst you'll accept. Three measures are taken on a text the model didn't write: **perplexity**
+# (how surprised it is by what really comes next), **KL divergence** (how far its next-token probabilities have moved,
+# in nats), and the **same most likely token** (how often both would pick the same one).
+
+# %%
+scores = run.score_formats(shelf)
+pictures.floors_explorer(scores)
+
+# %%
+words.quality(scores, matrix.share_on_grid)
+
+# %% [markdown]
+# `minillm bench quality` applies the same rule to more tokens. A few hundred tokens expose a broken model, not a
+# slightly worse one: evaluate on your own tasks.
+
+# %% [markdown]
+# ## In the interview
+#
+# **The line**
+#
+# > "Quantization helps what waits for weight bytes. Alone, int8 gains at most the share of the step that reading
+# > takes. In a large batch it gains nothing, and dequantizing costs. FP8 multiplies in 8 bits, so prefill gains, too.
+# > Quality floor first."
+#
+# **Follow-ups**
+#
+# <details><summary>"We went to W4A16, and p99 at peak got worse. Why?"</summary>
+#
+# At peak the batch is past W4A16's knee. It multiplies in 16 bits like bf16 but reads a quarter, so it turns
+# compute-bound at a quarter of bf16's batch: some 75 rows on an H100 by the data sheet. Beyond that nothing waits for
+# weights, and unpacking comes on top. FP8 at peak, or more replicas with smaller batches.
+#
+# </details>
+#
+# <details><summary>"Can it shorten a queue?"</summary>
+#
+# If the queue waits for decode steps or for KV memory, yes: shorter steps serve more, and smaller weights leave room
+# for more requests. If it waits for prefill arithmetic, weight-only formats make it worse, and FP8 makes it better.
+# If it waits for slots, it's a setting.
+#
+# </details>
+#
+# **Weak, senior, staff**: "Finance wants half the GPUs. Can we quantize?"
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "Yes: int4 is a quarter of the size, so it's about four times as fast." | "FP8 nearly doubles compute-bound throughput and halves memory. int4 mostly helps latency at small batch. We'd need an eval first." | "What are we bound by at peak? Prefill: FP8, measured at our prompt lengths. KV memory: smaller weights buy slots, so count those. Decode at small batch: W4A16. Then a floor on our own tasks, long reasoning and tool calls included, agreed with the product before anyone sees a speed-up. And I'd keep the 16-bit fleet until the canary has seen a peak." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers()
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>The batch at which fewer bits stop paying.</summary>
+#
+# 1. $P$ weights of $b$ bits: reading takes $Pb/8M$ seconds at $M$ bytes/s.
+# 2. $B$ rows: multiplying takes $2PB/F$ at $F$ FLOP/s.
+# 3. The step takes the longer of the two. They're equal at $B^* = bF/16M$.
+# 4. H100 in bf16: 989e12 / 3.35e12 = 295 rows.
+# 5. W4A16 reads 4.25 bits and multiplies at the same rate: 78 rows. FP8: half the bytes, twice the rate, 295 again,
+#    and both sides half as long.
+# 6. Beyond $B^*$, fewer bits save nothing. A real kernel adds its unpacking, so it loses sooner.
+#
+# </details>
+
+# %% [markdown]
+# ## Check yourself
+#
+# Answers come from your runs, from shapes and from arithmetic.
+
+# %%
+check = checks(found, scores)
+check.card()
+
+# %% [markdown]
+# ## Going deeper
+#
+# ### Two other kinds of traffic
+#
+# Test the rule on steps that do more than read. Take the same int8 model with a **full batch**, where many requests
+# share each step (as in lesson 01's service B), and with a **long prompt** and an answer of a few tokens.
+
+# %%
+others = lab.predict("others", "int8 weights: what happens to E2E there?", list(run.BOTH.values()))
+others
+
+# %%
+batch = run.compare(shelf, run.full_batch(lab))
+prompt = run.compare(shelf, run.long_prompt(lab))
+others.score(run.who_gained(batch, prompt))
+
+# %%
+both = pictures.draw_pairs(batch, "a full batch", "int8"), pictures.draw_pairs(prompt, "batch 1, long prompt", "int8")
+stack(*both, words.others(batch, prompt))
+
+# %% [markdown]
+# ### Your own comparison
+#
+# Five kinds of traffic, four formats. Before you press, ask what the requests wait for, and say which bar will move.
+# Each press alternates runs of both formats, so that noise hits both.
+
+# %%
+own = pictures.PhasesLab(shelf).show("one slot, a queue", "int8")
+own
+
+# %% [markdown]
+# | traffic | format | ask yourself |
+# |---|---|---|
+# | one slot, a queue | int8 | "no model runs in a queue". Does the queue get shorter? Why? |
+# | short of KV memory | KV int8 | slots for all, KV memory for four. How many fit now, and which phase shows it? |
+# | short of KV memory | int8 | half the weight bytes, the same KV pool: what happens to the queue? |
+# | batch 1, long answer | int4 | about a third of the bytes, grids included. A third of the time? |
+# | a full batch | int4 g64 | even fewer bytes: does it still matter? |
+#
+# <details><summary>Answers</summary>
+#
+# "Quantization can't help a queue" (claim A2, lesson 02) sounds right, because nothing is computed while a request
+# waits. But it waits for other requests' decode, or for the memory they hold. Shorten their decode or make room for
+# more of them, and the queue shrinks. With the pool fixed, smaller weights free no KV blocks, so only faster decode
+# shortens the queue. int4 reads a third of the bytes but has to unpack them. Past the knee a batch is compute-bound,
+# and fewer bytes don't matter: on two cores that's a dozen or more requests, on an H100 some hundreds. A kernel can
+# lose before that: ours do (the table above).
+#
+# </details>
+#
+
+# %% [markdown]
 # ### The same at 70B
 #
 # Llama-3 70B on four H100s, simulated. int8 and int4 weights are dequantized to 16 bits before they're multiplied, as
@@ -184,30 +270,76 @@ simulated_70b.error_band(simulated_70b.deployment())
 # %% [markdown]
 # That error is for 16-bit steps. Other formats are scaled from them by bytes and peak rates, and nothing here checks
 # that scaling.
-
-# %% [markdown]
-# ### Faster, but is it still the same model?
 #
-# A faster model with worse answers is a cheaper product, not an optimisation. So before you believe a speed-up, write
-# down a **floor**: the worst you'll accept. Three measures are taken on a text the model didn't write: **perplexity**
-# (how surprised it is by what really comes next), **KL divergence** (how far its next-token probabilities have moved,
-# in nats), and the **same most likely token** (how often both would pick the same one).
+# ### NVFP4: four bits, floating point
+#
+# The stored format decides the memory side of a step, the multiplied format the compute side. **FP8** is stored *and*
+# multiplied in 8 bits; **W4A16** is stored in 4 and multiplied in 16. **NVFP4** (Blackwell) does both in 4: each
+# number has a sign, two bits of exponent and one of mantissa, so its eight sizes are 0, ½, 1, 1½, 2, 3, 4 and 6.
+# Every 16 of them share an FP8 scale, and the tensor has one in FP32. **MXFP4**, gpt-oss's format, takes 32 and a
+# power of two. Push the largest weight of this row out, and see who pays: the table counts all the *other* weights.
 
 # %%
-scores = run.score_formats(shelf)
-pictures.floors_explorer(scores)
-
-# %%
-words.quality(scores, matrix.share_on_grid)
+pictures.four_bits_explorer(matrix)
 
 # %% [markdown]
-# `minillm bench quality` applies the same rule to more tokens. A few hundred tokens expose a broken model, not a
-# slightly worse one: evaluate on your own tasks.
+# <details><summary>What to look for</summary>
 #
-# ## Deep dive
+# - As they are, four bits move weights by about a tenth in any of these formats. What tells formats apart is an
+#   outlier.
+# - int4's levels are evenly spaced, so one outlier coarsens its whole group. FP4's are dense near zero, and NVFP4's
+#   groups are small: fewer neighbours pay.
+# - A power of two wastes up to half of the range: MXFP4 is the coarser of the two, and on Hopper it runs as W4A16,
+#   because nothing there multiplies in 4 bits.
+# - Activations have worse outliers than weights. NVFP4 rounds those as well (W4A4), so calibrate (PTQ), or train with
+#   it (QAT), and test long reasoning.
 #
-# **The arithmetic.** A step reads $W$ bytes of weights at $M$ bytes/s (what it achieves, not the peak), and takes $t$ in
-# all. Weights go from 16 to $b$ bits, with $s$ bits of scales for each group of $g$; dequantizing costs $d$.
+# </details>
+#
+# Here's the weights' part of Llama-3 70B's shortest possible decode step on four GPUs, from data sheets. KV comes on
+# top:
+
+# %%
+pictures.formats_explorer()
+
+# %% [markdown]
+# <details><summary>What to look for</summary>
+#
+# - At small batch the order is by bytes: W4A16 and NVFP4 first, bf16 last.
+# - W4A16 turns upwards first, at about a quarter of bf16's knee: it multiplies at the same rate and has less to read.
+#   At large batch it's no faster than bf16 (and a real kernel is slower, because it unpacks).
+# - FP8 halves both sides, so on paper it beats bf16 everywhere. NVFP4 nearly does it again, on hardware that has it.
+#
+# </details>
+
+# %% [markdown]
+# ### When you're out of memory
+#
+# Two H100s hold the 16-bit weights and little else, and chats arrive faster than that setup can serve.
+
+# %%
+cramped = simulated.cramped()
+stack(simulated.cramped_table(cramped), words.cramped(cramped))
+
+# %% [markdown]
+# ### Pruning and distillation
+#
+# **Pruning** sets small weights to zero. If the zeros can be anywhere, each remaining number needs its position: CSR
+# stores a 4-byte column index beside each 2-byte number, so it saves bytes only above two thirds zeros. *2 of every 4*
+# needs two bits of position each, and some GPUs multiply exactly that pattern at up to twice the rate. Removing whole
+# columns, heads or layers makes a smaller dense model: fast everywhere, and hardest on quality. Claim B5 measures the
+# first kind.
+#
+# **Distillation** trains a smaller model on a larger one's outputs. For latency it's simply another model: half the
+# parameters means about half the bytes and half the FLOPs in every phase, with nothing to unpack. It costs a training
+# run, and quality on whatever the training data didn't cover. Both have to pass the same gate as quantization: floors
+# first, your own evals, then speed.
+
+# %% [markdown]
+# ### The arithmetic
+#
+# A step reads $W$ bytes of weights at $M$ bytes/s (what it achieves, not the peak), and takes $t$ in all. Weights go
+# from 16 to $b$ bits, with $s$ bits of scales for each group of $g$; dequantizing costs $d$.
 #
 # $$t' \approx t - \frac{W}{M}\left(1 - \frac{b + s/g}{16}\right) + d, \qquad
 # \text{speed-up} \le \frac{1}{1 - f + f\,\frac{b + s/g}{16}}, \quad f = \frac{W/M}{t}$$
@@ -219,9 +351,13 @@ words.quality(scores, matrix.share_on_grid)
 # - **Names**: W8A16 is this engine's (8-bit weights, 16-bit activations: less to read). W8A8 also rounds activations
 #   and multiplies in 8 bits (prefill gains, but activations have the worse outliers). W4A16 suits small batches and
 #   small memory.
-# - **8-bit KV** halves KV reads, which matter at long contexts and large batches, just where weights no longer do. And
-#   it nearly doubles the tokens that fit.
-#
+# - **8-bit KV** halves KV reads, which matter at long contexts and large batches, just where weights no longer do.
+#   And it nearly doubles the tokens that fit.
+
+# %%
+pictures.errors_table(matrix)
+
+# %% [markdown]
 # **The code.** Rounding is a few lines (`minillm/kernels/quantization.py`); the gate's rule is one function.
 
 # %%
@@ -234,21 +370,18 @@ print(inspect.getsource(quantize_int4))
 print(inspect.getsource(judge))
 
 # %% [markdown]
-# It says `if not rise <= floor` rather than `if rise > floor` so that a model that returns NaN breaks every floor, too.
+# It says `if not rise <= floor` rather than `if rise > floor` so that a model that returns NaN breaks every floor,
+# too.
 #
-# **The claims, measured.** Quantization helps decode, prefill a little, and the queue not at all:
+# ### What articles say
 
 # %%
-a7(alone, prompt, own.found["one slot, a queue", "int8"], run.slowdown(found, "int8"))
-
-# %%
-pictures.errors_table(matrix)
-
-# %%
-b4(scores, matrix.share_on_grid)
-
-# %%
-d10(found, scores, simulated.throughput_gain())
+in_short(
+    a7(alone, prompt, own.found["one slot, a queue", "int8"], run.slowdown(found, "int8")),
+    b4(scores, matrix.share_on_grid),
+    b5(matrix_zeros.measure(lab)),
+    d10(found, scores, simulated.throughput_gain()),
+)
 
 # %% [markdown]
 # <details><summary>The same on vLLM and SGLang</summary>
@@ -271,74 +404,6 @@ d10(found, scores, simulated.throughput_gain())
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #
 # </details>
-
-# %% [markdown]
-# ## Say it in an interview
-#
-# > "First I'd ask which phase is slow, because quantization only helps what waits for weights. Weight-only int8 or int4
-# > shortens decode steps at small batch, by at most the share of the step that reading them takes. It does little for
-# > prefill and can hurt large batches (hundreds, on an H100), because weights are dequantized to BF16 before the GEMM;
-# > FP8 is multiplied as it is, so prefill gains there, too. A queue
-# > shrinks if it waits for decode, or for memory that smaller weights would free. And before I look at any speed-up,
-# > I'd set a quality floor on our own traffic."
-#
-# ## Check yourself
-#
-# Answers come from your runs, from shapes and from arithmetic.
-
-# %%
-check = checks(found, scores)
-check.card()
-
-# %% [markdown]
-# ## Appendix
-#
-# Side topics: where data sheets put each format, memory as the bottleneck, and smaller models by other means.
-#
-# ### Where the roofline puts each format
-#
-# The stored format decides the memory side of a step, the multiplied format the compute side. **FP8** is stored *and*
-# multiplied in 8 bits; **W4A16** is stored in 4 and multiplied in 16; **NVFP4** (Blackwell) takes 4.5 with its scales,
-# and is multiplied in 4; **MXFP4**, gpt-oss's format, takes 4.25. Here's the weights' part of Llama-3 70B's shortest
-# possible decode step on four GPUs, from data sheets. KV comes on top:
-
-# %%
-pictures.formats_explorer()
-
-# %% [markdown]
-# <details><summary>What to look for</summary>
-#
-# - At small batch the order is by bytes: W4A16 and NVFP4 first, bf16 last.
-# - W4A16 turns upwards first, at about a quarter of bf16's knee: it multiplies at the same rate and has less to read.
-#   At large batch it's no faster than bf16 (and a real kernel is slower, because it unpacks).
-# - FP8 halves both sides, so on paper it beats bf16 everywhere. NVFP4 nearly does it again, on hardware that has it.
-#
-# </details>
-#
-# ### When memory is what's short
-#
-# Two H100s hold the 16-bit weights and little else, and chats arrive faster than that setup can serve.
-
-# %%
-cramped = simulated.cramped()
-stack(simulated.cramped_table(cramped), words.cramped(cramped))
-
-# %% [markdown]
-# ### Pruning and distillation
-#
-# **Pruning** sets small weights to zero. If the zeros can be anywhere, each remaining number needs its position: CSR
-# stores a 4-byte column index beside each 2-byte number, so it saves bytes only above two thirds zeros. *2 of every 4*
-# needs two bits of position each, and some GPUs multiply exactly that pattern at up to twice the rate. Removing whole
-# columns, heads or layers makes a smaller dense model: fast everywhere, and hardest on quality. Claim B5 measures the
-# first kind.
-#
-# **Distillation** trains a smaller model on a larger one's outputs. For latency it's simply another model: half the
-# parameters means about half the bytes and half the FLOPs in every phase, with nothing to unpack. It costs a training
-# run, and quality on whatever the training data didn't cover. Both have to pass the same gate as quantization: floors
-# first, your own evals, then speed.
-
-# %%
-b5(matrix_zeros.measure(lab))
 
 # %% [markdown]
 # ## What this lab cannot tell you

@@ -1,20 +1,21 @@
 # %% [markdown]
 # # 10 · Detok and stream
 #
-# "Your dashboard says the model is fast. My screen says it isn't." Both can be right: between the engine and the user's
-# screen is a stretch that no engine measures. In this lesson you measure at both ends of it.
+# "Your dashboard says the model is fast. My screen says it isn't." Both can be right: between the engine and the
+# user's screen is a stretch that no engine measures. In this lesson you measure at both ends of it.
 #
 # You'll be able to tell a slow server from a slow wire, predict what a proxy adds, and say what a chunk costs.
 # ([10b](10b_network.ipynb) is about distance and connections, [10c](10c_clients.ipynb) about clients that leave and
 # retry.)
 #
-# - **Surface** (ten minutes): one response at both ends of the wire, and a bet on a proxy.
-# - **Guided** (ten): three ways to spoil a stream, half characters, the same wire at 70B, the cost of a chunk per
-#   token.
-# - **Deep dive** (ten): what a token costs on its way to text, two claims put to the test.
+# - **Five minutes** (five): one response at both ends of the wire, and a bet on a proxy.
+# - **The lab** (five): three ways to spoil a stream, and the cost of a chunk per token.
+# - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
+# - **Going deeper** (ten): half characters, the same wire at 70B, what a token costs on its way to text.
 
 # %%
 from course.lab import open_lab, simulated_70b
+from course.lab.claims import in_short
 from course.lab.display import stack
 from course.lab.server_tap import open_server
 from course.lessons.lesson_10 import pictures, run, simulated, words
@@ -27,7 +28,7 @@ server = open_server(lab, instead_of=globals().get("server"))
 print(server.about)
 
 # %% [markdown]
-# ## Surface
+# ## Five minutes
 #
 # The engine produces token ids. On the way to a screen, four things happen to each:
 #
@@ -76,7 +77,7 @@ pictures.metrics_table([straight, held])
 # measure a stream. Take TTFT and ITL at both ends.**
 
 # %% [markdown]
-# ## Guided
+# ## The lab
 #
 # ### Three ways to spoil a stream
 #
@@ -106,6 +107,88 @@ pictures.spoil(server, straight)
 #
 # </details>
 #
+# ### Where it hurts: a chunk per token
+#
+# One thread on one core, the **event loop**, builds, frames and sends all events. Here's that thread alone: the
+# server's own JSON, SSE and HTTP code, fed with canned words instead of an engine's.
+
+# %%
+costs = run.by_size(lab)
+pictures.chunk_cost_table(costs)
+
+# %% [markdown]
+# A chunk of sixteen tokens costs far less than sixteen chunks, so putting several tokens into each divides the cost
+# (vLLM's `--stream-interval` does that). Neighbouring rows differ by noise. This pace is calm: the event loop wakes
+# up for each chunk. Flat out, in the next cell, one wake-up serves many, so a core lasts longer than the last column
+# says. In cores, streaming needs streams × chunks per second × CPU-seconds per chunk. What happens beyond one?
+
+# %%
+busy = run.too_many(lab)
+stack(pictures.too_many_table(busy), words.tell_busy(busy))
+
+# %% [markdown]
+# ## In the interview
+#
+# **The line**
+#
+# > "I measure TTFT and ITL at the client, beside the server's own. A client's median near zero with a large p99,
+# > while the server is smooth, means something buffers. Everything late, and a front-end core full: too many chunks."
+#
+# **Follow-ups**
+#
+# <details><summary>"Users say it stutters. Every server panel is green. First three minutes?"</summary>
+#
+# `curl -N` one request from where a user is, then from beside the server. If the lines come in gulps only from
+# outside, walk the chain hop by hop: the first hop behind which they gulp is the one that buffers. If they gulp
+# beside the server as well, look at the front end's CPU, not at the GPU.
+#
+# </details>
+#
+# <details><summary>"Why not stream every token, always?"</summary>
+#
+# Each chunk costs CPU: JSON, framing, a system call. Past one core's worth, chunks are late and later, while every
+# engine metric looks fine. Several tokens per chunk divide the cost. People read some five words a second, so a chunk
+# every 50 ms is plenty; a voice pipeline or an editor may want each token.
+#
+# </details>
+#
+# **Weak, senior, staff**: "p99 ITL at the client is 400 ms. The server says 30 ms."
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "The network is slow. Use a CDN." | "Something between buffers or coalesces: nginx's `proxy_buffering`, a gateway. Turn it off for streams." | "Median first: near zero says lumps, unchanged says stalls. Lump size × bytes per event gives the buffer, and 4 or 8 kB names the culprit. I'd fix that hop, add a client-side ITL probe through the whole chain, and alert on *client over server*, since the server's own metric can't see it by construction." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers(straight, costs)
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>How much does a buffering proxy add to TTFT?</summary>
+#
+# 1. The buffer takes $b$ bytes, an event has $e$: it passes on once $\lceil b/e \rceil$ events are in.
+# 2. The first is there after the server's TTFT; each further one takes an ITL.
+# 3. Added to TTFT: $\lceil b/e - 1 \rceil \cdot \text{ITL}$.
+# 4. 4,096 bytes, events of 190: 22 events, so 21 ITLs. At 20 ms that's 0.42 s.
+# 5. Then lumps: median gap 0, and every 22nd is 22 ITLs long. p99 is a lump gap, because 1 in 22 is more than 1 in
+#    100.
+#
+# </details>
+
+# %% [markdown]
+# ## Check yourself
+#
+# Answers come from the streams above.
+
+# %%
+check = checks(straight, costs)
+check.card()
+
+# %% [markdown]
+# ## Going deeper
+#
 # ### Half a character
 #
 # In UTF-8 `a` is one byte, `é` two, `日` three, `🦜` four. A byte-level vocabulary may split a rare character across
@@ -117,7 +200,8 @@ pictures.letters_table(run.spell(lab.model.tokenizer))
 # %% [markdown]
 # Some tokens aren't text by themselves. Decoded alone they come out as �, and a client can't repair that: the bytes are
 # gone. So the server holds them back until the character is complete; one token may release nothing, and the next one
-# releases two tokens' worth. (Text that might turn into a **stop string** is held back the same way.)
+# releases two tokens' worth. (Text that might turn into a **stop string** is held back the same way. A reasoning or tool-call parser holds back far more: for such models, measure the
+# time to the first *visible* token.)
 
 # %% [markdown]
 # ### The same wire in front of 70B
@@ -142,33 +226,12 @@ simulated_70b.error_band(simulated_70b.deployment())
 #
 # </details>
 #
-# ### Where it hurts: a chunk per token
+# ### Text from tokens, at a constant cost
 #
-# One thread on one core, the **event loop**, builds, frames and sends all events. Here's that thread alone: the
-# server's own JSON, SSE and HTTP code, fed with canned words instead of an engine's.
-
-# %%
-costs = run.by_size(lab)
-pictures.chunk_cost_table(costs)
-
-# %% [markdown]
-# A chunk of sixteen tokens costs far less than sixteen chunks (neighbouring rows differ by noise), so putting several
-# tokens into each divides the cost (vLLM's `--stream-interval` does that). This pace is calm: the event loop wakes up
-# for each chunk. Flat out, in the next cell, one wake-up serves many, and a chunk costs less, so a core fills later than
-# the last column says. Streaming needs streams × chunks per second × CPU-seconds per chunk cores. What happens beyond
-# one?
-
-# %%
-busy = run.too_many(lab)
-stack(pictures.too_many_table(busy), words.tell_busy(busy))
-
-# %% [markdown]
-# ## Deep dive
-#
-# **Text from tokens, at a constant cost.** The simple way to get characters right is to decode *all* tokens again after
-# each one and show what's new. That's correct, but the token at position $n$ costs about $c\,n$, so an answer of $n$
-# tokens costs $c\,n^2/2$. The engine decodes a short window instead; where every token stands for bytes, as in this
-# model's vocabulary, it decodes the new token's bytes alone.
+# The simple way to get characters right is to decode *all* tokens again after each one and show what's new. That's
+# correct, but the token at position $n$ costs about $c\,n$, so an answer of $n$ tokens costs $c\,n^2/2$. The engine
+# decodes a short window instead; where every token stands for bytes, as in this model's vocabulary, it decodes the
+# new token's bytes alone.
 
 # %%
 detok = run.detokenizing_cost(lab.model.tokenizer, run.PROMPT, lab.scale < 1)
@@ -199,21 +262,19 @@ print(straight.heard.body[:400].decode())
 print(inspect.getsource(AnswerShape.chunk))
 
 # %% [markdown]
-# **The claims, measured.**
+# ### What articles say
+#
+# *D16* puts two techniques into one number. Here they're separated: the same questions, batched or one by one,
+# streamed or whole.
 
 # %%
 four = run.through(server, coalesce=4)
-a5(straight, [four, held], busy)
-
-# %% [markdown]
-# *D16* puts two techniques into one number. Here they're separated: the same questions, batched or one by one, streamed
-# or whole.
-
-# %%
-d16(run.four_ways(lab))
-
-# %%
+told = in_short(
+    a5(straight, [four, held], busy),
+    d16(run.four_ways(lab)),
+)
 server.close()
+told
 
 # %% [markdown]
 # <details><summary>The same on vLLM and SGLang</summary>
@@ -236,22 +297,6 @@ server.close()
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #
 # </details>
-
-# %% [markdown]
-# ## Say it in an interview
-#
-# > "I'd measure TTFT and ITL at the client, and put the server's own numbers beside them. If they differ, it's the wire
-# > or the front end. If the client's median ITL is near zero and its p99 large while the server's ITL is smooth,
-# > something is buffering. If everything is late and the front end's core is busy, it's too many chunks, so I'd put
-# > several tokens into each. Neither shows up in engine metrics."
-#
-# ## Check yourself
-#
-# Answers come from the streams above.
-
-# %%
-check = checks(straight, costs)
-check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

@@ -4,12 +4,14 @@
 # A user in Sydney says the service is slow. One in Virginia says it's fine. Same model, same server, same minute. How
 # much of TTFT is distance, how much is connection set-up, and what can you do about either?
 #
-# - **Surface** (five minutes): the same answer from near and far, on old and new connections.
-# - **Guided** (ten): regions, a latency budget by hop, and what streaming does for a reader.
-# - **Deep dive** (five): the arithmetic, two claims put to the test.
+# - **Five minutes** (five): the same answer from near and far, on old and new connections.
+# - **The lab** (five): regions, a latency budget by hop, and what streaming does for a reader.
+# - **In the interview** (five): the line, its follow-ups, a derivation; then the check.
+# - **Going deeper** (five): the arithmetic, the code, two claims.
 
 # %%
 from course.lab import open_lab
+from course.lab.claims import in_short
 from course.lab.display import stack
 from course.lab.server import LabServer
 from course.lessons.lesson_10b import explorer, pictures, run, words
@@ -20,7 +22,7 @@ lab = open_lab()
 server = LabServer(lab, instead_of=globals().get("server"))
 
 # %% [markdown]
-# ## Surface
+# ## Five minutes
 #
 # A new connection needs handshakes before the first byte of the request: one round trip for TCP, one more for TLS 1.3
 # (two for TLS 1.2). The request and its response then take one more. A connection that's **kept alive** has already
@@ -45,7 +47,7 @@ stack(pictures.trips_table(trips), words.tell_trips(trips))
 # (Distance here is a relay on this machine that holds bytes for half a round trip each way; a new connection's first
 # bytes wait as long as its handshakes would take. Real networks also lose packets, which adds gaps.)
 #
-# ## Guided
+# ## The lab
 #
 # ### Which region?
 #
@@ -115,10 +117,68 @@ pictures.reading(forms)
 # that needs the last byte before it can start: a tool call, a batch job, a test.
 
 # %% [markdown]
-# ## Deep dive
+# ## In the interview
 #
-# With a round trip $R$, $h$ round trips of set-up and the server's own part $S$; distance $d$, a path $\gamma$ times as
-# long, and light at $c/n$ in glass:
+# **The line**
+#
+# > "Slow by the same amount for every prompt means distance or set-up, not the model. A new TLS connection takes
+# > three round trips to the first byte, a kept one takes one. Reuse connections, terminate near users, then think
+# > about regions."
+#
+# **Follow-ups**
+#
+# <details><summary>"When does a second region pay?"</summary>
+#
+# When round trips are a large part of TTFT for enough users. It needs its own queue, prefix cache and spare replicas,
+# so two half-full regions cost more than one full one. Edge termination comes first: handshakes happen near the user,
+# and warm connections cross the ocean, so one round trip is left instead of three.
+#
+# </details>
+#
+# <details><summary>"Would HTTP/3 fix it?"</summary>
+#
+# It saves a round trip of set-up, or all of it with 0-RTT, if your stack allows that for POST (requests can be
+# replayed). And a lost packet blocks one stream, not all of them. It doesn't move the server: the last round trip
+# stays.
+#
+# </details>
+#
+# **Weak, senior, staff**: "Sydney's TTFT is 1 s, Virginia's 0.25 s."
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "Deploy in Australia." | "The round trip is some 0.2 s, so new connections explain it: three trips and more. Keep connections open." | "Is the difference the same for long and short prompts? Then it's the wire: set-up trips × RTT. `curl -w` from Sydney splits TCP, TLS and first byte. I'd expect reuse to leave one RTT; if the client library opens a session per request, that's a one-line fix. A region costs a second queue and a cold prefix cache, so I'd want the number of users who'd feel it first." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers()
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>The least TTFT from another continent.</summary>
+#
+# 1. Light in glass: 300,000 / 1.468, about 204,000 km/s. So 100 km of cable and back take 1 ms.
+# 2. Frankfurt to Sydney: 16,500 km along the great circle, cables some 1.5 times that: 25,000 km.
+# 3. Round trip: 50,000 / 204,000 = 0.24 s.
+# 4. TCP + TLS 1.3 + the request: three round trips, 0.73 s, before the server's own part.
+# 5. Kept open: 0.24 s. Terminated at the edge: handshakes take milliseconds, and 0.24 s is left.
+#
+# </details>
+
+# %% [markdown]
+# ## Check yourself
+
+# %%
+check = checks(forms)
+check.card()
+
+# %% [markdown]
+# ## Going deeper
+#
+# With a round trip $R$, $h$ round trips of set-up and the server's own part $S$; distance $d$, a path $\gamma$ times
+# as long, and light at $c/n$ in glass:
 #
 # $$\text{TTFT} = (h + 1)\,R + S, \qquad R \ge \frac{2\,\gamma\,d}{c/n}$$
 
@@ -128,16 +188,15 @@ import inspect
 print(inspect.getsource(explorer.rtt_s))
 
 # %% [markdown]
-# **The claims, measured.**
+# ### What articles say
 
 # %%
-e1(forms)
-
-# %%
-e7(trips)
-
-# %%
+told = in_short(
+    e1(forms),
+    e7(trips),
+)
 server.close()
+told
 
 # %% [markdown]
 # <details><summary>The same on vLLM and SGLang</summary>
@@ -160,21 +219,6 @@ server.close()
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #
 # </details>
-
-# %% [markdown]
-# ## Say it in an interview
-#
-# > "If one region is slow by the same amount for every prompt, it's distance or set-up, not the model. TTFT is set-up
-# > round trips, plus one for the request, plus the server. So first I'd check that connections are reused, because TCP
-# > and TLS cost two or three round trips each time. Then I'd ask whether there are enough users for a region of their
-# > own: it needs its own queue, cache and spare replicas. Distance doesn't change ITL. And streaming doesn't make
-# > anything faster; it lets people start reading."
-#
-# ## Check yourself
-
-# %%
-check = checks(forms)
-check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

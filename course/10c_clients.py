@@ -5,12 +5,14 @@
 # reading, and another one retries every failed request immediately, up to five times. What does each of them cost the
 # others?
 #
-# - **Surface** (five minutes): a client leaves halfway, directly and behind a gateway.
-# - **Guided** (fifteen): what a disconnect is worth, and nine kinds of trouble sent to a real server.
-# - **Deep dive** (five): the arithmetic of leaving and of retries, two claims put to the test.
+# - **Five minutes** (five): a retry storm, and a bet on its size.
+# - **The lab** (five): clients that leave, what noticing is worth, and nine kinds of trouble sent to a real server.
+# - **In the interview** (five): the line, its follow-ups, a derivation; then the check.
+# - **Going deeper** (five): retries at 70B, the arithmetic, two claims.
 
 # %%
 from course.lab import open_lab
+from course.lab.claims import in_short
 from course.lab.display import stack
 from course.lab.server import LabServer
 from course.lessons.lesson_10c import pictures, run, simulated, words
@@ -18,71 +20,17 @@ from course.lessons.lesson_10c.check import checks
 from course.lessons.lesson_10c.words import d15, e6
 
 lab = open_lab()
-server = LabServer(lab, instead_of=globals().get("server"))
 
 # %% [markdown]
-# ## Surface
-#
-# A user closes the tab halfway through an answer. The first client is connected to the server directly. The second sits
-# behind a **gateway** that keeps reading to the end (because it logs, checks or bills whole answers, say).
-#
-# ### Predict
-
-# %%
-gone = lab.predict(
-    "leaving",
-    "The client leaves after half of the answer. How much of the rest is never generated?",
-    list(words.SAVES.values()),
-)
-gone
-
-# %%
-left = run.both_ways(server, run.HALF)
-gone.score(words.saving(left))
-
-# %%
-stack(pictures.draw_leaving(left), words.tell_left(left))
-
-# %%
-server.close()
-
-# %% [markdown]
-# ## Guided
-#
-# ### What it's worth
-#
-# Eight clients, half of whom leave halfway: first with a slot for each, then with two slots and a queue.
-
-# %%
-crowds = run.crowds(lab)
-stack(pictures.crowds_table(crowds), words.tell_crowds(crowds))
-
-# %% [markdown]
-# ### What friendly tests leave out
-#
-# Some clients do worse than leave. A phone in a tunnel keeps its connection open and reads nothing, so the text has to
-# wait somewhere. Others send half a request, or a prompt longer than the context. Here are nine kinds of trouble, one
-# after the other, each beside another client's stream.
-
-# %%
-troubles = run.send_all_faults(lab)
-pictures.faults_table(troubles)
-
-# %% [markdown]
-# For a client that stops reading, every server needs an answer to four questions. This one's:
-#
-# - *Does the engine wait?* No. A batch that waited for one client would hold up all of them.
-# - *Where does the text wait?* In the operating system, up to 64 KiB. The rest stays in the process, merged, so it's
-#   never more than the answer itself.
-# - *For how long?* For `--reader-timeout-s`. Then the server closes the connection.
-# - *Which other requests notice?* None, beyond the usual: the slow client's answer shares their steps until it's done,
-#   like any other.
-#
-# ### Where it hurts: retries
+# ## Five minutes
 #
 # A request fails, so the client tries again. While the server is overloaded, *every* failure becomes another request,
-# at the worst possible moment. Run it: for two seconds load is four times this server's capacity, then half its
-# capacity. A client waits as long as four answers take, and tries up to six times.
+# at the worst possible moment.
+#
+# Run it on a real server: for two seconds load is four times its capacity, then half its capacity. A client waits as
+# long as four answers take, and tries up to six times.
+#
+# ### Predict
 
 # %%
 amplified = lab.predict(
@@ -112,10 +60,119 @@ stack(
 # - **A retry budget** as well: retries are at most a tenth of requests. Past that, something's wrong that retrying
 #   won't fix.
 #
-# The same at 70B, where a queue takes longer to drain: twenty seconds of overload, clients that wait six seconds for a
-# first byte, and a server that doesn't detect disconnects. Two more policies: backoff without jitter, and a
-# **circuit breaker**, which stops calling for a while after a run of failures (*open*), then lets one request through
-# and *closes* again if it succeeds.
+# ## The lab
+#
+# ### A client leaves
+#
+# A user closes the tab halfway through an answer. The first client is connected to the server directly. The second
+# sits behind a **gateway** that keeps reading to the end (because it logs, checks or bills whole answers, say). How
+# much of the rest is generated for nobody?
+
+# %%
+server = LabServer(lab, instead_of=globals().get("server"))
+left = run.both_ways(server, run.HALF)
+server.close()
+stack(pictures.draw_leaving(left), words.tell_left(left))
+
+# %% [markdown]
+# ### What noticing is worth
+#
+# Eight clients, half of whom leave halfway: first with a slot for each, then with two slots and a queue.
+
+# %%
+crowds = run.crowds(lab)
+stack(pictures.crowds_table(crowds), words.tell_crowds(crowds))
+
+# %% [markdown]
+# ### What friendly tests leave out
+#
+# Some clients do worse than leave. A phone in a tunnel keeps its connection open and reads nothing, so the text has to
+# wait somewhere. Others send half a request, or a prompt longer than the context. Here are nine kinds of trouble, one
+# after the other, each beside another client's stream.
+
+# %%
+troubles = run.send_all_faults(lab)
+pictures.faults_table(troubles)
+
+# %% [markdown]
+# For a client that stops reading, every server needs an answer to four questions. This one's:
+#
+# - *Does the engine wait?* No. A batch that waited for one client would hold up all of them.
+# - *Where does the text wait?* In the operating system, up to 64 KiB. The rest stays in the process, merged, so it's
+#   never more than the answer itself.
+# - *For how long?* For `--reader-timeout-s`. Then the server closes the connection.
+# - *Which other requests notice?* None, beyond the usual: the slow client's answer shares their steps until it's
+#   done, like any other.
+
+# %% [markdown]
+# ## In the interview
+#
+# **The line**
+#
+# > "Propagate disconnects through every hop, and test it by watching KV blocks come back. Buffer per request,
+# > bounded, so a slow reader can't stall the batch. And clients retry within a budget: backoff spreads attempts, it
+# > doesn't limit them."
+#
+# **Follow-ups**
+#
+# <details><summary>"The spike ended ten minutes ago, and goodput is still zero. Why, and what now?"</summary>
+#
+# A metastable failure: retries keep the load above capacity, and with first-come order each slot goes to the attempt
+# that has waited longest, whose client is about to give up. Cut load below capacity for as long as the queue needs to
+# drain: refuse beyond a short queue, drop requests whose clients have gone. Then fix the clients.
+#
+# </details>
+#
+# <details><summary>"Does cancelling save money?"</summary>
+#
+# It saves time where something waits for the slot, or where a row costs much of a step. In a small batch on a GPU a
+# row costs almost nothing, so a cancelled one saves almost nothing. Tokens not generated isn't the same as seconds
+# not spent.
+#
+# </details>
+#
+# **Weak, senior, staff**: "SDK users see 503s at peak. Product wants more retries."
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "Add retries with exponential backoff." | "Backoff with jitter, `Retry-After` honoured, and a cap on attempts." | "At $n$ attempts, overload turns into up to $n$ times the load, and it stays after the peak. So a budget: retries at most a tenth of requests, per client. On our side, refuse early, with `Retry-After`, and drop abandoned work. I'd rehearse it: four times capacity for a minute, then look at goodput five minutes later. And 503s at peak are a capacity question; retries only move them." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers(stormy)
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>How much load do retries add?</summary>
+#
+# 1. An attempt fails with probability $p$; at most $n$ attempts.
+# 2. Attempts per request: $A = 1 + p + \dots + p^{n-1} = (1 - p^n)/(1 - p)$.
+# 3. Load becomes $\lambda A$. Above capacity $\mu$, at best a share $\mu / \lambda A$ succeeds, so $p \ge 1 - \mu /
+#    \lambda A$.
+# 4. A spike with $\lambda > \mu$ drives $p$ to 1 and $A$ to $n$. It stays there if $n \lambda' > \mu$ at the normal
+#    load $\lambda'$.
+# 5. At half load, three attempts are enough for that. A budget of 10% caps $A$ at 1.1.
+#
+# </details>
+
+# %% [markdown]
+# ## Check yourself
+
+# %%
+check = checks()
+check.card()
+
+# %% [markdown]
+# ## Going deeper
+#
+# ### Retries at 70B
+#
+# A queue takes longer to drain there: twenty seconds of overload, clients that wait six seconds for a first byte, and
+# a server that doesn't detect disconnects. Two more policies: backoff without jitter, and a **circuit breaker**,
+# which stops calling for a while after a run of failures (*open*), then lets one request through and *closes* again
+# if it succeeds.
 
 # %%
 at_70b = simulated.storms_at_70b()
@@ -142,7 +199,7 @@ pictures.draw_storms(
 # </details>
 
 # %% [markdown]
-# ## Deep dive
+# ### The arithmetic
 #
 # A share $p$ of clients leaves after reading a share $f$, and a share $q$ of a request's compute is its prompt. An
 # attempt fails with probability $p_f$, and clients try at most $n$ times:
@@ -150,8 +207,9 @@ pictures.draw_storms(
 # $$\text{compute saved} = p\,(1 - f)\,(1 - q), \qquad
 # \text{attempts per request} = 1 + p_f + \dots + p_f^{\,n-1} = \frac{1 - p_f^{\,n}}{1 - p_f}$$
 #
-# The second is the amplification: with $p_f$ near 1 it's $n$. The extra load raises $p_f$, which raises the load again:
-# that's how a **metastable** failure outlives the spike that triggered it.
+# The second is the amplification: with $p_f$ near 1 it's $n$. The extra load raises $p_f$, which raises the load
+# again: that's how a **metastable** failure outlives the spike that triggered it. (Attempts aren't independent then,
+# so the formula is where it starts, not where it ends.)
 
 # %%
 import inspect
@@ -159,13 +217,13 @@ import inspect
 print(inspect.getsource(simulated.expected_attempts))
 
 # %% [markdown]
-# **The claims, measured.**
+# ### What articles say
 
 # %%
-d15(crowds)
-
-# %%
-e6(troubles)
+in_short(
+    d15(crowds),
+    e6(troubles),
+)
 
 # %% [markdown]
 # <details><summary>The same on vLLM and SGLang</summary>
@@ -189,22 +247,6 @@ e6(troubles)
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #
 # </details>
-
-# %% [markdown]
-# ## Say it in an interview
-#
-# > "I'd propagate disconnects through every hop, and check that by watching KV blocks come back: one gateway that reads
-# > to the end defeats it. Cancelling pays when something's waiting for the slot, or where a row costs much of a step. A
-# > client that stops reading must never
-# > stall the batch, so I'd buffer per request, bounded, with a time-out. And clients retry within a budget,
-# > with backoff and jitter as well: even six attempts each, without a budget, turn a twenty-second spike
-# > into an outage that doesn't end."
-#
-# ## Check yourself
-
-# %%
-check = checks()
-check.card()
 
 # %% [markdown]
 # ## What this lab cannot tell you

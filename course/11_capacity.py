@@ -1,16 +1,18 @@
 # %% [markdown]
 # # 11 · Capacity: how many replicas?
 #
-# "We need 100 requests a second. Will one server do?" Someone will ask you, in an interview or in a budget meeting, and
-# want an answer before the coffee gets cold. Here you learn to give one: first on the back of an envelope, then by
-# simulation. ([11b](11b_spikes.ipynb) is about spikes and cold starts, [11c](11c_money.ipynb) about money.)
+# "We need 100 requests a second. Will one server do?" Someone will ask you, in an interview or in a budget meeting,
+# and want an answer before the coffee gets cold. Here you learn to give one: first on the back of an envelope, then
+# by simulation. ([11b](11b_spikes.ipynb) is about spikes and cold starts, [11c](11c_money.ipynb) about money.)
 #
-# - **Surface** (ten minutes): one setting on this machine, and a bet on 100 requests a second.
-# - **Guided** (ten): the bounds, the knee, and a worksheet that counts replicas.
-# - **Deep dive** (five): the formulas, the code, three claims put to the test.
+# - **Five minutes** (five): one setting on this machine, and a bet on 100 requests a second.
+# - **The lab** (ten): the bounds, the knee, and a worksheet that counts replicas.
+# - **In the interview** (five): the line, its follow-ups, a derivation; then the check.
+# - **Going deeper** (ten): limit or load, from data sheet to fleet, rollouts, the formulas, the code, three claims.
 
 # %%
 from course.lab import open_lab, simulated_70b
+from course.lab.claims import in_short
 from course.lab.display import stack
 from course.lessons.lesson_11 import fleet, pictures, run, words
 from course.lessons.lesson_11.check import checks
@@ -18,7 +20,7 @@ from course.lessons.lesson_11.check import checks
 lab = open_lab()
 
 # %% [markdown]
-# ## Surface
+# ## Five minutes
 #
 # A **replica** is one copy of the model on its own hardware, with its own queue. `max_num_seqs`, its number of
 # **slots**, is often called **max-batch**. **Goodput** counts only the requests per second that met their **SLO** (here
@@ -65,14 +67,14 @@ stack(pictures.envelope(run.Ask()), words.tell_hundred(flood, run.Ask()))
 # **First the arithmetic, then the setting, then the money.** In that order, most debates end early.
 
 # %% [markdown]
-# ## Guided
+# ## The lab
 #
 # ### What it takes
 #
-# Here are four bounds on paper, and what a simulated replica did when requests were always waiting. The lowest bound is
-# the one that counts; the simulated figure is lower still, because links, launches and reading the weights add to the
-# arithmetic. So an envelope can prove that a plan won't work, never that it will. (More slots serve somewhat more, and
-# within an SLO, the knee below, it's less: say which you mean.)
+# Here are four bounds on paper, and what a simulated replica did when requests were always waiting. The lowest bound
+# is the one that counts; the simulated figure is lower still, because links, launches and reading the weights add to
+# the arithmetic. So an envelope can prove that a plan won't work, never that it will. (With more slots it's somewhat
+# more. Held to an SLO, as at the knee below, it's less. Say which you mean.)
 
 # %%
 pictures.how_many()
@@ -83,7 +85,7 @@ simulated_70b.error_band(fleet.deployment())
 # %% [markdown]
 # <details><summary>Three things to try, answered</summary>
 #
-# - *Max-batch*: it moves the slot bound; the simulated figure follows only until arithmetic runs short.
+# - *Max-batch*: it moves the slot bound; the simulated figure follows only until you run out of arithmetic.
 # - *Short prompts*: slots become the lowest bound, instead of arithmetic.
 # - *Eight GPUs*: arithmetic doubles; the simulated figure grows less, because all-reduces take part of the gain.
 #
@@ -102,11 +104,98 @@ pictures.knee_of_70b()
 #
 # - Drag from the far left: goodput grows until requests stop waiting for slots, then stays flat.
 # - *Load 120%*: no max-batch helps; TTFT grows for as long as the run lasts.
-# - *Prompts of 4,000*: at high load no max-batch keeps TTFT within its SLO, because prefill capacity is short.
+# - *Prompts of 4,000*: at high load no max-batch keeps TTFT within its SLO, because the replica is out of prefill
+#   capacity.
 # - *2 H100s, answers of 600*: KV memory runs out. Past that line more slots only cause preemptions: KV is dropped and
 #   recomputed.
 #
 # </details>
+#
+# ### The worksheet
+#
+# Everything on one page. It looks for the **knee**, here the highest *rate* at which one replica meets the SLO for 95
+# in 100 requests, then counts replicas. The runs are short, so the knee is good to about 10%.
+
+# %%
+pictures.sheet()
+
+# %%
+pictures.explained(run.plan())
+
+# %% [markdown]
+# Try H200s at their price, and eight GPUs per replica. Then two H100s with the tightest TPOT: the sheet refuses,
+# because even an idle replica misses it, and no number of replicas can help. In a terminal: `minillm simulate
+# --plan`, and `--search` for the cheapest card and number of GPUs.
+#
+# **Where it hurts.** A knee is true of the traffic it was measured on. At the same request rate, prompts twice as
+# long are about twice the work: plan in tokens per second, not in requests, and look at the mix again whenever the
+# product changes.
+
+# %% [markdown]
+# ## In the interview
+#
+# **The line**
+#
+# > "Arithmetic first: tokens per second times two FLOPs per weight, against what the GPUs reach, bounds the replicas
+# > from below. Then I measure the knee under our SLO, leave headroom, and count. If a step is too slow even when
+# > idle, replicas won't help."
+#
+# **Follow-ups**
+#
+# <details><summary>"Your envelope says 9 replicas. Finance asks why you order 25."</summary>
+#
+# Nine is what arithmetic alone would need at the rate that matrix products reach. A step has other costs: reading
+# weights, all-reduces, launches, decode. Then the SLO: at the knee a replica isn't full, or p99 wouldn't hold. Then
+# headroom for bursts and for a replica that dies. Each factor is on the worksheet, and each can be measured.
+#
+# </details>
+#
+# <details><summary>"Which `max_num_seqs` would you set?"</summary>
+#
+# The smallest at which no request waits for a slot at peak, unless ITL or KV memory breaks first. It's a limit, not a
+# load: raising it only lets waiting requests in. The curve where TTFT climbs with "batch" is a load test with more
+# clients.
+#
+# </details>
+#
+# **Weak, senior, staff**: "100 requests a second, 70B, 1,500 tokens in, 150 out. How many H100s?"
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "One node does thousands of tokens a second with continuous batching, so a few nodes." | "Prompts: 2 × 70B × 150,000 tokens/s is 21 PFLOP/s. At 70% of 989 TFLOP/s that's 30 GPUs for prefill alone, more with decode and headroom." | "At least 30 GPUs by arithmetic, so not one node. An SLO roughly triples that: I'd plan for about 25 replicas of four and say ±30% until a load test. What would change it: shared prefixes (ask for the hit rate), FP8, the peak-to-mean ratio, and whether all of it needs the tight TTFT. The batch part can fill the nights." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers(run.Ask())
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>From the data sheet to replicas.</summary>
+#
+# 1. A token takes $2P$ FLOPs: 140 GFLOP for a 70B.
+# 2. Load: $\lambda (n + m) \cdot 2P$ = 100 × 1,650 × 140e9 = 23 PFLOP/s.
+# 3. A replica of four H100s: 4 × 989 TFLOP/s × 0.7 = 2.8 PFLOP/s. So 9 replicas, if nothing else took time.
+# 4. Slots: Little, $N = \lambda S$. If a request takes 3 s alone, 300 are in flight, before any queue.
+# 5. The knee, measured: say 5 requests/s per replica, so 20.
+# 6. Headroom of 20%: 20 / 0.8 = 25 replicas.
+#
+# </details>
+
+# %% [markdown]
+# ## Check yourself
+#
+# Answers come from the runs above, the simulator and the catalogue.
+
+# %%
+check = checks(run.sweep(), run.Ask())
+check.card()
+
+# %% [markdown]
+# ## Going deeper
+#
+# ### A limit, or a load?
 #
 # You may have seen a curve that bends the other way: TTFT *rising* with the batch. That comes from a load test with a
 # growing number of clients, each of which sends its next request as soon as it has an answer (a closed loop; its TTFT
@@ -131,33 +220,34 @@ pictures.draw_limit_or_load(run.sweep(), crowds)
 pictures.waterfall()
 
 # %% [markdown]
-# ### The worksheet
+# ### Rollouts: a job that ends with its longest answer
 #
-# Everything on one page. It looks for the **knee**, here the highest *rate* at which one replica meets the SLO for 95
-# in 100 requests, then counts replicas. The runs are short, so the knee is good to about 10%.
+# Reinforcement learning generates answers by the thousand, then trains on them. There's no SLO and no arrival rate:
+# the step ends when the last answer does. Answers have a long tail, and while it runs a replica made for 64 requests
+# decodes two. Before you move anything: what share of the time does the last tenth of the answers take?
 
 # %%
-pictures.sheet()
-
-# %%
-pictures.explained(run.plan())
+pictures.rollouts()
 
 # %% [markdown]
-# Try H200s at their price, and eight GPUs per replica. Then two H100s with the tightest TPOT: the sheet refuses, because
-# even an idle replica misses it, and no number of replicas can help. In a terminal: `minillm simulate --plan`, and
-# `--search` for the cheapest card and number of GPUs.
+# <details><summary>What to try, and what it costs</summary>
 #
-# ### Where it hurts
+# - *Spread 0*: all end together, and the replica is full to the last token. That's what a throughput benchmark
+#   measures.
+# - *Training waits for 90%*: the step is over in about half the time. What becomes of the rest? Drop it, and long
+#   answers are never learned from. Carry it over (**partial rollouts**), and its first half comes from last step's
+#   weights: staleness, which the algorithm has to correct for.
+# - *Speculate*: at small batch a step is memory-bound, so the tail is where drafts pay most. And it's lossless.
+# - Not on the sliders: more prompts in flight than the batch needs, weights pushed to replicas that are still
+#   decoding, and a length penalty in the reward, which shortens the tail at its source.
 #
-# A knee holds for the traffic it was measured on. At the same request rate, prompts twice as long are about twice the
-# work: plan in tokens per second, not in requests, and look at the mix again whenever the product changes.
-
-# %% [markdown]
-# ## Deep dive
+# </details>
 #
-# **The arithmetic.** $\lambda$ requests per second of $n$ prompt and $m$ answer tokens; $P$ weights in the layers; $F$
-# the data sheet's FLOP/s of a replica, of which a share $u$ is reached; $S$ the time in a slot; $B$ slots; $\mu$ the
-# knee; $h$ the headroom:
+# ### The arithmetic
+#
+# $\lambda$ requests per second of $n$ prompt and $m$ answer tokens; $P$ weights in the layers; $F$ the data sheet's
+# FLOP/s of a replica, of which a share $u$ is reached; $S$ the time in a slot; $B$ slots; $\mu$ the knee; $h$ the
+# headroom:
 #
 # $$\lambda \le \frac{u\,F}{2P\,(n+m)}, \qquad \lambda \le \frac{B}{S}, \qquad
 # \text{replicas} = \left\lceil \frac{\lambda}{\mu\,(1-h)} \right\rceil$$
@@ -173,34 +263,17 @@ from course.simulator.capacity.worksheet import Worksheet
 print(inspect.getsource(Worksheet.knee))
 
 # %% [markdown]
-# **The claims, measured.** First the smaller model and the queue, both on the same four GPUs. Then the knee, in runs four
-# times as long as the picture's: the longer a run, the longer the queues that it meets, and the more slots those take.
-
-# %%
-words.a8(*run.two_models())
-
-# %%
-words.a10(run.knees(), crowds)
-
-# %%
-words.a16(run.Ask(), flood, run.knee_rate())
-
-# %% [markdown]
-# ## Say it in an interview
+# ### What articles say
 #
-# > "Before I talk about batching I'd do the arithmetic: tokens per second times two FLOPs per weight, against what the
-# > GPUs reach. That's a floor for the number of replicas; you may need a few times that. Little's law gives the slots.
-# > Then I'd find the knee under *our* traffic and SLO, run below it with headroom, and count. If an SLO breaks, I ask
-# > what's short. If slots are short, raise `max_num_seqs`. If compute is short, buy more, or send less work. If a
-# > single step is too slow, make the step faster; replicas won't help."
-#
-# ## Check yourself
-#
-# Answers come from the runs above, the simulator and the catalogue.
+# First the smaller model and the queue, both on the same four GPUs. Then the knee, in runs four times as long as the
+# picture's: the longer a run, the longer the queues that it meets, and the more slots those take.
 
 # %%
-check = checks(run.sweep(), run.Ask())
-check.card()
+in_short(
+    words.a8(*run.two_models()),
+    words.a10(run.knees(), crowds),
+    words.a16(run.Ask(), flood, run.knee_rate()),
+)
 
 # %% [markdown]
 # ## What this lab cannot tell you

@@ -4,13 +4,14 @@
 # Traffic quadruples for a minute. The autoscaler has ordered a replica, which takes two minutes to start. What brings
 # the service back within its SLO first, and what only looks as if it does?
 #
-# - **Surface** (five minutes): five answers to the same spike.
-# - **Guided** (five): your own spike, what a cold start is made of, and an early alarm.
-# - **Deep dive** (five): the arithmetic of the warning, the code, two claims put to the test.
-# - **Appendix** (ten, optional): scaling to zero, and a rehearsed rollback.
+# - **Five minutes** (five): five answers to the same spike.
+# - **The lab** (five): your own spike, what a cold start is made of, and an early alarm.
+# - **In the interview** (five): the line, its follow-ups, a derivation; then the check.
+# - **Going deeper** (ten): the arithmetic of the warning, scaling to zero, a rehearsed rollback, three claims.
 
 # %%
 from course.lab import simulated_70b
+from course.lab.claims import in_short
 from course.lab.display import stack
 from course.lab.lab import Lab
 from course.lab.prices import gpu_price
@@ -22,7 +23,7 @@ from course.lessons.lesson_11b.words import a21, e2, e3
 lab = Lab()  # everything in this lesson is simulated: no model is loaded
 
 # %% [markdown]
-# ## Surface
+# ## Five minutes
 #
 # One replica of Llama-3 70B runs at two fifths of its capacity. Then four times as many requests arrive, for a minute.
 # Five answers:
@@ -53,7 +54,7 @@ who.score(words.first_back(day))
 stack(pictures.stories_table(day, gpu_price()), words.tell_spike(day))
 
 # %% [markdown]
-# ## Guided
+# ## The lab
 #
 # ### Your own spike
 
@@ -119,13 +120,72 @@ pictures.alarms()
 # </details>
 
 # %% [markdown]
-# ## Deep dive
+# ## In the interview
 #
-# **Warning time.** Under a load $\rho > 1$ the queue wait grows by $1 - 1/\rho$ seconds every second. So growing from a
-# wait of
-# $w$ to the clients' patience $T$ takes $(T-w)\,\rho/(\rho-1)$, if arrivals are smooth. Real arrivals are bursty, so
-# take this for the middle of many runs. The closer the load is to 100%, the further single runs are from it: at 110%
-# some warn half as early, and some more than twice; at 200% nearly all are within a third. E2 below is one run of each.
+# **The line**
+#
+# > "An autoscaler is for the daily curve: by the time its replica is up, a spike has done its damage. What helps has
+# > to be in place: refuse early, degrade to an agreed fallback, and a way back. Alert on queue wait."
+#
+# **Follow-ups**
+#
+# <details><summary>"How would you cut a three-minute cold start to twenty seconds?"</summary>
+#
+# Itemize it first: machine, image, weights, compile, graph capture. Each is bytes over a bandwidth, or something
+# cacheable: warm nodes, image on the node, weights from local NVMe with parallel readers, a kept compile cache, fewer
+# captured sizes. Or don't start at all: sleep mode keeps the process, and waking is one copy over PCIe.
+#
+# </details>
+#
+# <details><summary>"Why not scale on GPU utilization?"</summary>
+#
+# It's high on every busy server, whether the queue is empty or a minute long, so it can't tell a healthy peak from an
+# overload. Queue wait can: under overload it grows by 1 − 1/ρ seconds per second. It has one blind spot, long
+# answers, so watch TPOT as well.
+#
+# </details>
+#
+# **Weak, senior, staff**: "A launch tweet quadruples traffic for ten minutes."
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "Turn on autoscaling." | "Autoscaling reacts after a cold start, so keep a spare replica and shed load with 429s until new ones are up." | "Before: an admission limit from Little's law, a fallback model whose quality the product has signed, and hysteresis so we don't flap. During: who gets refused, by tier? After: return by open requests, not by time. I'd expect within-SLO to stay near 100% of *admitted* requests, and report the refused next to it, because a dashboard of admitted requests always looks fine." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers()
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>How much warning does the queue give?</summary>
+#
+# 1. Load $\rho = \lambda/\mu > 1$: each second brings $\rho$ seconds of work, and one is done.
+# 2. A request that arrives at $t$ finds $(\rho - 1)t$ seconds of work queued, and is served at $\rho t$.
+# 3. Seen at the server, the wait of those leaving the queue grows by $(\rho-1)/\rho = 1 - 1/\rho$ per second.
+# 4. From an alarm at $w$ to the clients' patience $T$: $(T - w)\,\rho/(\rho - 1)$ seconds.
+# 5. $w$ = 2 s, $T$ = 10 s: 88 s at 110%, 35 s at 130%, 16 s at 200%. A cold start of two minutes is late for all
+#    three.
+#
+# </details>
+
+# %% [markdown]
+# ## Check yourself
+
+# %%
+check = checks(day)
+check.card()
+
+# %% [markdown]
+# ## Going deeper
+#
+# ### How early is the warning?
+#
+# Under a load $\rho > 1$ the queue wait grows by $1 - 1/\rho$ seconds every second. So growing from a wait of $w$ to
+# the clients' patience $T$ takes $(T-w)\,\rho/(\rho-1)$, if arrivals are smooth. Real arrivals are bursty, so take
+# this for the middle of many runs. The closer the load is to 100%, the further single runs are from it: at 110% some
+# warn half as early, and some more than twice; at 200% nearly all are within a third. E2 below is one run of each.
 #
 # **The code.** How an autoscaler decides. Note what it can't know: what comes next.
 
@@ -137,51 +197,13 @@ from course.simulator.cluster.pool import Autoscaler
 print(inspect.getsource(Autoscaler.decide))
 
 # %% [markdown]
-# **The claims, measured.** (E3 is in the appendix.)
-
-# %%
-a21(day, run.stories(run.Spike(gentle=True)))
-
-# %%
-e2(*run.alarm_runs())
-
-# %% [markdown]
-# ## Say it in an interview
-#
-# > "An autoscaler is for the daily curve: its replica arrives after the cold start, and by then a spike has done its
-# > damage. So what helps has to be in place beforehand: an admission limit that refuses early, a fallback whose quality
-# > we've agreed on, and a way back when load falls. Then I'd shorten the cold start, which is mostly bytes over
-# > bandwidths: image, weights, compile. And I'd alert on queue wait, because it rises before anyone times out."
-#
-# ## Check yourself
-
-# %%
-check = checks(day)
-check.card()
-
-# %% [markdown]
-# ## Appendix
-#
-# Two related problems: a replica that's hardly used, and a deploy that goes wrong.
-#
 # ### Rare traffic
 #
-# A few requests per hour, on four H100s that cost the same at night. **Scale to zero** releases them after five minutes
-# without a request; the next request waits out a three-minute cold start. The alternative is a **warm pool**: always at
-# least one replica.
-
-# %%
-e3(run.sleeps())
-
-# %% [markdown]
-# At 300 per hour the replica hardly ever goes away and nothing is saved; at one per hour nearly every request finds it
-# gone. In between, most requests are quick, some take the whole cold start, and a mean shows neither.
-#
-# On paper: with $\lambda$ requests per second and a timeout of $K$ seconds, a request finds it gone with probability
-# $e^{-\lambda K}$, which is also about the share of time its GPUs are free. (E3 also counts those that come during a
-# start of $S$ seconds: $(1 + \lambda S)\,e^{-\lambda K}$. Their waits are in the means below, too. It plays 480
-# requests for each rate, so chance moves it.) Bring it back from sleep instead of from nothing. What changes, and what
-# doesn't?
+# A few requests per hour, on four H100s that cost the same at night. **Scale to zero** releases them after five
+# minutes without a request; the next request waits out a three-minute cold start. The alternative is a **warm pool**:
+# always at least one replica. With $\lambda$ requests per second and a timeout of $K$ seconds, a request finds it
+# gone with probability $e^{-\lambda K}$, which is also about the share of time its GPUs are free. Bring it back from
+# sleep instead of from nothing. What changes, and what doesn't?
 
 # %%
 explorer.rare_traffic()
@@ -190,18 +212,22 @@ explorer.rare_traffic()
 # <details><summary>Answer</summary>
 #
 # Just as many requests find it gone, but each waits seconds, not minutes. With scale to zero the free GPUs leave your
-# bill. With sleep mode they don't: it pays when another model uses them meanwhile. And it shows in p99 as long as more
-# than one in a hundred requests finds it gone: for an SLO on p99, "mostly awake" isn't enough.
+# bill. With sleep mode they don't: it pays when another model uses them meanwhile. And it shows in p99 as long as
+# more than one in a hundred requests finds it gone: for an SLO on p99, "mostly awake" isn't enough.
+#
+# At 300 requests per hour the replica almost never goes away and nothing is saved; at one per hour nearly every
+# request finds it gone. In between, most requests are quick, some take the whole cold start, and a mean shows
+# neither.
 #
 # </details>
 #
 # ### Where it hurts: a change in the middle of it
 #
-# A configuration change is a deploy. Know its **blast radius** (which tenants and regions see the new default), put it
-# behind a **feature flag** that one replica reads first (a **canary**), decide beforehand what number triggers a
+# A configuration change is a deploy. Know its **blast radius** (which tenants and regions see the new default), put
+# it behind a **feature flag** that one replica reads first (a **canary**), decide beforehand what number triggers a
 # rollback, and rehearse that with a stopwatch: a mistake lasts for the time to detect plus the time to undo. Here the
-# canary gets three requests per second. The rule: undo the change as soon as more than 20% of the last 50 requests were
-# late (TTFT or TPOT beyond the SLO). The mistake: CUDA graphs are off.
+# canary gets three requests per second. The rule: undo the change as soon as more than 20% of the last 50 requests
+# were late (TTFT or TPOT beyond the SLO). The mistake: CUDA graphs are off.
 
 # %%
 undone = lab.predict(
@@ -228,13 +254,26 @@ pictures.rules_table()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - *Too few slots* hardly shows: at this load sixteen are nearly enough. It would show at the next peak, long after the
+# - *Too few slots* barely shows: at this load sixteen are nearly enough. It would show at the next peak, long after the
 #   canary has been promoted. So hold a canary through a peak, or send it more than its share.
 # - Lower the limit to 2%: the rule fires sooner, and at higher loads it fires in the A/A test, too.
 # - The way back matters as much as the rule. A redeploy with a cold start adds two minutes of late requests; a flag
 #   doesn't.
 #
 # </details>
+
+# %% [markdown]
+# ### What articles say
+#
+# E3 also counts requests that come during a start of $S$ seconds: $(1 + \lambda S)\,e^{-\lambda K}$. It plays 480
+# requests for each rate, so chance moves it.
+
+# %%
+in_short(
+    a21(day, run.stories(run.Spike(gentle=True))),
+    e2(*run.alarm_runs()),
+    e3(run.sleeps()),
+)
 
 # %% [markdown]
 # ## What this lab cannot tell you

@@ -1,17 +1,19 @@
 # %% [markdown]
 # # 11c · Money
 #
-# "What do a million tokens cost us?" A replica costs the same per hour whatever it does, so the answer is one division:
-# **rent over tokens**. This lesson is about what moves either side of it: the kind of traffic, how full the replicas
-# are, and what you buy or change when they aren't enough.
+# "What do a million tokens cost us?" A replica costs the same per hour whatever it does, so the answer is one
+# division: **rent over tokens**. This lesson is about what moves either side of it: the kind of traffic, how full the
+# replicas are, and what you buy or change when they aren't enough.
 #
-# - **Surface** (five minutes): dollars per token for four kinds of traffic.
-# - **Guided** (five): how full the replicas are, replicas or a setting, and which card.
-# - **Deep dive** (five): the arithmetic, and a claim put to the test.
-# - **Appendix** (ten, optional): a small model for easy requests, and one model for many customers' fine-tunes.
+# - **Five minutes** (five): dollars per token for four kinds of traffic.
+# - **The lab** (five): replicas or a setting, and what a token takes in joules.
+# - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
+# - **Going deeper** (ten): which card, a small model for easy requests, one model for many fine-tunes, the
+#   arithmetic.
 
 # %%
 from course.lab import simulated_70b
+from course.lab.claims import in_short
 from course.lab.lab import Lab
 from course.lab.prices import gpu_price
 from course.lessons.lesson_11 import fleet
@@ -22,7 +24,7 @@ from course.lessons.lesson_11c.words import a20, d20, e8
 lab = Lab()  # everything in this lesson is simulated: no model is loaded
 
 # %% [markdown]
-# ## Surface
+# ## Five minutes
 #
 # First the tokens. The same replica produces very different numbers of them per hour for chat, RAG (long prompts of
 # retrieved text), batch summaries, and **reasoning** (short prompts, and thousands of output tokens before the answer).
@@ -57,7 +59,7 @@ pictures.prices_per_token()
 simulated_70b.error_band(fleet.deployment())
 
 # %% [markdown]
-# ## Guided
+# ## The lab
 #
 # ### Replicas or a setting? In dollars
 #
@@ -72,19 +74,6 @@ pictures.mends()
 words.tell_mends(run.TROUBLES)
 
 # %% [markdown]
-# ### Which card, and how many in a replica?
-#
-# A faster card costs more rent and produces more tokens. Which side wins depends on the traffic: long prompts favour
-# FLOP/s per dollar, long answers bandwidth per dollar, and sparse traffic the smallest replica that holds the model at
-# all. That last case, as a claim:
-
-# %%
-d20(run.gpu_options())
-
-# %% [markdown]
-# `minillm simulate --plan --search` does this for the whole catalogue: it looks for the cheapest card, and the number
-# of GPUs per replica, that meet an SLO under your traffic ([docs](../docs/simulator.md)).
-#
 # ### What does a token take, in joules?
 #
 # A board draws idle power whatever it does, more while it reads memory, and most while it multiplies. So joules per
@@ -109,50 +98,79 @@ words.tell_energy(run.metered(), gpu_price())
 # 04](04_prefix_caching.ipynb)): you need more traffic than that before your own replicas pay.
 
 # %% [markdown]
-# ## Deep dive
+# ## In the interview
 #
-# With rent $r$ per replica-hour, $\mu$ requests of $n$ prompt and $m$ output tokens per second at capacity, a fill of
-# $\phi$, and a share $p$ of the time in prefill:
+# **The line**
 #
-# $$\text{\$ per request} = \frac{r}{3600\,\phi\,\mu}, \qquad \text{\$ per input token} = \frac{p}{n} \cdot \text{\$ per request}, \qquad
-# \text{\$ per output token} = \frac{1-p}{m} \cdot \text{\$ per request}$$
+# > "Cost per token is rent over tokens, so I ask how full the replicas are: a third full costs three times as much. I
+# > price input and output separately, check whether a setting fixes it before buying, and quote the price beside its
+# > SLO."
+#
+# **Follow-ups**
+#
+# <details><summary>"A hosted API is cheaper than our fleet. Do we move?"</summary>
+#
+# At which fill? The API charges for use, our replicas for hours. I'd find the fill at which our price meets theirs,
+# after their prompt-caching discount, and look at the day's curve: nights count. Batch work that can wait raises our
+# fill for free. Then what price doesn't show: data, latency SLO, fine-tunes.
+#
+# </details>
+#
+# <details><summary>"Why does reasoning cost so much more than chat?"</summary>
+#
+# Twice over. An answer is fifty times as long, one step per token. And its KV keeps growing, so fewer share each
+# step's weights, and each token gets a larger part of the step. Input matters little. So cap effort by route, and
+# cache what repeats.
+#
+# </details>
+#
+# **Weak, senior, staff**: "Cut our inference bill in half by June."
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "Quantize to int4 and use a smaller model." | "Raise utilization, FP8, prefix caching, then a router for easy requests." | "What are we paying for: idle hours, prefill, or long outputs? Each has another cure. Idle: move batch work into the night, fewer regions. Prefill: prompt order and caching, since a hit costs nothing. Outputs: effort limits, speculation. I'd rank them by dollars per month *and* by whether they can be undone, give each an SLO and a quality floor, and not promise half before I've seen the fill." |
+#
+# **Three numbers to know cold**
 
 # %%
-import inspect
-
-print(inspect.getsource(run.Regime))
+words.three_numbers(gpu_price())
 
 # %% [markdown]
-# **The claim, measured.** (D20 is above, E8 in the appendix.)
-
-# %%
-a20(list(run.TROUBLES.values()), gpu_price())
+# **On the whiteboard**
+#
+# <details><summary>Dollars per million output tokens.</summary>
+#
+# 1. Say a replica costs \$10 an hour.
+# 2. Full, on chats, it serves 7 requests/s: 25,000 an hour, \$0.40 per thousand.
+# 3. Prefill takes three quarters of that time, so output pays a quarter: \$0.10 per thousand requests.
+# 4. Those have 150,000 output tokens: \$0.67 per million.
+# 5. At a fill of 60%: divide by 0.6. At the knee of an SLO, outputs take more of it, because fewer share a step.
+#
+# </details>
 
 # %% [markdown]
-# ## Say it in an interview
-#
-# > "Cost per token is rent over tokens, so first I'd ask how full the replicas are: at a third of the load, a request
-# > costs three times as much. Then I'd price input and output separately, because output is produced one step at a
-# > time. Reasoning is the expensive kind: long outputs, and KV that shrinks the batch. Before I buy replicas, I'd check
-# > whether a setting fixes it, such as too few slots. And I'd quote the price at our real load, next to the SLO."
-#
 # ## Check yourself
 
 # %%
-routed = run.routing_runs(gpu_price())  # from the appendix
+routed = run.routing_runs(gpu_price())  # from the deeper part
 check = checks(list(run.TROUBLES.values()), routed[0], gpu_price())
 check.card()
 
 # %% [markdown]
-# ## Appendix
+# ## Going deeper
 #
-# Two other ways to pay less for a token: a smaller model for easy requests, and one model for many customers.
+# ### Which card, and how many in a replica?
+#
+# A faster card costs more rent and produces more tokens. Which side wins depends on the traffic: long prompts favour
+# FLOP/s per dollar, long answers bandwidth per dollar, and sparse traffic the smallest replica that holds the model
+# at all. `minillm simulate --plan --search` looks through the whole catalogue for the cheapest card, and the number
+# of GPUs per replica, that meet an SLO under your traffic ([docs](../docs/simulator.md)).
 #
 # ### Which model?
 #
 # A **router** sends easy requests to a small model, and sometimes it's wrong. An easy request sent to the large model
-# wastes money. A hard one sent to the small model gets a bad answer; if that's caught, it's asked again, and if not, it
-# costs whatever a wrong answer costs you. Move the sliders until routing stops paying.
+# wastes money. A hard one sent to the small model gets a bad answer; if that's caught, it's asked again, and if not,
+# it costs whatever a wrong answer costs you. Move the sliders until routing stops paying.
 
 # %%
 pictures.routing()
@@ -162,18 +180,12 @@ pictures.routing()
 #
 # - In GPU dollars a caught mistake is cheap: one extra small answer. In time it isn't: such a request waits for both
 #   models.
-# - Let half of the mistakes be caught, and a wrong answer cost as much as a hundred large requests: now the router has
-#   to be nearly perfect.
+# - Let half of the mistakes be caught, and a wrong answer cost as much as a hundred large requests: now the router
+#   has to be nearly perfect.
 # - A cheap answer that's not good enough comes back as the user's next turn. Count requests and dollars per *solved
 #   task*, not per answer, before you call the small model cheaper.
 #
 # </details>
-#
-# With a share $e$ of easy requests, a misroute rate $x$, $c_s$ and $c_l$ dollars per request, and all mistakes caught,
-# a router saves $e(1-x)(c_l - c_s)$ and costs $(1-e)\,x\,c_s$ per request.
-
-# %%
-e8(*routed)
 
 # %% [markdown]
 # ### A replica per fine-tune?
@@ -197,6 +209,33 @@ pictures.adapters()
 #   for isolation.
 #
 # </details>
+
+# %% [markdown]
+# ### The arithmetic
+#
+# With rent $r$ per replica-hour, $\mu$ requests of $n$ prompt and $m$ output tokens per second at capacity, a fill of
+# $\phi$, and a share $p$ of the time in prefill:
+#
+# $$\text{\$ per request} = \frac{r}{3600\,\phi\,\mu}, \qquad \text{\$ per input token} = \frac{p}{n} \cdot \text{\$ per request}, \qquad
+# \text{\$ per output token} = \frac{1-p}{m} \cdot \text{\$ per request}$$
+#
+# With a share $e$ of easy requests, a misroute rate $x$, $c_s$ and $c_l$ dollars per request, and all mistakes
+# caught, a router saves $e(1-x)(c_l - c_s)$ and costs $(1-e)\,x\,c_s$ per request.
+
+# %%
+import inspect
+
+print(inspect.getsource(run.Regime))
+
+# %% [markdown]
+# ### What articles say
+
+# %%
+in_short(
+    a20(list(run.TROUBLES.values()), gpu_price()),
+    d20(run.gpu_options()),
+    e8(*routed),
+)
 
 # %% [markdown]
 # ## What this lab cannot tell you

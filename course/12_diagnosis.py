@@ -1,21 +1,25 @@
 # %% [markdown]
 # # 12 · Diagnosis
 #
-# Your phone rings. "p99 is terrible and the dashboard is red." Someone already has a fix: more machines, fewer bits, a
-# bigger batch. One of them may even be right. In this lesson you get paged, help users first, ask questions, commit to a
-# cause, deploy, and get graded on what your change actually did.
+# Your phone rings. "p99 is terrible and the dashboard is red." Someone already has a fix: more machines, fewer bits,
+# a bigger batch. One of them may even be right. In this lesson you get paged, help users first, ask questions, commit
+# to a cause, deploy, and get graded on what your change actually did.
 #
-# You'll be able to tell apart problems that look the same, in few questions, and say which number rules the wrong idea
-# out.
+# You'll be able to tell apart problems that look the same, in few questions, and say which number rules the wrong
+# idea out.
 #
-# - **Surface** (fifteen minutes): one incident.
-# - **Guided** (forty): its look-alike, step by step; both on a real engine; two well-known post-mortems, with bets.
-# - **Deep dive** (ten): how an incident is made, what each change is worth, how it's graded, the raw data.
+# - **Five minutes** (five): a page, two numbers, three suspects.
+# - **The lab** (fifteen): an incident of your own that looks just like it, and a bet on the question that tells them
+#   apart.
+# - **In the interview** (fifteen): the line, its follow-ups, a derivation. (The check is at the end.)
+# - **Going deeper** (thirty): what each change was worth, a real engine, two well-known post-mortems, how it's
+#   graded.
 
 # %%
 from course.incidents import Incident
 from course.incidents.desk import IncidentDesk
 from course.lab import open_lab, simulated_70b
+from course.lab.claims import in_short
 from course.lessons.lesson_12 import pictures, run, simulated, words
 from course.lessons.lesson_12.check import checks
 from course.lessons.lesson_12.words import a18, d23
@@ -23,36 +27,12 @@ from course.lessons.lesson_12.words import a18, d23
 lab = open_lab()
 
 # %% [markdown]
-# ## Surface
+# ## Five minutes
 #
 # A request passes through five **phases**: queue, prefill, first token, decode, stream. **TTFT** covers the first
 # three; **ITL** is the gap between two tokens. A request meets the **SLO** if it stays within every limit.
 #
-# Below is one incident: a simulated service, run by this course's own scheduler. Every question costs minutes on the
-# incident's clock, not on yours, and the incident goes on: queues grow, and the SLO's error budget burns.
-#
-# So **mitigate first**. The red buttons are what anyone on call can do at once, before knowing the cause: roll back this
-# morning's release, fail over, shed load, drain a replica. Each has a price. Then ask what you need and write down what
-# you suspect; the menus come after that. Commit, try your change on a canary, roll it out or back, and press *Grade me*.
-
-# %%
-first = run.first()
-desk = IncidentDesk(first)  # 10 minutes
-desk
-
-# %% [markdown]
-# *Phase*: where are the seconds lost? It may be outside the engine. *What proves
-# it*: the evidence that would look different without the problem. *Ruled out by*: the answer that another suspect
-# doesn't survive. *Spike or steady*: will it pass by itself?
-#
-# **Mitigate, split, ask, commit, canary, deploy, look.**
-
-# %% [markdown]
-# ## Guided
-#
-# ### The page, and two numbers
-#
-# Another service, one alarming number.
+# Here's a simulated service, run by this course's own scheduler, and one alarming number:
 
 # %%
 second = run.second()
@@ -76,13 +56,37 @@ second.ask("phases")
 # | too few slots (`max_num_seqs`) | all slots are taken, memory is free | one setting |
 # | a KV pool that is too small | slots are free, memory is full | another setting |
 #
-# The **KV cache** holds each request's keys and values; its **pool** is cut into blocks. A request without blocks can't
-# run.
+# The **KV cache** holds each request's keys and values; its **pool** is cut into blocks. A request without blocks
+# can't run.
+#
+# ## The lab
+#
+# ### Your turn
+#
+# Another service, paged for the same thing, and it isn't the same cause. Every question costs minutes on the
+# incident's clock, not on yours, and the incident goes on: queues grow, and the SLO's error budget burns.
+#
+# So **mitigate first**. The red buttons are what anyone on call can do right away, before knowing the cause: roll
+# back this morning's release, fail over, shed load, drain a replica. Each has a price. Then ask what you need and
+# write down what you suspect; the menus come after that. Commit, try your change on a canary, roll it out or back,
+# and press *Grade me*.
+
+# %%
+first = run.first()
+desk = IncidentDesk(first)  # 10 minutes
+desk
+
+# %% [markdown]
+# *Phase*: where are the seconds lost? It may be outside the engine. *What proves it*: the evidence that would look
+# different without the problem. *Ruled out by*: the answer that another suspect doesn't survive. *Spike or steady*:
+# will it pass by itself?
+#
+# **Mitigate, split, ask, commit, canary, deploy, look.**
 #
 # ### Predict
 #
-# The first incident looks just like this one. (If you haven't played it, do so now: what follows gives it away.) Which
-# question's answers differ by the largest factor?
+# Both incidents look the same from outside. (If you haven't played yours, do so now: what follows gives it away.)
+# Which question's answers differ by the largest factor?
 
 # %%
 question = lab.predict("question", "Which question tells them apart?", list(run.TOLD_BY.values()))
@@ -103,9 +107,62 @@ readings
 pictures.both_incidents(first.fresh(), second.fresh())
 
 # %% [markdown]
+# ## In the interview
+#
+# **The line**
+#
+# > "If something shipped in the last hour, I take it back first. Then I split: TTFT or ITL, queue or prefill. For a
+# > queue I ask for KV usage and running requests, because load, slots and memory predict different pairs. GPU
+# > utilization won't help."
+#
+# **Follow-ups**
+#
+# <details><summary>"Your fix went live, and TTFT didn't move. Now what?"</summary>
+#
+# Then I was wrong, and that's information: the limit I lifted wasn't the one that binds. I undo it, so that there's
+# one change at a time. Running requests and KV usage say which limit is reached now. And I read the change log again,
+# knowing that the culprit may not be in it: what differs from last week in the traffic itself?
+#
+# </details>
+#
+# <details><summary>"Would you double the fleet while you look?"</summary>
+#
+# If users are suffering and there's capacity, yes, as mitigation: it halves each replica's load and can be undone.
+# But it proves nothing, since it helps with many causes. It doesn't help where requests are slow even alone, or where
+# one replica is ill.
+#
+# </details>
+#
+# **Weak, senior, staff**: "p99 TTFT is 9 s. GPU utilization is 98%."
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "The GPUs are saturated: scale out." | "98% busy says little. I'd look at queue time against prefill, then batch size and KV usage." | "Did anything ship? Roll it back now, ask later. Then two numbers: requests running against `max_num_seqs`, and KV usage. Slots full and memory free: a setting. Memory full and slots free: another one. Both fine and steps full: load, and I can size it. I'd say beforehand what I expect to see after the change, and by when, so that I notice when I'm wrong." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers(second)
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>Do the page's numbers rule out a full pool?</summary>
+#
+# 1. In flight (Little): $N = \lambda \cdot \text{E2E}$, of which $\lambda \cdot \text{queue}$ are waiting.
+# 2. Running: $N_r = \lambda \cdot (\text{E2E} - \text{queue})$.
+# 3. The pool holds $N_k = \text{pool} / (k\,(n + m/2))$ of them.
+# 4. $N_r \approx N_k$: memory binds. $N_r \approx$ `max_num_seqs`: slots bind.
+# 5. Neither, with full steps: compute binds. Neither, with empty steps: look outside the engine.
+#
+# </details>
+
+# %% [markdown]
+# ## Going deeper
+#
 # ### Commit, then deploy
 #
-# In code, a diagnosis looks like this:
+# Back to the paged service of the beginning. In code, a diagnosis looks like this:
 
 # %%
 second.ask("kv_use"), second.ask("batch")
@@ -166,14 +223,14 @@ runs = run.three_engines(lab)
 pictures.engines_table(runs)
 
 # %% [markdown]
-# Both impaired engines are late with their first tokens. Only the last two columns tell them apart, by the limit that's
-# reached: slots or blocks.
+# Both impaired engines are late with their first tokens. Only the last two columns tell them apart, by the limit
+# that's reached: slots or blocks.
 #
 # ### Post-mortem one: three months
 #
-# A well-known story: a team works on quantization for three months because "the model is too slow". It
-# ships, and nothing changes: prompts had grown to three times their length, under settings chosen for short ones. Here
-# it is simulated, with 70B on four GPUs:
+# A well-known story: a team works on quantization for three months because "the model is too slow". It ships, and
+# nothing changes: prompts had grown to three times their length, under settings chosen for short ones. Here it is
+# simulated, with 70B on four GPUs:
 
 # %%
 months = Incident.classic("three-months")
@@ -199,18 +256,14 @@ effort.score(outcome)
 months_beside
 
 # %% [markdown]
-# Fewer bits make weights cheaper to read, and that's what decode waits for. Prefill waits for arithmetic: it's 2% of a
-# request's own time, but three times the prompt tokens fill everyone's steps. The story is often told with a moral: "there
-# were too many slots, lower them". Does that fix it?
-
-# %%
-a18(*simulated.post_mortem())
-
-# %% [markdown]
+# Fewer bits make weights cheaper to read, and that's what decode waits for. Prefill is only 2% of a request's own
+# time. But everyone's steps now carry three times the prompt tokens, and the seconds go into queueing for a step. The
+# story is often told with a moral: "there were too many slots, lower them". Does that fix it? A18, at the end, says.
+#
 # ### Post-mortem two: one contract
 #
-# A legal team pastes whole contracts: fifteen thousand tokens, in a few of every hundred requests. Complaints come from
-# everywhere, most of them from users with two-line questions.
+# A legal team pastes whole contracts: fifteen thousand tokens, in a few of every hundred requests. Complaints come
+# from everywhere, most of them from users with two-line questions.
 
 # %%
 contract = Incident.classic("straggler")
@@ -233,9 +286,6 @@ contract.answer("queue", "prefill", ["per_bucket"], ["prompt_limit"], cause="str
 outcome, contract_beside = words.tried(contract, limits)
 lane.score(outcome)
 
-# %%
-d23(simulated.straggler_tails())
-
 # %% [markdown]
 # ### Where it hurts
 #
@@ -249,19 +299,18 @@ contract_beside
 # The share within the SLO can even rise, because requests that were cut off no longer slow down the others. Count the
 # ones that got nothing, too: a dashboard that leaves out failures shows this as a success.
 #
-# Some causes fire no alert at all: of 28, the alert rules in [docs/monitoring.md](../docs/monitoring.md) miss seven, such as
-# a buffering proxy.
+# Some causes fire no alert at all, such as a buffering proxy: [docs/monitoring.md](../docs/monitoring.md) has a table
+# of which rule sees what.
 #
-# Diagnosis has a cost, too: questions take minutes. If something was deployed in the last hour, take it back first, see
-# whether users are helped, and find out why afterwards.
-
-# %% [markdown]
-# ## Deep dive
+# Diagnosis has a cost, too: questions take minutes. If something was deployed in the last hour, take it back first,
+# see whether users are helped, and find out why afterwards.
 #
-# **How an incident is made.** A seed draws a healthy service: model, GPUs, traffic, settings, and an SLO slightly
-# looser than its own latencies. A *cause* changes one thing. The simulator runs both. A draw is kept only if the
-# changed service breaks its SLO by a factor of one and a half to five, the true fix restores it on held-out traffic, and
-# neither the tempting one nor doubling the machines does (unless twice the machines are the fix):
+# ### How an incident is made
+#
+# A seed draws a healthy service: model, GPUs, traffic, settings, and an SLO slightly looser than its own latencies. A
+# *cause* changes one thing. The simulator runs both. A draw is kept only if the changed service breaks its SLO by a
+# factor of one and a half to five, the true fix restores it on held-out traffic, and neither the tempting one nor
+# doubling the machines does (unless twice the machines are the fix):
 
 # %%
 import inspect
@@ -285,11 +334,11 @@ truth.effects
 
 # %% [markdown]
 # **How it's graded.** *Minutes to mitigation* (28): how much the best quick change did for users, and how soon; no
-# diagnosis needed. *Diagnosis* (42): the cause, where the time is lost, and the evidence. *Follow-up* (30): what stands
-# for good. The last two count in proportion to your case: a reading counts if it differs materially from last week and
-# wouldn't have under the look-alike, and another should rule that look-alike out. A right guess without a case is worth
-# nothing. A rollback takes ten minutes, a setting thirty, and a fix of weeks can't end an incident. Once you've seen the
-# true cause, playing it again is practice.
+# diagnosis needed. *Diagnosis* (42): the cause, where the time is lost, and the evidence. *Follow-up* (30): what
+# stands for good. The last two count in proportion to your case: a reading counts if it differs materially from last
+# week and wouldn't have under the look-alike, or the other way round, and another should rule that look-alike out. A
+# right guess without a case is worth nothing. A rollback takes ten minutes, a setting thirty, and a fix of weeks
+# can't end an incident. Once you've seen the true cause, playing it again is practice.
 #
 # **The raw data.** Every answer is also a DataFrame, and you can analyse the run behind it yourself.
 
@@ -308,20 +357,20 @@ simulated_70b.error_band(second.window.service.deployment())
 
 # %% [markdown]
 # More incidents: `minillm incident --seed 7 --difficulty 3` in a terminal, or `IncidentDesk(Incident.generate(7,
-# difficulty=3))` here. One a day, the same for everyone: `minillm incident --today`, or `IncidentDesk(Incident.today())`. Cases
-# with two causes, or with misleading symptoms: `Incident.classic("two-limits")`, and others. Profiling dumps to work
-# through on paper: [exercises](../exercises/12_diagnosis_dumps.ipynb).
+# difficulty=3))` here. One a day, the same for everyone: `minillm incident --today`, or
+# `IncidentDesk(Incident.today())`. Cases with two causes, or with misleading symptoms:
+# `Incident.classic("two-limits")`, and others. Profiling dumps to work through on paper:
+# [exercises](../exercises/12_diagnosis_dumps.ipynb).
+#
+# ### What articles say
+
+# %%
+in_short(
+    a18(*simulated.post_mortem()),
+    d23(simulated.straggler_tails()),
+)
 
 # %% [markdown]
-# ## Say it in an interview
-#
-# > "One number can describe opposite systems, so first I'd split it: TTFT or ITL, then queue or prefill. Say it's the
-# > queue. Three causes look like that: load, slots, memory. I'd ask for KV usage and running requests, because the
-# > three predict different pairs. GPU utilisation won't help: it's high in all of them. If the pool is full and slots
-# > are free, I'd change the pool, not the fleet: it's one setting, and I can undo it. I'd expect the wait to fall and
-# > ITL to rise a bit, since more requests run at once. If TTFT doesn't move, I was wrong, and my next question is what
-# > changed last week."
-#
 # ## Check yourself
 #
 # Answers are computed from the incidents above.

@@ -8,16 +8,19 @@
 # You'll be able to take a profiling dump (a page of one server's numbers) apart in twelve minutes, check whether its
 # numbers can all be true, and rank what you'd do, naming the phase each step acts on.
 #
-# - **Surface** (ten minutes): one drill against the clock, and a bet on what knowing your limits is worth.
-# - **Guided** (thirty; the mock interview takes 45 more, a design round 40): a long drill, what separates the levels, your history.
-# - **Deep dive** (five): how the statements are scored, and what nobody reads.
+# - **Five minutes** (ten): one short drill against the clock, and a bet on what knowing your limits is worth.
+# - **The lab** (fifteen): a long drill, twelve minutes.
+# - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
+# - **Going deeper** (fifteen; the mock interview takes 45 more, a design round 40): what separates the levels, all
+#   drills, your history, how statements are scored.
 
 # %%
 from course.drills import lesson
 from course.drills.desk import DrillDesk, MockInterview, solution
 from course.drills.library import FLAGSHIP, find_drill
 from course.lab import open_lab, simulated_70b
-from course.lessons.lesson_13 import run
+from course.lab.claims import in_short
+from course.lessons.lesson_13 import run, words
 from course.lessons.lesson_13.check import checks
 from course.lessons.lesson_13.words import a17
 from course.rounds.desk import RoundDesk
@@ -26,7 +29,7 @@ lab = open_lab()
 dump = find_drill(FLAGSHIP).drawn()
 
 # %% [markdown]
-# ## Surface
+# ## Five minutes
 #
 # An interviewer isn't asking which techniques exist. They want to know whether you have a model of where the time goes.
 # Start with two numbers, **TTFT** and **ITL**: ask for both within the first minute.
@@ -66,7 +69,7 @@ sure.score(lesson.duel(find_drill("p99-8s").drawn()))
 # **Diagnose, derive, rank, ask.**
 
 # %% [markdown]
-# ## Guided
+# ## The lab
 #
 # ### The flagship
 #
@@ -81,6 +84,69 @@ desk
 solution(desk)  # empty until you have graded
 
 # %% [markdown]
+# ## In the interview
+#
+# **The line**
+#
+# > "TTFT and ITL first, because one number can describe opposite systems. From these numbers I work out what the
+# > server would have to do, and whether it can. This phase dominates, because of that number. I'd change what's free,
+# > then measure."
+#
+# **Follow-ups**
+#
+# <details><summary>"Interesting. Are you sure?"</summary>
+#
+# Say how sure, and what would change it: "Fairly. If KV usage were under half, I'd drop memory and look at slots."
+# Don't fold and don't dig in: the interviewer wants to see whether you know which of your premises is measured and
+# which is assumed.
+#
+# </details>
+#
+# <details><summary>"You have no data for that. Guess."</summary>
+#
+# Give an order of magnitude, with its working, and its range: "About 300 kB of KV per token for a 70B with GQA, so
+# half a gigabyte for this chat; twice that would still fit." A number that can be wrong beats an adjective that
+# can't.
+#
+# </details>
+#
+# **Weak, senior, staff**: "p99 is too high. What do you do?"
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | Lists techniques: "quantization, speculation, a bigger batch, caching". | Splits the latency, names the dominant phase from a number, ranks fixes by effort. | The same, and: checks whether the numbers can all be true, says what each open question would change, and adds conditions to the ranking ("if it's still slow after that, …"). Uses no term without a number behind it. |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers()
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>Can this dump come from one server?</summary>
+#
+# 1. Prefill it needs: $\lambda\, p \cdot 2P$ FLOP/s. Above the data sheet of its GPUs: no.
+# 2. In flight: $N = \lambda\,(\text{TTFT} + (n-1)\,\text{TPOT})$.
+# 3. Their KV: $N \cdot k\,(p + n/2)$ bytes. Above memory minus weights: no.
+# 4. Steady? If the load is above capacity, TTFT has no percentile: it grows for as long as you look.
+# 5. So: a fleet behind one name, prompts mostly cached, or a burst. Say which you'd check first.
+#
+# </details>
+
+# %% [markdown]
+# ## Check yourself
+#
+# The answers come from the flagship's numbers: read its prompt again.
+
+# %%
+print(dump.prompt)
+check = checks(dump)
+check.card()
+
+# %% [markdown]
+# ## Going deeper
+#
 # ### What separates the levels?
 #
 # There are sample answers at four levels (weak, passing, strong, staff) and a fluent one that is false. What each
@@ -161,7 +227,8 @@ lesson.right_menus(dump)
 
 # %% [markdown]
 # The prose was the same each time, and no program read it. Commitments count only as far as the statements bear them
-# out. Whether the prose argues well is for a reader to say, and that's why there's no total: the parts can't be added.
+# out. Whether the prose argues well is for a reader to say, and that's why there's no total: the parts can't be
+# added.
 #
 # A language model can be the third judge (`minillm drill grade ... --judge-url`). It grades the five samples first,
 # how often it agreed is shown, and one that is too far off isn't heard.
@@ -172,16 +239,17 @@ lesson.right_menus(dump)
 # scheduler.
 
 # %%
-a17(run.experiment(lab))
+in_short(
+    a17(run.experiment(lab)),
+)
 
 # %%
 simulated_70b.error_band(simulated_70b.deployment(**run.SERVER))
 
 # %% [markdown]
-# ## Deep dive
+# ### The arithmetic
 #
-# **The arithmetic.** With $\lambda$ requests a second, $p$ tokens in, $n$ out, $P$ weights, $F$ FLOP/s of all GPUs in a
-# server:
+# With $\lambda$ requests a second, $p$ tokens in, $n$ out, $P$ weights, $F$ FLOP/s of all GPUs in a server:
 #
 # $$\text{E2E} \approx \text{TTFT} + (n-1)\,\text{TPOT}, \qquad N = \lambda \cdot \text{E2E}, \qquad
 # \text{servers} \ge \frac{\lambda\, p \cdot 2P}{F}$$
@@ -198,25 +266,8 @@ lesson.rule_table()
 
 # %% [markdown]
 # Which of the bank's twenty-odd statements are true isn't written down: it's computed from the drawn numbers, with the
-# formulas of the drill and the simulator's prices of a step. Another seed can turn a true one false.
-
-# %% [markdown]
-# ## Say it in an interview
-#
-# > "Before I propose anything I'd want TTFT and ITL separately, because one number can describe opposite systems. From
-# > these numbers I can work out what the server would have to do, and whether it can. The dominant phase is this one,
-# > because of that number; the other explanation would show up in that panel. First I'd change what's free and
-# > reversible, then measure. If it's still slow, the next step depends on what I see. And here's what would change my
-# > ranking."
-#
-# ## Check yourself
-#
-# The answers come from the flagship's numbers: read its prompt again.
-
-# %%
-print(dump.prompt)
-check = checks(dump)
-check.card()
+# formulas of the drill and the simulator's prices of a step. Another seed can turn a true one false. One that would turn
+# if a figure you work out were a little off isn't put on the table.
 
 # %% [markdown]
 # ## What this lab cannot tell you

@@ -8,9 +8,11 @@
 # measures it, and what it found on *this* machine. Behind them is one question, and by the end you'll ask it of any
 # figure before you run anything: **on which workload?**
 #
-# - **Surface** (ten minutes, most of it measuring): one claim, then all of them in one picture.
-# - **Guided** (fifteen): the ledger with filters; then one article's table of factors, measured on four workloads.
-# - **Deep dive** (five): how a verdict is computed, and how to add a claim of your own.
+# - **Five minutes** (five, and the time that measuring takes): one claim, then all of them in one picture.
+# - **The lab** (ten): the ledger with filters.
+# - **In the interview** (five): the line, its follow-ups, a derivation. (The check is at the end.)
+# - **Going deeper** (ten): one article's table of factors on four workloads, how a verdict is computed, a claim of
+#   your own.
 
 # %%
 from course.lab import open_lab
@@ -24,7 +26,7 @@ lab = open_lab()
 ledger = Ledger(lab)
 
 # %% [markdown]
-# ## Surface
+# ## Five minutes
 #
 # A claim is only as good as the experiment behind it. So each row of the ledger has one, small enough to run while you
 # wait. The next cell runs the one that says attention takes 60 to 70% of the compute, and keeps the result.
@@ -33,11 +35,12 @@ ledger = Ledger(lab)
 ledger.measure("D18")
 
 # %% [markdown]
-# There are four verdicts. **holds**: as stated. **holds only when**: under a condition that the row names. **wrong**:
-# the row gives the right statement. **not shown**: this machine, or this run, can't tell. Verdicts are computed from
-# measurements; on another machine some come out differently, and that's a finding, too.
+# There are four verdicts. **holds**: as stated. **holds only when**: under a condition, or in part; the row says
+# which. **wrong**: the row gives the right statement. **not shown**: this machine, or this run, can't tell. Verdicts
+# are computed from measurements; on another machine some come out differently, and that's a finding, too.
 #
-# Results are kept: the ledger is a file in minillm's home (`~/.cache/minillm/ledger`), with machine, versions and date.
+# Results are kept: the ledger is a file in minillm's home (`~/.cache/minillm/ledger`), with machine, versions and
+# date.
 #
 # ### Predict
 #
@@ -65,12 +68,12 @@ bet.score(words.as_they_stand(ledger.rows()))
 draw_map(ledger.rows())
 
 # %% [markdown]
-# A full tile holds, one with a foot holds under a condition, a crossed one is wrong, a hollow one couldn't be decided,
-# and a dashed one hasn't been measured. **A cross is a false figure. A foot is a figure without its workload**: count
-# them.
+# A full tile holds, one filled at the bottom holds in part, a crossed one is wrong, a hollow one couldn't be decided,
+# and a dashed one hasn't been measured. **A cross is a false figure. A half-filled tile is a figure without its
+# workload**: count those.
 
 # %% [markdown]
-# ## Guided
+# ## The lab
 #
 # ### The ledger
 #
@@ -93,14 +96,68 @@ LedgerPanel(ledger)
 #   queue, as the story says, but the slots weren't the cause. In D23, look at which requests make up the p99.
 #
 # </details>
+
+# %% [markdown]
+# ## In the interview
+#
+# **The line**
+#
+# > "When someone quotes a factor, I ask: of what, against which baseline, on which workload, at what cost? Most
+# > figures were true for their authors. So I run the smallest experiment that could prove me wrong, on our own
+# > traffic."
+#
+# **Follow-ups**
+#
+# <details><summary>"A vendor promises 3x throughput. What do you ask?"</summary>
+#
+# Against which baseline, and at which latency: throughput without an SLO is a batch job. Which lengths, how much
+# prefix sharing, which batch? Then I'd replay an hour of our own traffic at our peak rate, with their best
+# configuration and ours, alternating, and compare goodput.
+#
+# </details>
+#
+# <details><summary>"Two techniques give 1.5x and 2x. Together 3x?"</summary>
+#
+# Only if they relieve different bottlenecks and both still bind. Two that shorten decode compete for the same
+# seconds; and one may move the bottleneck to where the other does nothing. So measure the pair, and in the order in
+# which you'd ship them.
+#
+# </details>
+#
+# **Weak, senior, staff**: "An article says prefix caching cuts TTFT by 60%. Expect that here?"
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "Yes, it's a standard technique." | "It depends on how much of our prompts is shared." | "TTFT is queue plus prefill plus first token, and caching touches prefill, and the queue behind it. What share of prompt tokens repeats within the cache's lifetime? Half of them, on prompts that are 80% of TTFT, is 40% at best, more if prefill is what the queue waits for. I can get the hit rate from last week's logs before touching anything." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers(ledger.rows())
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>What is a claimed factor worth here?</summary>
+#
+# 1. The technique shortens a part that is a share $f$ of the time, by a factor $s$.
+# 2. New time: $1 - f + f/s$ (Amdahl). Gain: its inverse.
+# 3. $s$ = 2.3 on decode that's 60% of E2E: 1 / (0.4 + 0.26) = 1.5.
+# 4. With a queue: service times shrink by that, so load falls from $\rho$ to $\rho/1.5$, and the wait by more.
+# 5. So the same 2.3 is 1.5 when idle, more when busy, and nothing where $f$ is small. Ask for $f$.
+#
+# </details>
+
+# %% [markdown]
+# ## Going deeper
 #
 # ### A table everyone has seen
 #
-# One of the articles ends in a table: a technique per row, and one factor for each. If a factor belongs to a technique,
-# it should be about the same on any traffic. So here's the table on the real engine, once for each of four workloads:
-# **a crowd** of chats at once, chats **one at a time**, **long documents** with short answers, and **repeating a text**
-# that's already in the prompt. (Speculation guesses by n-gram lookup, lesson 08. Compression drops the half of a
-# context that's least relevant to the question, lesson 03.)
+# One of the articles ends in a table: a technique per row, and one factor for each. If a factor belongs to a
+# technique, it should be about the same on any traffic. So here's the table on the real engine, once for each of four
+# workloads: **a crowd** of chats at once, chats **one at a time**, **long documents** with short answers, and
+# **repeating a text** that's already in the prompt. (Speculation drafts by n-gram lookup, lesson 08. Compression
+# drops the half of a context that's least relevant to the question, lesson 03.)
 
 # %%
 fickle = lab.predict(
@@ -136,10 +193,10 @@ run.techniques_table(cells)
 ledger.keep(d22(cells))
 
 # %% [markdown]
-# ## Deep dive
+# ### What a verdict is
 #
-# **What a verdict is.** A function of runs. It takes what the lesson measured, compares it with named thresholds, and
-# returns a verdict with its evidence. Given different runs it returns a different verdict, and tests check that.
+# A function of runs. It takes what the lesson measured, compares it with named thresholds, and returns a verdict with
+# its evidence. Given different runs it returns a different verdict, and tests check that.
 
 # %%
 import inspect
@@ -157,12 +214,6 @@ print(inspect.getsource(words.verdict))
 ledger.export("ledger.md")
 
 # %% [markdown]
-# ## Say it in an interview
-#
-# > "When someone quotes a factor, I ask: of what, against which baseline, on which workload, and at what cost? Most
-# > published figures were true for their authors. That's why I'd run the smallest experiment that could prove me wrong,
-# > on our own traffic, and keep the result with its machine and date."
-#
 # ## Check yourself
 #
 # Answers come from the ledger as it is now, and from the table above.

@@ -79,7 +79,7 @@ def rounded(weights: Tensor, bits: int, group: int | str) -> Tensor:
 
 def error(weights: Tensor, bits: int, group: int | str) -> float:
     """Size of what rounding adds, as a share of the size of the weights: root mean square over root mean square."""
-    return ((rounded(weights, bits, group) - weights).norm() / weights.norm()).item()
+    return moved_by(weights, rounded(weights, bits, group))
 
 
 def bits_per_weight(bits: int, group: int | str, width: int) -> float:
@@ -90,3 +90,37 @@ def bits_per_weight(bits: int, group: int | str, width: int) -> float:
 def _grouped(weights: Tensor, group: int | str) -> Tensor:
     width = weights.shape[-1]
     return weights.unflatten(-1, (-1, width if isinstance(group, str) else group))
+
+
+# ---------------------------------------------------------------- four bits that are floating point
+
+FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+"""What E2M1 can say (a sign, two bits of exponent, one of mantissa), no sign: fine near zero, coarse far out."""
+E4M3_LARGEST = 448.0
+
+
+def nvfp4(weights: Tensor) -> Tensor:
+    """As NVFP4 keeps weights [..., in]: groups of 16, each with an FP8 (E4M3) scale, and one FP32 scale for all."""
+    groups = weights.unflatten(-1, (-1, 16))
+    whole = (groups.abs().amax() / (FP4[-1] * E4M3_LARGEST)).clamp(min=SMALLEST_SCALE)
+    scale = (groups.abs().amax(-1, keepdim=True) / FP4[-1] / whole).to(torch.float8_e4m3fn).float() * whole
+    return _to_fp4(groups, scale).flatten(-2)
+
+
+def mxfp4(weights: Tensor) -> Tensor:
+    """As MXFP4 keeps them: groups of 32, each with a power of two for a scale. The largest may saturate."""
+    groups = weights.unflatten(-1, (-1, 32))
+    most = groups.abs().amax(-1, keepdim=True).clamp(min=SMALLEST_SCALE)
+    return _to_fp4(groups, torch.exp2(most.log2().floor() - 2)).flatten(-2)
+
+
+def _to_fp4(weights: Tensor, scale: Tensor) -> Tensor:
+    levels = torch.tensor(FP4)
+    borders = (levels[1:] + levels[:-1]) / 2
+    ratio = weights.abs() / scale.clamp(min=SMALLEST_SCALE)
+    return levels[torch.bucketize(ratio, borders)] * scale * weights.sign()
+
+
+def moved_by(weights: Tensor, to: Tensor) -> float:
+    """Size of what rounding added, as a share of the size of the weights."""
+    return ((to - weights).norm() / weights.norm()).item()

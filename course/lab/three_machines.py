@@ -28,7 +28,26 @@ import nbformat
 
 from course.lab.build import COURSE, lesson_sources, read_source
 
-LESSONS = ("00", "01", "02", "02b", "03", "04", "05", "05b", "06", "06b", "07", "07b", "08", "09", "10", "10b", "10c")
+LESSONS = (
+    "00",
+    "01",
+    "02",
+    "02b",
+    "03",
+    "04",
+    "05",
+    "05b",
+    "06",
+    "06b",
+    "06c",
+    "07",
+    "07b",
+    "08",
+    "09",
+    "10",
+    "10b",
+    "10c",
+)
 """Those that run on the lab's device. The rest are about fleets, which are simulated anyway."""
 OWN = "2-cores"
 MACHINES: dict[str, dict[str, str]] = {

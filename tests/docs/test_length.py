@@ -7,13 +7,22 @@ import pytest
 
 from course.lessons.start.contents import Lesson, lesson_sources
 
-MOST_WORDS = 1600
-"""In a lesson's prose, without what is folded away and its sources: forty minutes with its runs."""
+MOST_WORDS, MOST_CELLS = 1200, 44
+"""Of a lesson's prose above "Going deeper", without what is folded away; and its cells there, of both kinds."""
+MOST_IN_ALL = 1900
+"""Words without what is folded away and its sources."""
+DEEPER = re.compile(r"^## (?:Going deeper|Deep dive)$", re.M)
 
 
 @pytest.mark.parametrize("path", lesson_sources(), ids=lambda path: path.stem)
 def test_a_lesson_is_short(path: Path) -> None:
-    text = "\n".join(source for kind, source in Lesson(path).cells if kind == "markdown")
-    text = re.sub(r"<details>.*?</details>", "", text.partition("## Sources")[0], flags=re.S)
-    words = len(re.findall(r"[^\W_][\w'’-]*", text))
-    assert words <= MOST_WORDS, f"{words} words"
+    cells = Lesson(path).cells
+    line = next(i for i, (kind, text) in enumerate(cells) if kind == "markdown" and DEEPER.search(text))
+    text = "\n".join(source for kind, source in cells if kind == "markdown").partition("## Sources")[0]
+    above, below = DEEPER.split(re.sub(r"<details>.*?</details>", "", text, flags=re.S))
+    assert _words(above) <= MOST_WORDS and _words(above) + _words(below) <= MOST_IN_ALL
+    assert line <= MOST_CELLS
+
+
+def _words(text: str) -> int:
+    return len(re.findall(r"[^\W_][\w'’-]*", text))

@@ -112,6 +112,7 @@ def draw_life(trace: PoolTrace) -> Picture:
 
 CONTEXTS = (250, 500, 1000, 1500, 2000, 3000, 4000, 6000, 8000, 16000, 32000)
 WINDOWS = {"none": None, "512": 512, "2048": 2048, "4096": 4096}
+BY_HEADS, BY_POSITIONS = "heads (TP)", "positions (DCP)"
 BITS = {"32 bits": "float32", "16 bits": "bfloat16", "8 bits": "int8"}
 BYTES_HEIGHT, BYTES_LEFT, BYTES_RIGHT = 276.0, 4.0, 4.0
 BAR_TOP, LOWER = 62.0, 152.0
@@ -123,11 +124,19 @@ def kv_bytes_explorer(by_name: Mapping[str, Account], start: str) -> Explorer:
     """The bytes of a chat, with sliders."""
 
     return Explorer(
-        lambda model, heads, kv, context, window: draw_kv_bytes(
-            replace(by_name[model], heads=heads, kv_dtype=BITS[kv], context=context, window=WINDOWS[window])
+        lambda model, heads, split, kv, context, window: draw_kv_bytes(
+            replace(
+                by_name[model],
+                heads=heads,
+                is_striped=split == BY_POSITIONS,
+                kv_dtype=BITS[kv],
+                context=context,
+                window=WINDOWS[window],
+            )
         ),
         model=buttons("model", list(by_name), start),
         heads=buttons("keys and values", list(HEADS)),
+        split=buttons("GPUs divide KV by", [BY_HEADS, BY_POSITIONS]),
         kv=buttons("KV in", list(BITS), "16 bits"),
         context=choices("tokens of each chat", CONTEXTS, 1500),
         window=buttons("sliding window", list(WINDOWS)),

@@ -246,6 +246,8 @@ class Account:
     window: int | None = None
     sinks: int = 4
     """Tokens at the beginning that stay, where there is a window."""
+    is_striped: bool = False
+    """Decode context parallelism: each accelerator keeps a share of every chat's positions, and no copies."""
 
     @property
     def group(self) -> int:
@@ -266,8 +268,9 @@ class Account:
 
     @property
     def copies(self) -> float:
-        """A key that all heads share cannot be cut: each accelerator keeps its own copy."""
-        return max(1.0, self.shape.gpus / max(self.kv.vectors // 2, 1))
+        """A key that all heads share cannot be cut by heads: each accelerator keeps its own copy, unless positions are
+        dealt out instead."""
+        return 1.0 if self.is_striped else max(1.0, self.shape.gpus / max(self.kv.vectors // 2, 1))
 
     @property
     def token_bytes(self) -> int:

@@ -11,7 +11,7 @@ from course.lab.explorer import Explorer, choices
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.run import percentile
 from course.lab.scale import enough
-from course.lab.style import number, seconds
+from course.lab.style import number, seconds, size
 from course.lab.svg import Picture
 from course.simulator.cluster.run import FleetRun
 from course.simulator.cost.roofline import StepTime
@@ -191,6 +191,52 @@ def _told(found: Mapping[float, WatchedRun]) -> str:
         f"{gb} GB: TTFT p99 {seconds(s.ttft[1])}, {s.preemptions} evictions, {number(s.tokens_per_s)} tokens/s"
         for gb, s in found.items()
     )
+
+
+# ---------------------------------------------------------------- what fills a large pool
+
+
+@dataclass(frozen=True)
+class Load:
+    """One kind of request, by its mean lengths."""
+
+    prompt: int
+    answer: int
+
+    @property
+    def mean_context(self) -> float:
+        """While it decodes."""
+        return self.prompt + self.answer / 2
+
+
+LOADS = {
+    "chat": Load(1200, 200),
+    "RAG": Load(8000, 300),
+    "an agent's turn, prefix cached": Load(40_000, 500),
+    "reasoning": Load(800, 8000),
+}
+SHARING = 32
+"""Requests in a step, for its time, or as many as fit."""
+
+
+def working_set(load: Load) -> float:
+    """Bytes of KV in use for each request per second: seconds in a slot x bytes of one, with nothing queued and only
+    decode counted."""
+    on = simulated_70b.deployment()
+    batch = min(SHARING, int(simulated_70b.room_tokens(on) / load.mean_context))
+    step = simulated_70b.decode_seconds(on, batch, load.mean_context)
+    return load.answer * step * load.mean_context * simulated_70b.token_bytes(on)
+
+
+def working_sets_table() -> Html:
+    """How many requests a second it takes to fill the room that four H100s have beside the weights."""
+    on = simulated_70b.deployment()
+    room = simulated_70b.room_tokens(on) * simulated_70b.token_bytes(on)
+    rows = []
+    for name, load in LOADS.items():
+        each = working_set(load)
+        rows.append((name, f"{load.prompt:,} + {load.answer:,}", size(each), f"{room / each:.2g}"))
+    return as_table(("traffic", "tokens", "KV in use, per request/s", f"requests/s that fill {size(room)}"), rows)
 
 
 # ---------------------------------------------------------------- tenfold?

@@ -6,13 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from course.lab.claims import Claim, conclude, say
+from course.lab.display import Html
 from course.lab.finding import Finding, tell
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.pool_trace import PoolTrace
 from course.lab.style import number, size
 from course.lessons.lesson_07 import run, simulated
 from course.lessons.lesson_07.run import GQA, MHA, Account, kinds_of
 from course.lessons.lesson_07.simulated import WatchedRun
+from course.simulator.cost.models import find_model
 
 # ---------------------------------------------------------------- findings
 
@@ -249,6 +252,21 @@ def cache_shrinks() -> float:
         simulated.token_bytes(fields) for fields in list(simulated.STEPS.values())[:: len(simulated.STEPS) - 1]
     )
     return first / last
+
+
+def three_numbers(large: Account) -> Html:
+    """The lesson's three numbers."""
+    chat = replace(large, context=1500, window=None)
+    kv, small = chat.kv, find_model("llama-3.1-8b").kv_bytes_per_token("bfloat16")
+    return know_cold(
+        (
+            f"{chat.token_bytes:,} B",
+            "KV of a token, Llama-3-70B in bf16",
+            f"2 × {kv.layers} × {kv.vectors // 2} × 128 × 2 B",
+        ),
+        (f"{chat.chats}", "chats of 1,500 tokens beside its weights on four H100s", "the bill, above"),
+        (f"{1e9 / small:,.0f}", "tokens of KV in a GB, Llama-3.1-8B in bf16", f"1e9 / {small:,} B"),
+    )
 
 
 EXPERIMENT = ("lab/model_shape.py", "lab/pool_trace.py")

@@ -6,9 +6,9 @@ from course.lab.display import Html, as_table, table_by_name
 from course.lab.explorer import Explorer, choices
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.pool_trace import GONE, PoolTrace
-from course.lab.style import seconds
+from course.lab.style import seconds, size
 from course.lab.svg import Picture
-from course.lessons.lesson_07b.run import FIRST_TIME, Found, Loss, compute_s, fetch_s, later_ttft
+from course.lessons.lesson_07b.run import FIRST_TIME, Found, Loss, Pause, compute_s, fetch_s, later_ttft
 from course.measure.quality import REQUEST_TOKENS, Floors
 from course.simulator.cluster.run import FleetRun
 
@@ -119,6 +119,36 @@ def draw_fetch(gb_per_s: float, latency_ms: float) -> Picture:
     marks = [Mark(f"from {min(cheaper):,}", x=min(cheaper))] if cheaper else []
     axes = Axis("prefix, tokens", log=True), Axis("ms until it's there", log=True)
     return draw_chart(f"Fetch the KV, or compute it again? Here {told}", curves, *axes, marks)
+
+
+def pause_table(turns_per_s: float, tool_s: float, context: int, gb_per_s: float) -> Html:
+    """Three things to do with the KV of an agent whose tool is running."""
+    pause = Pause(turns_per_s, tool_s, context, gb_per_s)
+    held = {"keep it": pause.pool_share, "fetch it": 0.0, "drop it": 0.0}
+    rows = []
+    for way, resume in pause.resume_s().items():
+        room = f"{held[way]:.0%}" + (": it doesn't fit" if held[way] > 1 else "")
+        rows.append((WAYS[way], room, seconds(resume), f"{pause.gpu_share()[way]:.0%}"))
+    head = f"{pause.paused:.0f} agents waiting, {size(pause.bytes_each)} each"
+    return as_table((head, "of the GPUs' KV room", "added to the next TTFT", "of the GPUs' time"), rows)
+
+
+WAYS = {
+    "keep it": "keep it in the pool",
+    "fetch it": "move it to host memory and back",
+    "drop it": "drop it, prefill again",
+}
+
+
+def pause_explorer() -> Explorer:
+    """How long may a tool take before its agent's KV should go?"""
+    return Explorer(
+        pause_table,
+        turns_per_s=choices("tool calls per second", [0.1, 0.25, 0.5, 1.0, 2.0], 0.5),
+        tool_s=choices("a tool takes, s", [1.0, 3.0, 10.0, 30.0, 120.0, 600.0], 10.0),
+        context=choices("context by then, tokens", [4000, 10_000, 20_000, 40_000, 80_000], 20_000),
+        gb_per_s=choices("link, GB/s (all GPUs together)", [5.0, 25.0, 50.0, 200.0], 50.0),
+    )
 
 
 def tier_explorer() -> Explorer:

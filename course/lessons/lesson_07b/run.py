@@ -304,6 +304,54 @@ def compute_s(tokens: int) -> float:
     return simulated_70b.prefill_seconds(simulated_70b.deployment(), tokens)
 
 
+# ---------------------------------------------------------------- an agent waits for its tool
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Agents whose KV nobody reads while a tool runs."""
+
+    turns_per_s: float
+    tool_s: float
+    context: int
+    """Tokens, when the tool is called."""
+    gb_per_s: float
+    """Of the link to host memory, all GPUs together."""
+
+    @property
+    def paused(self) -> float:
+        """Agents that wait for a tool, in the mean (Little's law)."""
+        return self.turns_per_s * self.tool_s
+
+    @property
+    def bytes_each(self) -> float:
+        return self.context * token_bytes()
+
+    @property
+    def pool_share(self) -> float:
+        """Of the KV pool of four H100s, held by agents that wait. Above 1 it doesn't fit."""
+        return self.paused * self.bytes_each / pool_bytes()
+
+    def resume_s(self) -> dict[str, float]:
+        """Seconds until a turn can go on, by what became of its KV."""
+        return {
+            "keep it": 0.0,
+            "fetch it": fetch_s(self.context, self.gb_per_s, 0.1),
+            "drop it": compute_s(self.context),
+        }
+
+    def gpu_share(self) -> dict[str, float]:
+        """Of all the GPUs' time, what resuming takes. A fetch runs beside other requests' steps."""
+        return {"keep it": 0.0, "fetch it": 0.0, "drop it": self.turns_per_s * self.resume_s()["drop it"]}
+
+
+@functools.cache
+def pool_bytes() -> float:
+    """Room for KV beside Llama-3-70B's weights on four H100s."""
+    on = simulated_70b.deployment()
+    return simulated_70b.room_tokens(on) * simulated_70b.token_bytes(on)
+
+
 def tier_runs(qps: float = 2.0) -> dict[str, FleetRun]:
     """The same conversations with each set of tiers, on GPUs that can't keep them all."""
     on = simulated_70b.deployment(num_kv_blocks=POOL_TOKENS // 16)

@@ -4,7 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from course.lab.claims import Claim, conclude, say
+from course.lab.display import Html
 from course.lab.finding import Finding, tell
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.pool_trace import PoolTrace
 from course.lessons.lesson_07 import run as lesson_07
@@ -13,6 +15,8 @@ from course.lessons.lesson_07b import run
 from course.lessons.lesson_07b.run import ALL, SOME, Found, Loss, later_ttft, recalled
 from course.measure.quality import Floors
 from course.simulator.cluster.run import FleetRun
+from course.simulator.cost.hardware import find_hardware
+from course.simulator.cost.models import find_model
 
 # ---------------------------------------------------------------- findings
 
@@ -94,6 +98,43 @@ def _measure_d14(lab: Lab) -> Claim:
     *_, with_sinks = run.windows(lab).values()
     grown = run.growing(lab, **with_sinks)
     return d14(lesson_07.large(lesson_07.accounts(lab)), grown, window, run.looking(lab))
+
+
+HALF = 0.5
+"""Share of the data sheet's FLOP/s that prefill reaches, in these estimates."""
+
+
+def break_even_gb(model: str, gpus: int) -> float:
+    """GB/s, all GPUs together, above which fetching a long prefix beats prefilling it: KV bytes of a token over the
+    seconds that its 2 FLOPs a weight take."""
+    shape = find_model(model)
+    flops = gpus * HALF * find_hardware("h100-sxm").flops["bfloat16"]
+    return shape.kv_bytes_per_token("bfloat16") * flops / (2 * shape.layer_params) / 1e9
+
+
+def three_numbers() -> Html:
+    """The lesson's three numbers."""
+    big = find_model("llama-3-70b")
+    kept = big.kv_bytes_per_token("int8") / big.kv_bytes_per_token("bfloat16")
+    border = big.layer_params / (big.layers * big.query_size)
+    how = "KV bytes per token × useful FLOP/s / (2 × weights)"
+    return know_cold(
+        (
+            f"{break_even_gb('llama-3-70b', 4):.1f} and {break_even_gb('llama-3.1-8b', 1):.1f} GB/s",
+            "link speed above which fetching beats prefilling: a 70B on four H100s, an 8B on one",
+            how,
+        ),
+        (
+            f"{kept:.0%}",
+            "of the bytes: KV in 8 bits, with a scale per token and head",
+            "(128 + 2) / 256 B for a head of 128",
+        ),
+        (
+            f"{border / 1e3:.0f}k tokens",
+            "where attention's FLOPs are as many as the rest, 70B",
+            "weights / (layers × query size)",
+        ),
+    )
 
 
 EXPERIMENT = ("lab/model_shape.py", "lab/pool_trace.py", "lessons/lesson_07/run.py")

@@ -51,33 +51,41 @@ MIXTURE, DENSE = "qwen3-30b-a3b", "qwen3-32b"
 PAIR_GPUS = 2
 
 
+MTP_ALPHA, MTP_C = 0.85, 0.03
+"""DeepSeek-V3's one extra token: the lower end of its published acceptance; a guess's bytes over a step's."""
+
+
 def mixture_lab() -> Explorer:
-    """What a verification costs by batch: dense, and where more tokens wake more experts."""
+    """What a verification costs by batch, and what drafts gain: dense, and where more tokens wake more experts."""
     return Explorer(
         draw_mixture,
         k=slider("k, guesses in a draft", 1, 8, K),
+        alpha=slider("α, acceptance", 0.0, 1.0, ALPHA, 0.05),
+        c=choices("c, the cost of a guess in steps", [0.0, MTP_C, 0.1, 0.2], 0.0),
         context=choices("context of each, tokens", CONTEXTS, 1024),
     )
 
 
-def draw_mixture(k: int, context: int) -> Picture:
+def draw_mixture(k: int, alpha: float, c: float, context: int) -> Picture:
     """Is checking free where a step waits for weights? In a mixture it reads more of them."""
     curves, told = [], []
     for name, model in (("Qwen3 32B, dense", DENSE), ("Qwen3 30B-A3B, mixture of experts", MIXTURE)):
         on = simulated_70b.deployment(model=model, tp=PAIR_GPUS)
         rounds = [price_round(on, batch, context, k, None) for batch in BATCHES]
         costs = [each.verify / each.plain for each in rounds]
-        gains = ", ".join(f"{batch}: ×{each.gain(ALPHA, k):.2f}" for batch, each in zip(BATCHES, rounds))
-        curves.append(Curve(name, BATCHES, costs))
-        told.append(f"{name}, speedup at α = {ALPHA:g} with free drafts, by batch: {gains}")
+        gains = [speedup(alpha, k, c, cost) for cost in costs]
+        curves.append(Curve(name, BATCHES, gains))
+        listed = ", ".join(f"{batch}: ×{cost:.2f}" for batch, cost in zip(BATCHES, costs))
+        told.append(f"{name}: a verification in plain steps, by batch: {listed}")
     dense, mixture = (curve.ys for curve in curves)
-    worst = BATCHES[mixture.index(max(mixture))]
+    (least, at_least), (most, at_most) = (pick(zip(mixture, BATCHES)) for pick in (min, max))
+    ends = f"least (×{least:.2f}) at batch {at_least}, most (×{most:.2f}) at {at_most}"
     return draw_chart(
-        f"Checking {k} guesses, in plain steps: the mixture's costs most at batch {worst}, ×{max(mixture):.2f}",
+        f"Drafts of {k}, α = {alpha:g}: the mixture gains {ends}",
         curves,
         Axis("batch, requests", log=True),
-        Axis("plain steps", low=0, high=1.15 * max(*dense, *mixture)),
-        [Mark("as long as a plain step", y=1.0)],
+        Axis("speedup (×)", low=0, high=1.15 * max(*dense, *mixture)),
+        [Mark("below: it loses", y=1.0)],
         description=". ".join(told) + ".",
     )
 

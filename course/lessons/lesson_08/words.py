@@ -6,11 +6,13 @@ from dataclasses import replace
 
 from course.lab import simulated_70b, verify_costs
 from course.lab.claims import Claim, conclude, say
+from course.lab.display import Html
 from course.lab.draft_story import DraftStory
 from course.lab.finding import Finding, tell
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.noise import CEILING, ratio_of
-from course.lab.speculation_gain import best_k, break_even, emitted, speedup
+from course.lab.speculation_gain import accepted_share, best_k, break_even, emitted, speedup
 from course.lab.style import number
 from course.lab.verify_costs import VerifyCosts
 from course.lessons.lesson_08 import run
@@ -276,6 +278,28 @@ def f2(points: Sequence[AcceptancePoint]) -> Claim:
     best = best_k(0.9, 0.02, lambda k: 1.0)
     verdict = "formulas_equally_far" if wrong < max(CLEAR, right) else "the_sum_fits"
     return conclude("F2", verdict, found=found, wrong=wrong, right=right, speedup=speedup(0.9, best, 0.02), best=best)
+
+
+AT_64 = 1.57
+"""Plain steps that checking four guesses took an 8B on an H100, with 64 requests (docs/measured.md)."""
+
+
+def three_numbers() -> Html:
+    """The lesson's three numbers."""
+    yields, share = emitted(ORDINARY, K), accepted_share(ORDINARY, K)
+    return know_cold(
+        (
+            f"{yields:.1f} tokens",
+            f"per verification at α = {ORDINARY:g}, k = {K}",
+            "1 + α + … + α^k; never above 1 / (1 − α)",
+        ),
+        (f"{share:.0%}", "what dashboards call its acceptance rate", "(α + … + α^k) / k"),
+        (
+            f"α = {break_even(K, 0.0, AT_64):.2f}",
+            "where free drafts break even: an 8B on an H100, 64 requests",
+            f"checking four took {AT_64:g} plain steps (docs/measured.md)",
+        ),
+    )
 
 
 EXPERIMENT = ("lab/draft_story.py", "lab/speculation_gain.py", "lab/verify_costs.py")

@@ -1,13 +1,25 @@
 """Pictures and tables of lesson 09: rounding, data sheets, phases before and after, and the quality gate."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from course.lab.display import Html, as_table, table_by_name
 from course.lab.explorer import Explorer, buttons, choices
-from course.lab.matrix_rounding import BITS, GROUPS, Matrix, bits_per_weight, error, grids, rounded
+from course.lab.matrix_rounding import (
+    BITS,
+    GROUPS,
+    Matrix,
+    bits_per_weight,
+    error,
+    grids,
+    moved_by,
+    mxfp4,
+    nvfp4,
+    rounded,
+)
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.roof import Roof
 from course.lab.style import ALARM, COLOURS, PHASE_COLOURS, PHASE_LABELS, WIDTH, number, seconds
@@ -149,6 +161,35 @@ def errors_table(matrix: Matrix) -> Html:
             errors = (f"{error(each.weights, bits, group):.2%}" for each in (matrix, fresh))
             rows.append((f"{bits} bits, {_named(group)}", number(bits_per_weight(bits, group, width)), *errors))
     return as_table(("grid", "bits a weight, in all", *(f"error, {kind}" for kind in KINDS)), rows)
+
+
+FOUR_BITS: dict[str, tuple[float, Callable[[Tensor], Tensor]]] = {
+    "int4, groups of 64": (4.5, lambda weights: rounded(weights, 4, 64)),
+    "int4, groups of 32": (5.0, lambda weights: rounded(weights, 4, 32)),
+    "MXFP4, groups of 32, a power of two each": (4.25, mxfp4),
+    "NVFP4, groups of 16, an FP8 scale each": (4.5, nvfp4),
+}
+"""By name: bits in all, and what becomes of weights."""
+
+
+def four_bits_table(matrix: Matrix, outlier: int) -> Html:
+    """One row of weights, as if never rounded before, in every 4-bit format: how far are all but the largest moved?"""
+    fresh = matrix.shaken()
+    row = fresh.weights[fresh.widest()].clone()
+    largest = int(row.abs().argmax())
+    row[largest] *= outlier
+    others = torch.arange(len(row)) != largest
+    rows = [
+        (name, f"{bits:g}", f"{moved_by(row[others], to(row)[others]):.1%}") for name, (bits, to) in FOUR_BITS.items()
+    ]
+    return as_table(("format", "bits a weight, in all", "the other weights move by"), rows)
+
+
+def four_bits_explorer(matrix: Matrix) -> Explorer:
+    """Push the largest weight out, and see which format's neighbours pay."""
+    return Explorer(
+        lambda outlier: four_bits_table(matrix, outlier), outlier=choices("largest weight, times", list(OUTLIERS))
+    )
 
 
 # ---------------------------------------------------------------- formats, on a data sheet

@@ -18,11 +18,12 @@ from course.lab.workloads import LabWorkload
 from course.lessons.lesson_06.run import RESTLESS, Dot, room, side_by_side
 from course.measure.quality import Cost, Floors, Quality, Verdict, judge, request_bytes
 from course.measure.scoring import GIVEN, TextScore, decode_texts, held_text
-from minillm import Engine
+from minillm import Engine, EngineConfig
 from minillm.bench.target import Costs, Target
 from minillm.core.brief import brief
 from minillm.core.errors import ConfigError
 from minillm.core.timeline import PHASES
+from minillm.frontend.engine_thread import EngineThread
 
 # ---------------------------------------------------------------- formats
 
@@ -52,10 +53,11 @@ FORMATS = {
 
 
 class Shelf:
-    """One lab for each set of weights, so that formats can take turns: whatever disturbs the machine disturbs all.
+    """One lab for each format, so that formats can take turns: whatever disturbs the machine disturbs all, and none has
+    to make its KV pool or graphs anew for its turn.
 
-    Loading a set takes a second or two, and happens when it is first asked for. Their runs take turns, too: the labs
-    share a device, and what one measures beside another would be of both.
+    Loading a set of weights takes a second or two, and happens when it is first asked for. Their runs take turns, too:
+    the labs share a device, and what one measures beside another would be of both.
 
     Args:
         instead_of: closed before, if there is one: a cell that is run again leaves no weights behind.
@@ -83,13 +85,19 @@ class Shelf:
         return [name for name in names if self.why_not(name) is None]
 
     def of(self, name: str) -> Lab:
-        """The lab with this format's weights."""
-        weights = FORMATS[name].weights
-        if not weights:
+        """The lab of this format. Where only keys and values are rounded, it has the weights of the lab that was given:
+        on a simulated device it is that lab."""
+        rounded = FORMATS[name]
+        if not rounded.weights and (not rounded.kv or self.lab.simulated is not None):
             return self.lab
         if name not in self._labs:
-            self._labs[name] = Lab(short=self.lab.scale < 1, **{**self.lab.defaults, **weights})
+            make_engine = None if rounded.weights else self._on_the_same_weights
+            fields = {**self.lab.defaults, **rounded.weights, **rounded.kv}
+            self._labs[name] = Lab(short=self.lab.scale < 1, make_engine=make_engine, **fields)
         return self._labs[name]
+
+    def _on_the_same_weights(self, config: EngineConfig) -> EngineThread:
+        return EngineThread(config, self.lab.model)
 
     def engine(self, name: str) -> Engine:
         """An engine of your own in this format, without traffic; step it while the shelf's lab is `alone`."""

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 from course.lab import matrix_zeros
 from course.lab.claims import Claim, conclude, say
+from course.lab.display import Html
 from course.lab.finding import Finding, tell
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
-from course.lab.matrix_rounding import load_matrix
+from course.lab.matrix_rounding import GRID_BITS, load_matrix
 from course.lab.matrix_zeros import Timed
 from course.lab.roof import Roof
 from course.lab.simulated_70b import phase_means
@@ -17,6 +19,7 @@ from course.lessons.lesson_09 import run, simulated
 from course.lessons.lesson_09.run import PLAIN, PhasePair, Shelf
 from course.measure.quality import Floors
 from course.simulator.cluster.run import FleetRun
+from course.simulator.cost.hardware import find_hardware
 
 # ---------------------------------------------------------------- findings
 
@@ -272,6 +275,30 @@ def _measure_a7(shelf: Shelf) -> Claim:
 def _measure_d10(shelf: Shelf) -> Claim:
     found = run.sweep(shelf, (PLAIN, "int8"), (1, run.batches_of(shelf.lab)[-1]))
     return d10(found, run.score_formats(shelf, (PLAIN, "int8")), simulated.throughput_gain())
+
+
+def three_numbers() -> Html:
+    """The lesson's three numbers."""
+    on = find_hardware("h100-sxm")
+    knee = on.flops["bfloat16"] / on.bandwidth  # 2 FLOPs and 2 bytes a weight
+    four = GRID_BITS / 128 + 4
+    return know_cold(
+        (
+            f"{knee:.0f} and {knee * four / 16:.0f} rows",
+            "where linear layers turn compute-bound on an H100: bf16, and W4A16 in groups of 128",
+            "FLOP/s over bytes/s, by the data sheet; times 4.25 / 16",
+        ),
+        (
+            f"×{1 / (1 - 0.5 + 0.5 / 2):.2f}",
+            "at best from int8 weights, where reading them was half of a step",
+            "Amdahl's law",
+        ),
+        (
+            f"{4 + GRID_BITS / 64:g} bits",
+            "of a weight in int4, groups of 64; NVFP4 has as many",
+            "4 + 32 / 64; 4 + 8 / 16",
+        ),
+    )
 
 
 EXPERIMENT = (

@@ -35,11 +35,11 @@ def checks(straight: ProxiedStream, costs: Sequence[Fed]) -> Checks:
         return (near(answer, key, "cores", slips, 0.15),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
-        wrong = "counts until the server has handed the token over, and the proxy takes it at once"
+        wrong = "counts until the server has handed the token over, and the proxy takes it right away"
         options = {
             "ttft": f"the server's TTFT {wrong}",
             "itl": f"the server's ITL {wrong}",
-            "stream": "the stream phase ends when the transport has the last byte, and the proxy takes it at once",
+            "stream": "the stream phase ends when the transport has the last byte, and the proxy takes it right away",
             "none": "the proxy reads as fast as the server writes: only a client can tell",
         }
         return choice(answer, "none", options)

@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from course.lab.claims import Claim, conclude, say
+from course.lab.display import Html
 from course.lab.finding import Finding, tell
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.predict import MeasuredAnswer
 from course.lab.run import percentile
@@ -152,6 +154,24 @@ def measure_a5(lab: Lab) -> Claim:
     with LabServer(lab) as server:
         straight, *held = (through(server, **spoiling) for spoiling in A5_WAYS)
     return a5(straight, held, too_many(lab))
+
+
+def three_numbers(straight: ProxiedStream, costs: Sequence[Fed]) -> Html:
+    """The lesson's three numbers."""
+    event, chunk = straight.heard.event_bytes, costs[0].cpu_per_chunk
+    return know_cold(
+        (f"{event:.0f} bytes", "of an event around a token of five letters", "counted, above; OpenAI's format"),
+        (
+            f"{HELD_BYTES / event:.0f} tokens",
+            f"wait in a buffer of {HELD_BYTES:,} bytes",
+            f"{HELD_BYTES:,} / {event:.0f}",
+        ),
+        (
+            f"{1e-3 / chunk:.0f},000 chunks/s",
+            "a core of this machine sends",
+            f"{seconds(chunk)} of CPU each, measured above",
+        ),
+    )
 
 
 EXPERIMENT = ("lab/server.py", "lab/http_client.py")

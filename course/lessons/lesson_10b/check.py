@@ -6,8 +6,9 @@ from course.grading import Checks, Criterion, Question, choice, near
 from course.lessons.lesson_10b.run import ReceivedAnswer
 
 RTT_S, SERVER_S = 0.15, 0.25
-ALIKE, TOO_FAR = 0.1, 0.2
-"""Two totals of the same answer: so near that they are alike, and so far apart that it was the machine."""
+SAME = "about the same"
+NEAR, TOO_FAR = 0.1, 0.2
+"""Two totals of the same answer: so near that they are the same, and so far apart that it was the machine."""
 
 
 def far_ttft(answer: object) -> tuple[Criterion, ...]:
@@ -27,8 +28,8 @@ def which_first(answer: object, forms: Mapping[str, ReceivedAnswer]) -> tuple[Cr
     last = {name: form.arrivals[-1] for name, form in forms.items()}
     apart = abs(last["streamed"] / last["whole"] - 1)
     told = ", ".join(f"{name} {value:.3g} s" for name, value in last.items())
-    key = "alike" if apart <= ALIKE else min(last, key=last.get)
-    graded = choice(answer, key, dict.fromkeys(("streamed", "whole", "alike"), f"last tokens: {told}"))
+    key = SAME if apart <= NEAR else min(last, key=last.get)
+    graded = choice(answer, key, dict.fromkeys(("streamed", "whole", SAME), f"last tokens: {told}"))
     if apart <= TOO_FAR:
         return graded
     return (Criterion("choice", 1, 1, f"too noisy to tell: run both_forms again. Last tokens: {told}"),)
@@ -38,7 +39,7 @@ def checks(forms: Mapping[str, ReceivedAnswer]) -> Checks:
     """Questions about the network.
 
     q1: TTFT in milliseconds: round trip 150 ms, a new connection (TCP and TLS 1.2), 250 ms at the server.
-    q2: "streamed" or "whole": which answer's last token came first? Or "alike", within a tenth.
+    q2: "streamed" or "whole": which answer's last token came first? Or "about the same", within a tenth.
     """
     questions = {
         "q1": Question(
@@ -47,8 +48,8 @@ def checks(forms: Mapping[str, ReceivedAnswer]) -> Checks:
             "ms",
         ),
         "q2": Question(
-            "Which answer's last token came first here? (Alike: within a tenth.)",
-            options=("streamed", "whole", "alike"),
+            "Which answer's last token came first here? (The same: within a tenth.)",
+            options=("streamed", "whole", SAME),
         ),
     }
     return Checks({"q1": far_ttft, "q2": lambda answer: which_first(answer, forms)}, questions)

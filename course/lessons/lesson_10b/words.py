@@ -3,12 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from course.lab.claims import Claim, conclude
+from course.lab.display import Html
 from course.lab.finding import Finding, tell
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.noise import ratio_of
 from course.lab.predict import MeasuredAnswer
 from course.lab.server import LabServer
 from course.lab.style import seconds
+from course.lessons.lesson_10b.explorer import FIBRE_KM_PER_S, rtt_s
 from course.lessons.lesson_10b.run import ReceivedAnswer, Trip, both_forms, network_share, trips
 
 
@@ -81,6 +84,20 @@ def measure_e1(lab: Lab) -> Claim:
 def measure_e7(lab: Lab) -> Claim:
     with LabServer(lab) as server:
         return e7(trips(server))
+
+
+def three_numbers() -> Html:
+    """The lesson's three numbers."""
+    trip = rtt_s("Frankfurt", "Sydney")
+    return know_cold(
+        (
+            "3 round trips",
+            "from a new TLS 1.3 connection to the first byte",
+            "TCP 1, TLS 1, the request 1 (RFC 9293, 8446)",
+        ),
+        (f"{2e5 / FIBRE_KM_PER_S:.1f} ms", "for 100 km of fibre, there and back", "200 km / 204,000 km/s"),
+        (f"{trip:.2f} s", "Frankfurt to Sydney and back, at least", "great circle × 1.5, at that speed"),
+    )
 
 
 EXPERIMENT = ("lab/server.py", "lab/http_client.py", "lab/relay.py", "lessons/lesson_10/run.py")

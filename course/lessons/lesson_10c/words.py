@@ -3,7 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from course.lab.claims import Claim, conclude
+from course.lab.display import Html
 from course.lab.finding import Finding, tell
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.predict import MeasuredAnswer
 from course.lessons.lesson_10c.run import (
@@ -15,32 +17,12 @@ from course.lessons.lesson_10c.run import (
     ClientFault,
     CrowdOfReaders,
     crowds,
+    saved_share,
     send_all_faults,
 )
-from course.lessons.lesson_10c.simulated import GIVE_UP, IMMEDIATELY, Storm
+from course.lessons.lesson_10c.simulated import GIVE_UP, IMMEDIATELY, Storm, expected_attempts
 
-SAVES = {
-    (True, True): "direct: nearly all of it; gateway: nearly all of it",
-    (True, False): "direct: nearly all of it; gateway: none of it",
-    (False, False): "direct: none of it; gateway: none of it",
-}
-"""By whether most of the rest was saved, on either way."""
 MOST = 0.5
-
-
-def saving(found: Mapping[str, AbandonedAnswer]) -> MeasuredAnswer | str:
-    """How much of the unread rest wasn't generated either; a sentence, if it was all read."""
-    straight, gateway = found[STRAIGHT], found[GATEWAY]
-    if not straight.rest or not gateway.rest:
-        return "the whole answer was there before the client could leave"
-    told = "; ".join(
-        f"{name}: {len(each.heard.arrivals)} tokens received, {each.written} of {each.heard.asked} generated"
-        for name, each in found.items()
-    )
-    kind = straight.saved > MOST, gateway.saved > MOST
-    return MeasuredAnswer(
-        SAVES.get(kind, f"direct: {straight.saved:.0%} of the rest; gateway: {gateway.saved:.0%}"), told
-    )
 
 
 def tell_left(found: Mapping[str, AbandonedAnswer]) -> Finding:
@@ -117,6 +99,24 @@ def e6(found: Sequence[ClientFault]) -> Claim:
     told = "; ".join(f"{each.name}: {each.answer}" for each in found)
     counts = {"each_sum": sum(not each.neighbour_ok for each in found), "num_found": len(found)}
     return conclude("E6", "holds" if names else "only_when", told=told, names=names, **counts)
+
+
+def three_numbers(storms: Mapping[str, Storm]) -> Html:
+    """The lesson's three numbers."""
+    storm, even = storms[IMMEDIATELY], expected_attempts(0.5, 3)
+    return know_cold(
+        (
+            f"{storm.attempts_per_request:.1f} attempts",
+            "per user request in the storm above, at most six each",
+            "counted",
+        ),
+        (f"{even:g} attempts", "where half fail and clients try three times", "1 + ½ + ¼"),
+        (
+            f"{saved_share(0.4, 0.25, 0.2):.0%} of compute",
+            "saved if 40% leave after a quarter, prompts a fifth",
+            "0.4 × ¾ × 0.8",
+        ),
+    )
 
 
 EXPERIMENT = ("lab/server.py", "lab/http_client.py", "lab/relay.py", "lessons/lesson_10/run.py")

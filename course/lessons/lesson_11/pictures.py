@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from course.lab.display import Html, as_table
-from course.lab.explorer import Explorer, buttons, choices, slider
+from course.lab.explorer import Explorer, buttons, choices, slider, switch
 from course.lab.pictures.chart import Axis, Curve, Mark, Panel, draw_chart, draw_panels
 from course.lab.prices import dollars, price_source
 from course.lab.style import ALARM, COLOURS, WIDTH, number, seconds
@@ -254,4 +254,44 @@ def sheet() -> Explorer:
         gpus=choices("GPUs in a replica", (2, 4, 8), 4),
         headroom=slider("left unused, %", 0, 60, 20),
         price=slider("dollars for a GPU and hour (0: catalogue)", 0.0, 12.0, 0.0, 0.01),
+    )
+
+
+# ---------------------------------------------------------------- rollouts
+
+WAITS_FOR = {"all of them": 1.0, "90% of them": 0.9, "80% of them": 0.8}
+
+
+def draw_rollouts(count: int, spread: float, waits_for: str, speculates: bool) -> Picture:
+    """How many answers are still running, until the training step can begin."""
+    job = run.Rollouts.drawn(count, spread, speculates)
+    times, running = zip(*job.timeline())
+    end = job.done_s(WAITS_FOR[waits_for])
+    last_tenth = 1 - job.done_s(0.9) / job.done_s()
+    tokens = sum(min(length, _length_at(job, end)) for length in job.lengths)
+    tail = f"the last tenth would take {last_tenth:.0%} of the whole"
+    title = f"{seconds(end)} for a training step, {number(tokens / end)} tokens/s; {tail}"
+    return draw_chart(
+        title,
+        [Curve("answers still running", times, running)],
+        Axis("seconds since the step began"),
+        Axis("answers", low=0),
+        [Mark("training goes on", x=end)],
+    )
+
+
+def _length_at(job: run.Rollouts, moment: float) -> float:
+    """Tokens that those still running have by then."""
+    before = max(i for i, (now, _) in enumerate(job.timeline()) if now <= moment)
+    return job.lengths[min(before, len(job.lengths) - 1)]
+
+
+def rollouts() -> Explorer:
+    """An 8B's rollouts on one H100: how long is the tail, and what shortens it?"""
+    return Explorer(
+        draw_rollouts,
+        count=choices("rollouts on a replica", [16, 32, 64], 64),
+        spread=slider("spread of lengths (σ of their logarithm)", 0.0, 1.2, 0.8, 0.2),
+        waits_for=buttons("training waits for", list(WAITS_FOR)),
+        speculates=switch("speculate where it's faster (α = 0.7, free drafts of 4)"),
     )

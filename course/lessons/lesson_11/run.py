@@ -13,6 +13,7 @@ from course.lab.prices import gpu_price
 from course.lab.run import Run, itl_of, percentile
 from course.lab.scale import enough
 from course.lab.slo import attainment
+from course.lab.speculation_gain import emitted
 from course.lab.style import number
 from course.lab.texts import CHAT_QUESTIONS
 from course.lab.waiting import with_progress
@@ -404,3 +405,55 @@ def knees() -> dict[str, Sweep]:
 def knee_rate() -> float:
     """Requests per second that one 70B serves within the SLO, of A16's traffic."""
     return plan().found.knee
+
+
+# ---------------------------------------------------------------- rollouts: a job that ends with its longest answer
+
+ROLLOUT_PROMPT, ROLLOUT_MEDIAN, ROLLOUT_LONGEST = 500, 2000, 16_000
+"""Tokens: of each prompt, of the usual answer, and where an answer is cut off."""
+ACCEPTED, DRAFTED = 0.7, 4
+"""Of the speculation that may help the tail: acceptance, and tokens of a draft that costs nothing."""
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """Answers that one replica of an 8B generates for a training step. All begin together."""
+
+    lengths: tuple[int, ...]
+    """Tokens, ascending."""
+    speculates: bool = False
+
+    @classmethod
+    def drawn(cls, count: int, spread: float, speculates: bool = False) -> "Rollouts":
+        """Lengths whose logarithm has this standard deviation."""
+        draw = random.Random(0)
+        found = (ROLLOUT_MEDIAN * draw.lognormvariate(0, spread) for _ in range(count))
+        return cls(tuple(sorted(min(ROLLOUT_LONGEST, round(each)) for each in found)), speculates)
+
+    def timeline(self) -> list[tuple[float, int]]:
+        """When the number still running falls, seconds, and to what."""
+        now, before, running = 0.0, 0, len(self.lengths)
+        found = [(0.0, running)]
+        for length in self.lengths:
+            now += (length - before) * self.token_s(running, ROLLOUT_PROMPT + (before + length) / 2)
+            before, running = length, running - 1
+            found.append((now, running))
+        return found
+
+    def token_s(self, batch: int, context: float) -> float:
+        """Seconds in which each running one gets a token. Speculation is used where it's faster."""
+        price = small_replica().step_time().price
+        plain = price(simulated_70b.decode_work(batch, context)).total
+        if not self.speculates:
+            return plain
+        verify = price(simulated_70b.decode_work(batch, context, DRAFTED + 1)).total
+        return min(plain, verify / emitted(ACCEPTED, DRAFTED))
+
+    def done_s(self, share: float = 1.0) -> float:
+        """Seconds until this share of the answers is complete."""
+        return self.timeline()[round(share * len(self.lengths))][0]
+
+
+@functools.cache
+def small_replica() -> Deployment:
+    return fleet.deployment(model=SMALL, tp=SMALL_GPUS)

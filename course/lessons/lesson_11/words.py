@@ -4,7 +4,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from course.lab.claims import Claim, conclude, say
+from course.lab.display import Html
 from course.lab.finding import Finding, tell
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.predict import MeasuredAnswer
 from course.lab.style import number, seconds
@@ -40,7 +42,8 @@ def tell_hundred(run: fleet.Served, ask: Ask) -> Finding:
 
 def tell_operating_point(found: RealKnee) -> Finding:
     """How many slots this machine needed, and what more of them did."""
-    first, best, last = found.sweep.points[0], found.sweep.best, found.sweep.points[-1]
+    sweep = found.sweep
+    first, best, last = sweep.points[0], sweep.best, sweep.points[-1]
     told = {"slots": best.slots, "kept": best.in_time, "first": first.slots, "first_kept": first.in_time}
     outcome = "last" if best is last else "here"
     return tell("11", "point", outcome, last=last.slots, last_kept=last.in_time, **told)
@@ -105,6 +108,24 @@ def a16(ask: Ask, flood: fleet.Served, knee_qps: float) -> Claim:
     verdict = "wrong_on_paper" if need > 1 else "wrong_when_simulated" if share < 1 - SAME else "holds"
     told = {"ask": ask.qps * ask.shortest_stay, "replicas": math.ceil(ask.qps / knee_qps)}
     return conclude("A16", verdict, need=need, share=share, knee_qps=knee_qps, **told)
+
+
+def three_numbers(ask: Ask) -> Html:
+    """The lesson's three numbers."""
+    need = ask.qps * ask.flops_of_prompt / ask.peak
+    return know_cold(
+        (
+            f"{ask.flops_of_prompt / 1e12:.0f} TFLOP",
+            "for a prompt of 1,500 tokens, 70B",
+            "2 × weights in the layers × tokens",
+        ),
+        (
+            f"{need:.1f} times",
+            "the data sheet of four H100s, that 100 such prompts a second want",
+            "÷ (4 × 989 TFLOP/s)",
+        ),
+        (f"{knee_rate():.1f} requests/s", "that such a replica serves within the SLO", "the worksheet, simulated"),
+    )
 
 
 EXPERIMENT = ("lab/prices.py",)

@@ -142,10 +142,14 @@ def draw_canary(change: str, rate: float, window: int, limit: float, undo: str) 
     """The canary's share of late requests beside the other replicas', with the rule that rolls it back."""
     found = run.rehearse(change, rate, window, limit, run.UNDO[undo])
     control = run.rehearse("nothing (an A/A test)", rate, window, limit, 0.0)
+    shares = list(zip(found.moments, (100 * each for each in found.share)))
+    up_to = max(1, sum(moment <= found.undone for moment, _ in shares))
     curves = [
-        Curve("canary", list(found.moments), [100 * each for each in found.share]),
+        Curve("canary", *zip(*shares[:up_to])),
         Curve("the other replicas", list(control.moments), [100 * each for each in control.share], "dashes"),
     ]
+    if up_to < len(shares):  # the run goes on with the mistake, to show what the rule spared
+        curves.append(Curve("canary, had it stayed", *zip(*shares[up_to - 1 :]), "dashes"))
     marks = [Mark(f"roll back above {limit:.0%}", y=100 * limit)]
     words = "not rolled back in this run"
     if math.isfinite(found.detected):

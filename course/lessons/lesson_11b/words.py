@@ -4,11 +4,14 @@ import math
 from collections.abc import Callable, Mapping
 
 from course.lab.claims import Claim, conclude, say
+from course.lab.display import Html
 from course.lab.finding import Finding, tell
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.predict import MeasuredAnswer
 from course.lab.style import seconds
 from course.lessons.lesson_11b import run
+from course.simulator.cost.models import find_model
 
 BACK = (
     "the autoscaler: replicas start and drain the queue",
@@ -111,6 +114,29 @@ def e3(played: Mapping[float, run.Sleep]) -> Claim:
     fewest = min(p.cold for p in played.values() if p.share_of_ttft >= MOSTLY)
     more = say("E3.few_are_enough", fewest=fewest) if fewest < RARELY else ""
     return conclude("E3", "only_when" if often.share_of_ttft < MOSTLY else "holds", told=told, rare=rare, more=more)
+
+
+def three_numbers() -> Html:
+    """The lesson's three numbers."""
+    load, alarm, patience, keep, per_hour, disk = 1.3, 2, 10, 300, 10, 3e9
+    weights = find_model("llama-3-70b").stored_bytes("bfloat16")
+    return know_cold(
+        (
+            f"{(patience - alarm) * load / (load - 1):.0f} s",
+            f"from a queue wait of {alarm} s to clients that give up at {patience} s, at a load of {load:.0%}",
+            "(T − w) ρ / (ρ − 1)",
+        ),
+        (
+            f"{weights / disk:.0f} s",
+            f"to read a 70B's {weights / 1e9:.0f} GB from a disk of 3 GB/s",
+            "bytes over bandwidth",
+        ),
+        (
+            f"{math.exp(-per_hour * keep / 3600):.0%} start cold",
+            f"at {per_hour} requests an hour, if a replica is let go after {keep} s",
+            "e^(−λK)",
+        ),
+    )
 
 
 EXPERIMENT = ("lessons/lesson_11/run.py", "lessons/lesson_11/fleet.py")

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from course.lab.claims import Claim, conclude, say
+from course.lab.display import Html
 from course.lab.finding import Finding, tell
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.predict import MeasuredAnswer
 from course.lab.prices import dollars, gpu_price
@@ -148,6 +150,21 @@ def e8(caught: Route, uncaught: Route, plain: PlayedRouting, routed: PlayedRouti
         uncaught_ratio=uncaught.harm / uncaught.large,
         median=[float(np.median(run.ttft)) for run in (plain, routed, bad)],
         slow="" if math.isnan(twice) else f" A request that was asked twice took {seconds(twice)} in all, p50.",
+    )
+
+
+def three_numbers(price: float) -> Html:
+    """The lesson's three numbers, of Llama-3 70B on four H100s at this price of a GPU and hour."""
+    chat, *_, _ = regimes().values()
+    rent, reasoning = price * GPUS, cost_of_reasoning().answer
+    return know_cold(
+        (
+            f"{dollars(chat.input_price(rent))} and {dollars(chat.output_price(rent))}",
+            "a million input and output tokens of chat, on a replica that's always full",
+            f"rent over tokens, at {dollars(price)} per GPU hour, simulated",
+        ),
+        (f"×{reasoning:.0f}", "what a reasoning request costs over a chat", "the bet above"),
+        ("×3", "what a request costs on replicas that are a third full", "1 / fill"),
     )
 
 

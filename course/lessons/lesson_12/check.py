@@ -63,13 +63,13 @@ def checks(first: Incident, second: Incident, truth: Reveal) -> Checks:
             options=tuple(name.replace("_", " ") for name in QUESTIONS),
         ),
         "q2": Question(
-            "The second: how many average requests fit in its KV pool at the same time, half of each answer generated?",
+            "The paged service: how many average requests fit in its KV pool, half of each answer generated?",
             "requests",
         ),
-        "q3": Question("The second incident: what share of the requests' time is spent in the queue?", "(0 to 1)"),
-        "q4": Question("The second incident: three changes by id, the best first?", many=True),
+        "q3": Question("The paged service: what share of the requests' time is spent in the queue?", "(0 to 1)"),
+        "q4": Question("The paged service: three changes by id, the best first?", many=True),
         "q5": Question(
-            "The first incident: doubling its fleet doesn't help; how many more dollars an hour does it cost?",
+            "Your incident: doubling its fleet doesn't help; how many more dollars an hour does it cost?",
             "$ an hour",
         ),
     }
@@ -79,7 +79,7 @@ def checks(first: Incident, second: Incident, truth: Reveal) -> Checks:
 def _told_apart(name: str, first: Incident, second: Incident) -> str:
     """What a question says of both."""
     if name not in TOLD_BY:
-        return f"{QUESTIONS[name].text}. First: {first.ask(name).text} Second: {second.ask(name).text}"
+        return f"{QUESTIONS[name].text}. Yours: {first.ask(name).text} The paged service: {second.ask(name).text}"
     a, b = reading(first, name), reading(second, name)
     verdict = "tells them apart" if max(a, b) > ALIKE * min(a, b) else "reads the same in both"
     return f"{TOLD_BY[name]}: {a:.3g} and {b:.3g}: {verdict}"

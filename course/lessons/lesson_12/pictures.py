@@ -56,8 +56,8 @@ QUESTIONS_TO_BOTH = ("queue_over_time", "arrivals", "phases", "ttft_itl", "gpu",
 """From those that tell nothing apart to those that do."""
 
 
-def beside(question: str, **incidents: Incident) -> Html:
-    """One question's answers."""
+def beside(question: str, incidents: Mapping[str, Incident]) -> Html:
+    """One question's answers, by whose they are."""
     found = {name: incident.ask(question) for name, incident in incidents.items()}
     parts = [_panel(f"{name}: {QUESTIONS_BY_ID[question].text}", evidence) for name, evidence in found.items()]
     return Html("".join(parts), "\n".join(f"{name}: {evidence.text}" for name, evidence in found.items()))
@@ -74,7 +74,7 @@ def both_incidents(first: Incident, second: Incident) -> Explorer:
     """A menu of the questions."""
     words = {QUESTIONS_BY_ID[name].text: name for name in QUESTIONS_TO_BOTH}
     return Explorer(
-        lambda question: beside(words[question], first=first, second=second),
+        lambda question: beside(words[question], {"yours": first, "the paged service": second}),
         question=choices("question", list(words), QUESTIONS_BY_ID["queue_over_time"].text),
     )
 

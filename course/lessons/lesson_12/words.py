@@ -3,9 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from course.incidents import Incident
+from course.incidents.dumps.sums import sums_of
 from course.incidents.interventions import BY_ID as CHANGES
 from course.lab.claims import Claim, conclude, say
 from course.lab.display import Html, as_table
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.predict import MeasuredAnswer
 from course.lab.style import seconds
@@ -28,7 +30,9 @@ def apart(one: Incident, other: Incident) -> tuple[MeasuredAnswer, Html]:
         for name, pair in pairs.items()
     ]
     told = "; ".join(f"{TOLD_BY[name]}: {a:.3g} and {b:.3g}" for name, (a, b) in pairs.items())
-    return MeasuredAnswer(TOLD_BY[best], told), as_table(("question", "first", "second", "tells them apart?"), rows)
+    return MeasuredAnswer(TOLD_BY[best], told), as_table(
+        ("question", "yours", "the paged service", "tells them apart?"), rows
+    )
 
 
 def tried(incident: Incident, ids: Sequence[str]) -> tuple[MeasuredAnswer, Html]:
@@ -119,6 +123,20 @@ def d23(tails: Mapping[str, simulated.Tail]) -> Claim:
         static=static,
         size="about as much as it says" if static.overall >= CLAIMED * 2 / 3 else "less than it says",
         lesson=say("D23.lesson", members=simulated.MEMBERS, others=others),
+    )
+
+
+def three_numbers(page: Incident) -> Html:
+    """The lesson's three numbers, of the first page."""
+    found = sums_of(page.window)
+    return know_cold(
+        (f"{found.in_flight:.0f} requests", "in flight, if it were steady", "arrivals per second × E2E (Little)"),
+        (
+            f"{found.prefill_share:.0%}",
+            "of the GPUs' peak that its prompts take: not the limit",
+            "2 × weights × tokens/s",
+        ),
+        ("2 questions", "that tell load, slots and memory apart", "requests running, and KV usage"),
     )
 
 

@@ -20,7 +20,8 @@ from course.lab.svg import INK, PAPER, SOFT, Picture, line, rect, tag, text
 from minillm.host.storage import cache_home
 
 FAILED, UNMEASURED = "failed", "not measured yet"
-KINDS = ("holds", "holds only when", "wrong", "not shown", FAILED, UNMEASURED)
+CONDITION, PARTLY = "holds only when", "holds in part"
+KINDS = ("holds", CONDITION, "wrong", "not shown", FAILED, UNMEASURED)
 """What may have become of a claim."""
 
 
@@ -147,6 +148,11 @@ class LedgerRow:
         return SENTENCE.split(self.record.verdict.removeprefix(self.kind).lstrip(" ,.:;"))[0]
 
     @property
+    def label(self) -> str:
+        """Its kind as it's shown, before `finding`, which may be a sentence of its own."""
+        return PARTLY if self.record is not None and self.record.verdict.startswith(f"{CONDITION}:") else self.kind
+
+    @property
     def circumstances(self) -> str:
         """Where, when and how long it was measured."""
         if self.record is None:
@@ -173,8 +179,8 @@ def row_html(row: LedgerRow, is_open: bool = False) -> str:
     where = f"{entry.source_name} · lesson {entry.lesson} · {_phases(entry)}"
     claim = f'{escape(entry.claim)}<div style="{SMALL_PRINT}">{where}</div>'
     colour = f"color:{ALARM};" if row.kind in ("wrong", FAILED) else ""
-    separator = ": " if row.record is None else " "
-    verdict = f'<b style="{colour}">{SIGNS[row.kind]} {row.kind}</b>{separator}{escape(row.finding)}'
+    separator = ": " if row.record is None or row.label == PARTLY else " "
+    verdict = f'<b style="{colour}">{SIGNS[row.kind]} {row.label}</b>{separator}{escape(row.finding)}'
     if row.record is not None:
         verdict += _details(row, is_open)
     return (

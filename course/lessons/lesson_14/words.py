@@ -1,14 +1,17 @@
 """What the runs of lesson 14 showed: its verdict on its claim, and what its predictions are scored by."""
 
+import math
 from collections.abc import Callable, Sequence
 
 from course.lab.claims import VERDICTS, Claim, say
+from course.lab.display import Html
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.predict import MeasuredAnswer
 from course.lessons.lesson_14.rows import LedgerRow
 from course.lessons.lesson_14.run import CLAIMED, CONTROLS, NOISY, TechniqueFactor, by_technique, measure, noise, spread
 
-HOLDING = ("hardly any: fewer than one in five", "one in five to half of them", "more than half")
+HOLDING = ("few: under one in five", "one in five to half of them", "more than half")
 """How many claims hold as they stand."""
 
 
@@ -76,6 +79,22 @@ def verdict(cells: Sequence[TechniqueFactor]) -> str:
         num_cells=len(cells),
         idle=idle,
         losses=losses,
+    )
+
+
+def three_numbers(rows: Sequence[LedgerRow]) -> Html:
+    """The lesson's three numbers."""
+    judged = [row for row in rows if row.kind in VERDICTS and row.kind != "not shown"]
+    holding = sum(row.kind == "holds" for row in judged)
+    share, factor = 0.6, 2.3
+    return know_cold(
+        (f"{holding} of {len(judged)}", "claims hold as they stand, on this machine", "the ledger, above"),
+        (f"×{1 / (1 - share + share / factor):.1f}", f"E2E from ×{factor:g} on {share:.0%} of it", "Amdahl's law"),
+        (
+            f"1 in {math.comb(10, 5) // 2}",
+            "by luck alone: five runs all faster, or all slower, than five equal ones",
+            "2 / C(10, 5)",
+        ),
     )
 
 

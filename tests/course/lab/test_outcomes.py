@@ -6,7 +6,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from course.lab import build
 from course.lab.marks import CONTROL_MOVED, FOLDED, QUIET
-from course.lab.outcomes import BETS, INSTEAD, folded_outcomes, names_made, telling
+from course.lab.outcomes import BETS, INSTEAD, folded_outcomes, names_made, supporting, telling
 
 
 def shown(source: str, said: str = "42", **metadata: object) -> NotebookNode:
@@ -51,6 +51,11 @@ def test_the_next_bet_is_shown_even_when_no_heading_stands_before_it() -> None:
 def test_names_made_are_variables_that_stay_and_those_that_change() -> None:
     assert names_made("a, b = f(c)\nd = {e: g for e in h}\nbet.score(d)") == {"a", "b", "d"}
     assert names_made("ledger.measure_all()\nbet.score(held(ledger.rows()))") == {"ledger"}
+
+
+def test_a_call_of_a_modules_is_nothing_that_other_cells_rest_on() -> None:
+    codes = ("from lessons import words\nlab = Lab()", "words.numbers()", "lab.prepare()", "words.tell(lab)")
+    assert supporting([new_code_cell(code) for code in codes], [3]) == {0, 2, 3}
 
 
 def test_what_tells_is_folded_and_the_rest_is_untouched() -> None:

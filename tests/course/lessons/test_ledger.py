@@ -79,7 +79,10 @@ def test_the_fingerprint_covers_the_lessons_own_code_and_other_code_that_an_expe
 
 EVERY = ("claims", "lab", "run", "scale", "simulated_70b", "style", "waiting")
 """Modules of course.lab that every experiment stands on."""
-FINDINGS = ("bend", "control", "display", "finding", "noise", "pictures.compare", "predict", "services_70b", "tables")
+FINDINGS = (
+    *("bend", "control", "display", "finding", "know_cold", "noise", "pictures.compare", "predict", "services_70b"),
+    "tables",
+)
 """Modules of course.lab that only findings and predictions use."""
 SHARED = {f"lab.{name}" for name in (*EVERY, *FINDINGS)}
 

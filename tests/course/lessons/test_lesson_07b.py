@@ -95,6 +95,23 @@ def test_fetching_wins_above_the_break_even() -> None:
     shows(pictures.draw_fetch(0.5, 0.1), "computing is faster")
 
 
+def test_a_paused_agent_costs_room_while_it_is_kept_and_time_when_it_is_dropped() -> None:
+    short, long = (run.Pause(0.5, tool_s, 20_000, 50.0) for tool_s in (10.0, 100.0))
+    assert short.paused == 5 and long.pool_share == pytest.approx(10 * short.pool_share)
+    assert short.gpu_share() == long.gpu_share(), "how long a tool takes is no matter once its KV is gone"
+    assert 0 < short.resume_s()["fetch it"] < short.resume_s()["drop it"]
+    assert run.Pause(0.5, 10.0, 20_000, 1.0).resume_s()["fetch it"] > short.resume_s()["drop it"], "a slow link"
+    table = str(pictures.pause_table(1.0, 600.0, 40_000, 50.0))
+    assert "it doesn't fit" in table and "600 agents waiting" in table
+
+
+def test_the_break_even_of_the_whiteboard_is_the_simulators() -> None:
+    """The formula leaves attention out, and takes half the peak."""
+    tokens = 4096
+    simulated = tokens * run.token_bytes() / run.compute_s(tokens) / 1e9
+    assert words.break_even_gb("llama-3-70b", 4) == pytest.approx(simulated, rel=0.25)
+
+
 def test_d14_by_length_and_by_what_is_lost() -> None:
     back = trace_of([frame({0: (0, GONE, GONE, 3)}, {0: 64}, (DECODE,))])
     whole = found(0.9, 0.9)

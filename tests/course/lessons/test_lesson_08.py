@@ -263,7 +263,7 @@ def test_a_mixture_gains_least_at_a_batch_between() -> None:
     on = simulated_70b.deployment(model=simulated.MIXTURE, tp=simulated.PAIR_GPUS)
     alone, few, many = (simulated.price_round(on, batch, 1024, 4, None).gain(0.7, 4) for batch in (1, 4, 64))
     assert few < alone < many
-    shows(simulated.draw_mixture(4, 1024), "costs most at batch")
+    shows(simulated.draw_mixture(4, 0.7, 0.0, 1024), "gains least")
 
 
 def test_a_draft_model_pays_back_later_after_longer_prompts() -> None:

@@ -75,7 +75,8 @@ def test_formats_take_turns_on_their_own_weights(shelf: Shelf) -> None:
     scene = long_answer(shelf.lab)
     runs = shelf.turns(scene.workload, (PLAIN, "int8", "KV int8"), **scene.fields)
     assert [run.config.quantization for run in (runs[PLAIN][0], runs["int8"][0])] == [None, "int8"]
-    assert runs["KV int8"][0].config.kv_cache_dtype == "int8" and shelf.of("KV int8") is shelf.lab
+    assert runs["KV int8"][0].config.kv_cache_dtype == "int8"
+    assert shelf.of("KV int8") is not shelf.lab and shelf.of("KV int8").model is shelf.lab.model, "a copy of no weights"
     assert all(len(run.finished) == 1 for each in runs.values() for run in each)
 
 
@@ -141,7 +142,7 @@ def test_bets_are_scored_by_the_pairs() -> None:
     ("batch", "prompt", "says"),
     [
         (0.5, 3.0, ("Half the bytes still shorten its steps", "adds dequantizing to them")),
-        (3.0, 0.5, ("the sweep below tells which", "Fewer bytes explain at most")),
+        (3.0, 0.5, ("the sweep above tells which", "Fewer bytes explain at most")),
         (1.0, 1.0, ("as much time as the shorter read", "little to gain from a shorter read")),
     ],
 )
@@ -353,3 +354,15 @@ def test_formats_meet_where_bytes_stop_counting() -> None:
         "W4A16 multiplies in 16 bits"
     )
     shows(pictures.draw_least_step("b200", 64), "NVFP4")
+
+
+def test_four_bits_in_floating_point_by_hand() -> None:
+    """What E2M1 can say stays as it is; a group's scale follows its largest weight, and other groups don't notice."""
+    levels = torch.tensor([*matrix_rounding.FP4, *(-x for x in matrix_rounding.FP4)])
+    assert torch.allclose(matrix_rounding.nvfp4(levels), levels)
+    row = torch.cat([levels, levels])
+    assert torch.allclose(matrix_rounding.mxfp4(row), row)
+    far = torch.cat([levels, 100 * levels])
+    assert torch.allclose(matrix_rounding.nvfp4(far), far, rtol=0.05), "two groups of 16, two scales"
+    assert not torch.allclose(matrix_rounding.mxfp4(far)[:16], levels, rtol=0.05), "one group of 32"
+    assert matrix_rounding.moved_by(levels, torch.zeros(16)) == pytest.approx(1)

@@ -87,11 +87,11 @@ FORMS = {"streamed": ReceivedAnswer((0.1, 1.0), 2), "whole": ReceivedAnswer((1.0
 def test_the_check_rewards_what_is_right() -> None:
     rewards(checks(FORMS), 850, "Alike")
     late = checks({**FORMS, "whole": ReceivedAnswer((1.15, 1.15), 2)})
-    assert late("q2", "streamed").score == 1 and late("q2", "alike").score == 0
+    assert late("q2", "streamed").score == 1 and late("q2", "about the same").score == 0
 
 
 def test_no_key_where_the_machine_was_too_noisy() -> None:
     noisy = checks({**FORMS, "whole": ReceivedAnswer((2.0, 2.0), 2)})
-    for answer in ("streamed", "whole", "alike"):
+    for answer in ("streamed", "whole", "about the same"):
         assert noisy("q2", answer).score == 1
     assert noisy("q2", "neither").score == 0

@@ -38,10 +38,9 @@ def left(read: int, written: int) -> AbandonedAnswer:
 def test_savings_by_hand() -> None:
     assert left(50, 55).saved == pytest.approx(0.9) and left(50, 100).saved == 0
     assert left(50, 100).kv_back == pytest.approx(1.0)
-    right = words.saving({STRAIGHT: left(50, 51), GATEWAY: left(50, 100)})
-    assert right.answer == words.SAVES[True, False] and "51 of 100" in right.evidence
-    assert words.saving({STRAIGHT: left(50, 99), GATEWAY: left(50, 100)}).answer == words.SAVES[False, False]
-    assert "was there" in words.saving({STRAIGHT: left(100, 100), GATEWAY: left(50, 100)})
+    noticed = {STRAIGHT: left(50, 51), GATEWAY: left(50, 100)}
+    assert "keeps reading to the end" in words.tell_left(noticed).here
+    assert "keeps reading" not in words.tell_left({**noticed, STRAIGHT: left(50, 99)}).here
     assert run.saved_share(0.6, 0.5, 0.0) == pytest.approx(0.3)
     assert run.saved_share(1.0, 0.0, 1.0) == 0
 

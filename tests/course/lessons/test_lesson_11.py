@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from asserting import rewards
+from asserting import rewards, shows
 
 from course.lab.prices import gpu_price, price_source
 from course.lessons.lesson_11 import fleet, pictures, run, words
@@ -124,3 +124,13 @@ def test_a10_tells_a_limit_from_a_load() -> None:
 
 def test_the_check_rewards_what_is_right() -> None:
     rewards(checks(FALLS, Ask()), Ask().qps * Ask().flops_of_prompt / Ask().peak, 64)
+
+
+def test_rollouts_end_with_their_longest_answer() -> None:
+    equal, spread = run.Rollouts.drawn(16, 0.0), run.Rollouts.drawn(16, 1.0)
+    assert equal.done_s(0.9) == pytest.approx(equal.done_s()), "all end together"
+    assert spread.done_s(0.5) < 0.5 * spread.done_s(), "the tail"
+    running = [count for _, count in spread.timeline()]
+    assert running == sorted(running, reverse=True) and running[-1] == 0
+    assert run.Rollouts.drawn(16, 1.0, speculates=True).done_s() < spread.done_s()
+    shows(pictures.draw_rollouts(16, 1.0, "90% of them", False), "for a training step", "answers still running")

@@ -1,0 +1,240 @@
+# %% [markdown]
+# # 06c · Linear and sparse attention
+#
+# "KV grows with every token": half of this course rests on it. Many of this year's models only partly obey. Some
+# layers keep one state instead, however long the text. Others keep everything and read little of it. What's left of
+# the rules?
+#
+# After this lesson you can read off a `config.json` what a request will cost you, and say why a prefix cache of such
+# a model isn't what you're used to. Everything here is arithmetic on published sizes: no model is loaded.
+#
+# - **Five minutes** (five): four models, and a bet on a short chat.
+# - **The lab** (five): what's kept, what's read, and what snapshots cost.
+# - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
+# - **Going deeper** (five): the recurrence, and what else changes in an engine.
+
+# %%
+from course.lab import open_lab
+from course.lessons.lesson_06c import pictures, run, words
+from course.lessons.lesson_06c.check import checks
+
+lab = open_lab()
+
+# %% [markdown]
+# ## Five minutes
+#
+# **Full attention** keeps a key and a value of every token (or one latent vector, MLA), and each new token reads all
+# of them. There are two ways out:
+#
+# - **Linear attention** (Mamba-2, Gated DeltaNet, Kimi Delta Attention) keeps one matrix per head, the **state**.
+#   Each token updates it, and nothing else stays. Models mix it with some full layers, which is called a **hybrid**:
+#   a state of fixed size can't recall everything word for word.
+# - **Sparse attention** (DeepSeek's DSA) keeps everything. A small **indexer** scores all tokens, and attention reads
+#   the best 2,048.
+#
+# So one saves memory and reads, the other saves reads only:
+
+# %%
+pictures.kinds_table()
+
+# %% [markdown]
+# ### Predict
+#
+# Qwen3.5 397B has a state in three layers of four, so at long contexts it keeps about a quarter of what it would with
+# full attention everywhere. What about a chat of a thousand tokens?
+
+# %%
+bet = lab.predict(
+    "short", "Qwen3.5 397B, 1,000 tokens: how much does it keep, beside itself with all layers full?", list(run.BETS)
+)
+bet
+
+# %%
+bet.score(run.short_chat())
+
+# %%
+print(pictures.even_at())
+
+# %% [markdown]
+# **A state is a flat fee per request.** Whether it pays depends on the context, just as everything about KV does.
+#
+# ## The lab
+#
+# ### Kept, and read
+#
+# Switch between the two. Where do the curves bend, and which one never does?
+
+# %%
+pictures.bytes_explorer()
+
+# %% [markdown]
+# <details><summary>What to look for</summary>
+#
+# - *Kept*: the hybrid is nearly flat up to a few thousand tokens, then grows at a quarter of the pace. The sparse
+#   model grows like the dense one, plus an index key per token: no memory is saved at all.
+# - *Read*: the sparse model bends at 2,048 tokens; after that it's the index keys that grow, at a tenth of the pace.
+#   The hybrid's floor is twice its state, which is read *and* written back in every step.
+# - So the hybrid fits more long requests; the sparse one decodes them faster in the same memory.
+#
+# </details>
+#
+# ### A flat fee, times the batch
+#
+# Weights are shared by a batch. States aren't: each request brings its own. What do these reads take at least?
+
+# %%
+pictures.reads_explorer()
+
+# %% [markdown]
+# <details><summary>Two to try, answered</summary>
+#
+# - *128 requests of 1,000 tokens*: the hybrid moves more than any of the others. A large batch of short chats is the
+#   wrong workload for it.
+# - *32 requests of 128,000*: now only the sparse model moves less.
+#
+# </details>
+#
+# ### A prefix cache of snapshots
+#
+# Keys and values of a prefix are a prefix of the keys and values: a cache can be cut anywhere. A state can't. It's a
+# running sum over all tokens, so a prompt that shares 700 tokens with an earlier one needs the state *at* 700, or at
+# some point before. Engines keep **snapshots** on a grid, and a hit resumes at the last one. How far apart should
+# they be?
+
+# %%
+pictures.snapshots_explorer()
+
+# %% [markdown]
+# <details><summary>What to look for</summary>
+#
+# - At 16 tokens, as blocks usually are, a cached token takes hundreds of times its KV: the pool is all states. vLLM
+#   found snapshots in 80% of its blocks at 128 tokens, and hit rates collapsed until it kept fewer.
+# - At 8,192, a system prompt of 3,000 tokens is never found. A fleet of short chats sees a hit rate of zero, and no
+#   error.
+# - So engines couple the two: vLLM makes attention's block as large as a state (hundreds of tokens, up to some
+#   thousands), or also keeps a snapshot where an earlier prompt ended, which is where the shared part ends.
+#
+# </details>
+
+# %% [markdown]
+# ## In the interview
+#
+# **The line**
+#
+# > "Linear layers keep a state per request instead of KV per token: a flat fee that pays at long contexts. Sparse
+# > attention keeps everything and reads little. Either way I redo the bill, and I check the prefix cache, because a
+# > state can't be cut."
+#
+# **Follow-ups**
+#
+# <details><summary>"Since we moved to a hybrid, the prefix hit rate is 0. It was 60%. Why?"</summary>
+#
+# The grid. A hit can only resume at a snapshot, and blocks are as large as a state: hundreds to thousands of tokens.
+# System prompts shorter than one block never hit. I'd read the block size from the startup log, compare it with the
+# shared length, then make shared parts longer, or use snapshots at the end of shared prefixes where the engine has
+# them.
+#
+# </details>
+#
+# <details><summary>"Does DSA let us run twice the batch?"</summary>
+#
+# Not by memory: everything is kept, and an index key on top. It cuts what a step reads at long context, so ITL, and
+# attention's FLOPs in prefill. If the batch was limited by ITL at 100k tokens, yes; if by KV memory, no.
+#
+# </details>
+#
+# **Weak, senior, staff**: "Should we switch from a dense 70B to a hybrid of the same quality?"
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "Yes, linear attention is O(n), so it's faster." | "For long contexts: KV shrinks by the share of linear layers, so more requests fit and decode reads less." | "At which lengths, and with how much prefix reuse? Below the break-even of a few thousand tokens the state costs more than it saves, and at large batch it's moved twice a step. If half our prompt tokens are cache hits today, a coarse grid may lose more TTFT than decode gains. I'd replay a day of real traffic: hit rate, ITL by context, retrieval evals at our p99 length." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers()
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>From which context on does a hybrid keep less?</summary>
+#
+# 1. A full layer keeps $2\,n_{kv}\,d\,b$ bytes per token; a linear one $n_v\,d_k\,d_v\,s$ bytes in all.
+# 2. Qwen3.5 397B, full: 2 × 2 × 256 × 2 B = 2,048 B per token and layer.
+# 3. Linear: 64 × 128 × 128 × 4 B = 4.2 MB per layer.
+# 4. Even at 4.2 MB / 2,048 B = 2,048 tokens, whatever the number of layers (the convolution's last inputs add a
+#    little).
+# 5. With eight KV heads it would be 512: the fewer KV heads a model has, the later a state pays.
+#
+# </details>
+
+# %% [markdown]
+# ## Check yourself
+
+# %%
+check = checks()
+check.card()
+
+# %% [markdown]
+# ## Going deeper
+#
+# ### The recurrence
+#
+# A head keeps a matrix $S$ of $d_k \times d_v$ numbers. For each token, with key $k$, value $v$, query $q$, a decay
+# $\alpha$ and a write strength $\beta$ (Gated DeltaNet):
+#
+# $$S_t = \alpha_t\, S_{t-1}\,(I - \beta_t k_t k_t^{\top}) + \beta_t v_t k_t^{\top}, \qquad o_t = S_t\, q_t$$
+#
+# The bracket erases what the state said about this key before the new value is written. Decode does a few FLOPs per
+# number of the state and moves it twice, so it's memory-bound at any batch. Prefill computes it chunk by chunk as
+# matrix products, linear in the length.
+#
+# ### What else changes in an engine
+#
+# - **Speculation**: a rejected draft token has already been written into the state. The engine keeps a state per
+#   draft position, or recomputes.
+# - **Preemption and transfer**: swapping or sending a request moves its states, which are as large for any length,
+#   and a quarter of the KV. For short prompts that's more than before, for long ones far less.
+# - **Tensor parallelism**: states split by heads, as keys and values do. An indexer's keys don't: each GPU keeps a
+#   copy, like latent vectors.
+# - **Admission**: "will it fit?" gains a fixed term. `max_num_seqs` × state is memory you can't page.
+# - **Quality**: recall of exact strings is what a state is worst at; that's why some layers stay full. Sparse
+#   attention errs where the indexer does. Test retrieval at *your* lengths.
+
+# %% [markdown]
+# <details><summary>The same on vLLM and SGLang</summary>
+#
+# ```sh
+# vllm serve Qwen/Qwen3.5-4B --max-model-len 65536 --enable-prompt-tokens-details
+# sglang serve --model-path Qwen/Qwen3.5-4B --context-length 65536 --enable-cache-report --enable-metrics --port 8000
+# vllm bench serve --model Qwen/Qwen3.5-4B --dataset-name prefix_repetition --prefix-repetition-num-prefixes 5 \
+#     --prefix-repetition-prefix-len 400 --prefix-repetition-suffix-len 100 --prefix-repetition-output-len 16
+# ```
+#
+# At start vLLM logs `Setting attention block size to N tokens`: that's the grid. Run the bench with prefixes shorter
+# than N, then with some several times as long. `vllm:prefix_cache_hits_total` over `vllm:prefix_cache_queries_total`
+# (`sglang:cached_tokens_total`) should be near zero first, and high then, though prompts repeat just as much.
+#
+# Then compare `GPU KV cache size: N tokens` (`max_total_num_tokens=N`) with that of a full-attention model of the
+# same size, and watch `vllm:kv_cache_usage_perc` with many short requests: it's states that fill it.
+#
+# [What each name is, and where it was checked](../docs/same_on_vllm.md)
+#
+# </details>
+
+# %% [markdown]
+# ## What this lab cannot tell you
+#
+# - **Kernels.** Times here are bytes over a data sheet's bandwidth. Not yet measured: this engine has no linear
+#   layers. Kimi reports a TPOT 6.3 times as short as MLA's at a million tokens; at 4,000 it was about the same.
+# - **Your dtype.** States are counted in float32, as Qwen3.5 keeps them. An engine that keeps 16 bits halves the fee.
+# - **Quality.** Sizes say nothing about what a state forgets.
+#
+# ## Sources
+#
+# - Sizes: the publishers' config.json of Qwen3-235B-A22B, DeepSeek-V3, Qwen3.5-397B-A17B and GLM-5, in
+#   `course/simulator/cost/shapes` and `minillm/model/shapes`.
+# - Gated DeltaNet: Yang et al., 2024 (arXiv 2412.06464). Mamba-2: Dao and Gu, 2024 (arXiv 2405.21060). *Kimi Linear*,
+#   Moonshot AI, 2025, and its README. DSA: DeepSeek-AI, *DeepSeek-V3.2*, 2025 (arXiv 2512.02556), section 2.1.
+# - Snapshots: vLLM, *Automatic Prefix Caching* (hybrid models); pull request 45845 (retention; the 80%); issue 40696
+#   (short prompts never hit).
