@@ -37,6 +37,7 @@ ask                       evidence, as of the page: it doesn't show what your ch
 suspect WORDS             what you think it is, in your own words; no points
 answer                    commit to a diagnosis, once
 canary, deploy            a change, for a tenth of the users or for all; then: grade
+                          it takes the place of what stood before: name two together to keep both
 rollback                  take back what was deployed last
 status, page, help, quit
 
