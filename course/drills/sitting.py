@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 CELL = "text-align:left;vertical-align:top;padding:4px 14px 4px 0;line-height:1.35;white-space:normal"
 SHOWN = 160
 """Characters of a quote, at most."""
+LOOK_AGAIN = "Look at it again"
+"""Said of a sentence that may have hurt: prose isn't judged."""
 MOST_DISPUTED = 2
 """Statements and fixes that can be disputed in one sitting: with more, a bluff would cost nothing."""
 
@@ -201,7 +203,7 @@ class Sitting:
     def rows(self) -> list[tuple[str, list[str]]]:
         """Part by part, as lines."""
         found = self.verdict
-        told = [found.says, *_pointed("helped", found.helped), *_pointed("hurt", found.hurt)]
+        told = [found.says, *_pointed("It helped", found.helped), *_pointed(LOOK_AGAIN, found.hurt)]
         if found.again:
             missing = f" Say in it: {found.with_this}" if found.with_this else ""
             told.append(f"Write this again: “{found.again}”{missing}")
@@ -319,7 +321,7 @@ def solution_text(drill: DrawnDrill) -> str:
 
 
 def _pointed(what: str, pointed: Sequence[Pointed]) -> list[str]:
-    return [f"It {what}: “{each.sentence}” {each.why}" for each in pointed]
+    return [f"{what}: “{each.sentence}” {each.why}" for each in pointed]
 
 
 def _points(item: CheckedItem) -> str:
