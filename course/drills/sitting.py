@@ -308,7 +308,9 @@ def off_text(calibration: Calibration) -> str:
         for off in calibration.off
     ]
     right = calibration.graded - len(calibration.off)
-    told = f"{right} of {calibration.possible} grades as they should be, so your own weigh {calibration.weight:.0%}."
+    left = calibration.possible - calibration.graded
+    told = f"{right} of {calibration.graded} grades as they should be{f', {left} not given' * bool(left)}, so your own "
+    told += f"weigh {calibration.weight:.0%}."
     return "\n\n".join([*lines, told])
 
 

@@ -10,7 +10,6 @@ from course.rounds.pages import number_label
 from course.rounds.prompt import AREAS, COLUMNS, Choice, DesignRound, DrawnRound, Pushback, Stage
 from course.rounds.report import UNREAD, sample_text
 
-
 DRAWS = range(3)
 """Seeds of the numbers that a page has: whoever sits a round again gets other ones."""
 
