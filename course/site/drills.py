@@ -50,7 +50,6 @@ def exported(drill: DrawnDrill) -> dict[str, Any]:
         "facts": [each.model_dump() for each in talk.facts],
         "questions": QUESTIONS,
         "statements": claims,
-        "rule": statements.RULE,
         "sure": statements.SURE,
         "standing": {
             "borne": verdict.BORNE,

@@ -16,7 +16,7 @@
    * @typedef {{number: number, tags: string, minutes: number, prompt: string, impossible: string, causes: Record<string, string>,
    *   techniques: Record<string, string>, remedies: Record<string, string[]>, units: Record<string, [string, number]>,
    *   facts: Fact[], questions: number, statements: Claim[], sure: Record<string, number>,
-   *   standing: {borne: number, statements_weigh: number, bars: [string, number][]}, criteria: Criterion[], must_say: string[], rule: string,
+   *   standing: {borne: number, statements_weigh: number, bars: [string, number][]}, criteria: Criterion[], must_say: string[],
    *   follow_ups: FollowUp[], most_follow_ups: number, ranks: number[], levels: string[], hopeless: number, least_words: number,
    *   samples: Record<string, Sample>, answers: Record<string, string>,
    *   commit: {dominant: Record<string, number>, second: Record<string, number>, fixes: Record<string, number>, number: Asked}}} Drill
@@ -220,7 +220,7 @@
       go([]);
       return;
     }
-    const rule = make("p", drill.rule);
+    const rule = make("p", "Some are true of this case, some aren't. Sure and right is +1, a guess is 0, sure and wrong is -2.6. Leave out what you'd have to guess.");
     step("Statements on the table", [rule, ...rows.map((each) => each.wrapped)], "Go on", () => go(rows.map(({ select }) => {
       const [word, percent] = select.value.split(" ");
       return word ? { agrees: word === "agree", sure: Number(percent) } : null;
