@@ -287,9 +287,9 @@ truth.effects
 # **How it's graded.** *Minutes to mitigation* (28): how much the best quick change did for users, and how soon; no
 # diagnosis needed. *Diagnosis* (42): the cause, where the time is lost, and the evidence. *Follow-up* (30): what stands
 # for good. The last two count in proportion to your case: a reading counts if it differs materially from last week and
-# wouldn't have under the look-alike, and another should rule that look-alike out. A right guess without a case is worth
-# nothing. A rollback takes ten minutes, a setting thirty, and a fix of weeks can't end an incident. Once you've seen the
-# true cause, playing it again is practice.
+# wouldn't have under the look-alike, or the other way round, and another should rule that look-alike out. A right guess
+# without a case is worth nothing. A rollback takes ten minutes, a setting thirty, and a fix of weeks can't end an
+# incident. Once you've seen the true cause, playing it again is practice.
 #
 # **The raw data.** Every answer is also a DataFrame, and you can analyse the run behind it yourself.
 

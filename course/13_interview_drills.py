@@ -198,7 +198,8 @@ lesson.rule_table()
 
 # %% [markdown]
 # Which of the bank's twenty-odd statements are true isn't written down: it's computed from the drawn numbers, with the
-# formulas of the drill and the simulator's prices of a step. Another seed can turn a true one false.
+# formulas of the drill and the simulator's prices of a step. Another seed can turn a true one false. One that would turn
+# if a figure you work out were a little off isn't put on the table.
 
 # %% [markdown]
 # ## Say it in an interview
