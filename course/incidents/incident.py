@@ -152,6 +152,11 @@ class Incident:
         return self._healed
 
     @property
+    def in_place(self) -> str:
+        """What was deployed last and stands, in words; empty = nothing."""
+        return "" if self._standing is None else self._standing[0].names
+
+    @property
     def page(self) -> PagerMessage:
         """What wakes you up."""
         return page_of(self._hidden)

@@ -46,8 +46,8 @@ SEVERAL = ("slow_link", "far_clients")
 EACH_ONCE = tuple((cause, 101 + place) for place, cause in enumerate(CAUSES))
 """Thirty-odd incidents that no cause was made with."""
 AT_LEAST, AT_MOST = 90, 35
-ALONE = 70
-"""An expert's points in any one incident: in a retry storm the mitigation that helps most is seldom the cause's own."""
+ALONE = 85
+"""An expert's points in any one incident."""
 Draw = Callable[[str, int], Incident]
 
 
