@@ -52,7 +52,8 @@ def asked_well(drill: DrawnDrill, keys: tuple[str, ...]) -> str:
     useful = [each for each in asked if each.use == "useful"]
     missed = [f"“{each.asks}”" for each in facts if each.use == "useful" and each not in asked][:2]
     more = f" You didn't ask: {' '.join(missed)}" if missed and len(useful) < 3 else ""
-    return f"You asked {len(asked)} of {QUESTIONS} questions; {len(useful)} of them bear{'s' * (len(useful) == 1)} on this case.{more}"
+    bear = "bears" if len(useful) == 1 else "bear"
+    return f"You asked {len(asked)} of {QUESTIONS} questions; {len(useful)} of them {bear} on this case.{more}"
 
 
 def questions(drill: DrawnDrill, commit: Commit, found: tuple[CheckedItem, ...]) -> tuple[FollowUp, ...]:
