@@ -173,7 +173,7 @@ def _fixes(
     labels, most = menu("techniques"), 2.0
     best = sum(rank * points for rank, points in zip(RANKS, sorted(written.values(), reverse=True)) if points > 0)
     first = sorted((name for name in written if written[name] > 0), key=lambda name: -written[name])[: len(RANKS)]
-    more = f"Worth most: {', '.join(labels[name] for name in first)}."
+    more = f"Worth most: {'; '.join(labels[name] for name in first)}."
     if not ranked:
         return CheckedItem("fixes", "interventions", 0, most, f"{NO_FIX} {more}")
     points = sum(rank * worth.get(name, 0) for rank, name in zip(RANKS, ranked))
@@ -202,6 +202,8 @@ def _mind(drill: DrawnDrill, commit: Commit) -> CheckedItem:
     if fact.use == "idle":
         return CheckedItem(key, criterion, 0, most, f"“{fact.asks}” changes nothing here, whatever the answer.")
     bears = f"“{fact.asks}” bears on {label(fact.changes)}"
+    if commit.then == fact.changes != next(iter(commit.fixes), ""):
+        return CheckedItem(key, criterion, 2, most, f"{bears}, which you'd put first then.")
     if not commit.then:
         return CheckedItem(key, criterion, 1, most, f"{bears}; you didn't say what you'd do then.")
     then = menu("techniques")[commit.then]

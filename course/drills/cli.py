@@ -20,6 +20,7 @@ from course.drills.report import advice, report, summary
 from course.drills.sitting import Sitting, off_text, sit, solution_text
 from course.drills.stages import Terminal, stages
 from course.drills.stated import menu
+from course.drills.statements import RULE
 from course.drills.talk import talk_of
 from minillm.core.errors import MinillmError
 from minillm.frontend.terminal import fitted
@@ -97,8 +98,8 @@ def show(drill_id: Perhaps = None, seed: Seed = 0, as_json: Json = False) -> Non
 def statements(drill_id: Id, seed: Seed = 0, as_json: Json = False) -> None:
     """The statements that are put on the table after your answer. Read them only when you have written it."""
     put = talk_of(find_drill(drill_id).drawn(seed)).put()
-    told = [f"{place}. {each.says}" for place, each in enumerate(put, 1)]
-    _print(as_json, {"statements": [each.says for each in put]}, *(told or ["This drill has none."]))
+    told = [RULE, *(f"{place}. {each.says}" for place, each in enumerate(put, 1))]
+    _print(as_json, {"statements": [each.says for each in put]}, *(told if put else ["This drill has none."]))
 
 
 @app.command()

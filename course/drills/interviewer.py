@@ -1,7 +1,7 @@
 """The interviewer: tells facts when asked, pushes back one question at a time, and asks back once."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from course.drills.calibrate import stands_in
@@ -52,7 +52,8 @@ def asked_well(drill: DrawnDrill, keys: tuple[str, ...]) -> str:
     useful = [each for each in asked if each.use == "useful"]
     missed = [f"“{each.asks}”" for each in facts if each.use == "useful" and each not in asked][:2]
     more = f" You didn't ask: {' '.join(missed)}" if missed and len(useful) < 3 else ""
-    return f"You asked {len(asked)} of {QUESTIONS} questions; {len(useful)} of them bear on this case.{more}"
+    bear = "bears" if len(useful) == 1 else "bear"
+    return f"You asked {len(asked)} of {QUESTIONS} questions; {len(useful)} of them {bear} on this case.{more}"
 
 
 def questions(drill: DrawnDrill, commit: Commit, found: tuple[CheckedItem, ...]) -> tuple[FollowUp, ...]:
@@ -73,15 +74,20 @@ def questions(drill: DrawnDrill, commit: Commit, found: tuple[CheckedItem, ...])
     return tuple(sorted(pushback(drill, commit), key=lambda each: not aims_at_a_flaw(each)))
 
 
-def press(each: FollowUp, reply: str) -> str:
-    """What is asked back after a reply: to a silence, to words without a number, or deeper into the same matter."""
-    words = table()["presses"]
+def press(each: FollowUp, reply: str, asked: Collection[str] = ()) -> str:
+    """What is asked back after a reply: to a silence, to words without a number, or deeper into the same matter.
+
+    Args:
+        asked: what was asked back before, and isn't asked again.
+    """
     if not reply.strip():
-        return str(words["silent"])
-    if not re.search(r"\d", reply):
-        return str(words["bare"])
-    kind = "number" if each.number in ("wrong", "missing") else "fix" if each.if_fix or each.unless_fix else "cause"
-    return str(words[kind])
+        kind = "silent"
+    elif not re.search(r"\d", reply):
+        kind = "bare"
+    else:
+        kind = "number" if each.number in ("wrong", "missing") else "fix" if each.if_fix or each.unless_fix else "cause"
+    words: list[str] = table()["presses"][kind]
+    return next((each for each in words if each not in asked), words[-1])
 
 
 def scripted(
@@ -95,14 +101,14 @@ def scripted(
 
     A reply that quotes eight words of the answer or more says that it was said already.
     """
-    taken = 0
+    pressed: list[str] = []
     for each in questions(drill, commit, found):
-        if taken == PUSHBACKS:
+        if len(pressed) == PUSHBACKS:
             return
         reply = replies.get(each.asks, "").strip()
         if stands_in(reply, text):
             yield Turn(each.asks, said=reply)
             continue
-        taken += 1
-        back = press(each, reply)
+        back = press(each, reply, pressed)
+        pressed.append(back)
         yield Turn(each.asks, reply, press=back, then=replies.get(f"{each.asks} / {back}", "").strip())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from course.drills.clock import written
 from course.drills.drill import DrawnDrill
 from course.drills.library import ALL, number_of
-from course.drills.sitting import Sitting
+from course.drills.sitting import LOOK_AGAIN, Sitting
 
 MINUTES = 45
 AFTERWARDS = 4
@@ -43,7 +43,7 @@ def debrief(rounds: Sequence[Sitting]) -> str:
         clock = f"{written(each.seconds or 0)} of {written(60 * drill.minutes)}"
         lines = [f"Round {place}, drill {number_of(drill)}: {drill.title}. {clock}.", f"{each.headline}.", found.says]
         lines += [f"It helped: “{one.sentence}” {one.why}" for one in found.helped]
-        lines += [f"It hurt: “{one.sentence}” {one.why}" for one in found.hurt]
+        lines += [f"{LOOK_AGAIN}: “{one.sentence}” {one.why}" for one in found.hurt]
         lines += [f"Write this again: “{found.again}”"] if found.again else []
         parts.append("\n".join(lines))
     lowest = min(rounds, key=lambda each: each.standing.value)

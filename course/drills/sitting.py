@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 CELL = "text-align:left;vertical-align:top;padding:4px 14px 4px 0;line-height:1.35;white-space:normal"
 SHOWN = 160
 """Characters of a quote, at most."""
+LOOK_AGAIN = "Look at it again"
+"""Said of a sentence that may have hurt: prose isn't judged."""
 MOST_DISPUTED = 2
 """Statements and fixes that can be disputed in one sitting: with more, a bluff would cost nothing."""
 
@@ -201,7 +203,7 @@ class Sitting:
     def rows(self) -> list[tuple[str, list[str]]]:
         """Part by part, as lines."""
         found = self.verdict
-        told = [found.says, *_pointed("helped", found.helped), *_pointed("hurt", found.hurt)]
+        told = [found.says, *_pointed("It helped", found.helped), *_pointed(LOOK_AGAIN, found.hurt)]
         if found.again:
             missing = f" Say in it: {found.with_this}" if found.with_this else ""
             told.append(f"Write this again: “{found.again}”{missing}")
@@ -306,7 +308,9 @@ def off_text(calibration: Calibration) -> str:
         for off in calibration.off
     ]
     right = calibration.graded - len(calibration.off)
-    told = f"{right} of {calibration.possible} grades as they should be, so your own weigh {calibration.weight:.0%}."
+    left = calibration.possible - calibration.graded
+    told = f"{right} of {calibration.graded} grades as they should be{f', {left} not given' * bool(left)}, so your own "
+    told += f"weigh {calibration.weight:.0%}."
     return "\n\n".join([*lines, told])
 
 
@@ -319,7 +323,7 @@ def solution_text(drill: DrawnDrill) -> str:
 
 
 def _pointed(what: str, pointed: Sequence[Pointed]) -> list[str]:
-    return [f"It {what}: “{each.sentence}” {each.why}" for each in pointed]
+    return [f"{what}: “{each.sentence}” {each.why}" for each in pointed]
 
 
 def _points(item: CheckedItem) -> str:

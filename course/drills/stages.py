@@ -14,7 +14,7 @@ from course.drills.interviewer import PUSHBACKS, QUESTIONS, press, questions
 from course.drills.library import number_of
 from course.drills.sitting import MOST_DISPUTED, Sitting, off_text
 from course.drills.stated import menu
-from course.drills.statements import SURE, read_answers
+from course.drills.statements import RULE, SURE, read_answers
 from course.drills.talk import talk_of
 from minillm.frontend.terminal import Lines, fitted
 
@@ -77,7 +77,7 @@ def _commit(sitting: Sitting) -> Stages:
     ranks = [Field(f"fix {rank}", f"fix {rank}", fixes) for rank in range(1, len(RANKS) + 1)]
     fields = [Field("dominant", "what dominates", causes), Field("second", "the second problem", causes)]
     fields.append(Field("number", "the number", about=drill.rubric.commit.number.asks))
-    fields += [Field("unit", "its unit", dict(zip(UNITS, UNITS))), *ranks]
+    fields += [Field("unit", "its unit, if it isn't written with it", dict(zip(UNITS, UNITS))), *ranks]
     open_questions = {each.key: each.asks for each in talk_of(drill).facts if each.key not in sitting.asked}
     if open_questions:
         about = "What would change your mind? A finding that is still open, and what you'd put first then."
@@ -97,16 +97,16 @@ def _commit(sitting: Sitting) -> Stages:
 
 def _pushback(sitting: Sitting) -> Stages:
     """One question at a time, and one asked back; what the answer has said is pointed at, and the next one comes."""
-    drill, replies, taken = sitting.drill, dict(sitting.replies), 0
+    drill, replies, pressed = sitting.drill, dict(sitting.replies), list[str]()
     for each in questions(drill, sitting.commit, sitting.checks):
-        if taken == PUSHBACKS:
+        if len(pressed) == PUSHBACKS:
             break
         told = f"{each.asks}\n\nIf your answer has said it, quote those words: {calibrate.LEAST_WORDS} or more."
         said = yield DrillStage("The interviewer asks", told, [Field("reply", "you", is_long=True)])
         replies[each.asks] = said["reply"]
         if not calibrate.stands_in(said["reply"], sitting.text):
-            taken += 1
-            back = press(each, said["reply"])
+            back = press(each, said["reply"], pressed)
+            pressed.append(back)
             said = yield DrillStage("The interviewer asks back", back, [Field("reply", "you", is_long=True)])
             replies[f"{each.asks} / {back}"] = said["reply"]
     sitting.replies = {asks: reply for asks, reply in replies.items() if reply}
@@ -126,11 +126,7 @@ def _statements(sitting: Sitting) -> Stages:
         Field(f"statement {place}", f"{place}", choice, f"{place}. {each.says}")
         for place, each in enumerate(sitting.put, 1)
     ]
-    text = (
-        "Some are true of this case, some aren't. Say how sure you are, and mean it: sure and right is +1, a guess is "
-        "0, sure and wrong is -2.6. Leave out what you'd have to guess."
-    )
-    said = yield DrillStage("Statements on the table", text, fields)
+    said = yield DrillStage("Statements on the table", RULE, fields)
     sitting.answers = read_answers([said[each.key] for each in fields], len(sitting.put))
 
 
@@ -226,16 +222,23 @@ class Terminal:
             filled = {field.key: self._fill_in(field, menus) for field in stage.fields}
 
     def _fill_in(self, field: Field, menus: set[str]) -> str:
-        """Ask until it is one of the options, or empty. A menu is shown once."""
+        """Ask until it is a number of the menu, an id, or empty. A menu is shown once."""
         if field.about:
             self.say(f"\n{field.about}")
         options = field.options or {}
-        if (names := ", ".join(options)) and names not in menus:
+        names = ", ".join(options)
+        is_plain = all(key == text for key, text in options.items())
+        choose = f"one of {names}" if is_plain else f"a number from 1 to {len(options)}"
+        if options and names not in menus:
             menus.add(names)
-            told = "\n".join(f"  {key}: {label}" for key, label in options.items() if key != label)
-            self.say(f"one of: {names}" if not told or len(options) > 16 else f"one of:\n{told}")
-        while typed := (self._lines.read(f"{field.label}: ") or "").strip():
-            if field.options is None or typed in options:
-                break
-            self.say(f"no {typed!r} here: {names}")
-        return typed
+            rows = [f"{number:3}  {text}" for number, text in enumerate(options.values(), 1)]
+            self.say(choose if is_plain else "\n".join(rows))
+        by_word = {key: key for key in options}
+        if not is_plain:
+            by_word |= {f"{number}": key for number, key in enumerate(options, 1)}
+        asks = f"{field.label} (1 to {len(options)}): " if options and not is_plain else f"{field.label}: "
+        while typed := (self._lines.read(asks) or "").strip():
+            if field.options is None or typed in by_word:
+                return by_word.get(typed, typed)
+            self.say(f"no {typed!r} here: {choose}, or nothing")
+        return ""

@@ -12,6 +12,15 @@ JUDGES = (
     "1 - 4 (p - truth)², where p is how likely you call it: +1 for sure and right, 0 for a coin's toss, "
     "-2.6 for sure and wrong, and on average the most by saying exactly how sure you are."
 )
+ASSUMED = (
+    "Where nobody has given a figure, the data sheet's holds: all of a card's memory, its peak bandwidth and FLOP/s, "
+    "and means without their spread."
+)
+RULE = (
+    "Some are true of this case, some aren't. Say how sure you are, and mean it: sure and right is +1, a guess is 0, "
+    f"sure and wrong is -2.6. Leave out what you'd have to guess. {ASSUMED}"
+)
+"""What is said above the statements."""
 SURE = {"guessing": 50, "leaning": 65, "fairly sure": 80, "sure": 95}
 """How sure one can be, in percent."""
 WORST = 1 - 4 * 0.95**2

@@ -22,6 +22,8 @@ LEAST = {"mid": 0.2, "senior": 0.5, "staff": 0.8}
 """The standing from which a level is reached."""
 SHOWN = 2
 """Sentences of either kind."""
+MOST_WORDS = 2 / 3
+"""Share of a label's words that a sentence has if it speaks of that matter."""
 REASONS = 2
 _SMALL_WORDS = frozenset(("more", "than", "that", "with", "from", "each", "other", "into", "them", "behind", "your"))
 
@@ -66,6 +68,7 @@ class Verdict:
     says: str
     helped: tuple[Pointed, ...]
     hurt: tuple[Pointed, ...]
+    """To be looked at again: what has the wrong number, or speaks of a matter on which something was wrong."""
     again: str
     """The paragraph to write again."""
     with_this: str
@@ -100,6 +103,7 @@ def verdict(
     hurt = _distinct(_hurting(said, found, statements), ())
     helped = _distinct(_helping(drill, said, statements, ticks), hurt)
     unsaid = [fact for number, fact in enumerate(drill.rubric.must_say, 1) if number not in ticks]
+    unsaid.sort(key=lambda fact: _figures_said(fact, text))
     again = next((part for part in paragraphs(text) if hurt and hurt[0].sentence in _flat(part)), "")
     if not again and text.strip():
         again = min(paragraphs(text), key=lambda part: sum(each.sentence in _flat(part) for each in helped))
@@ -127,9 +131,9 @@ def _reasons(found: Sequence[CheckedItem], statements: Sequence[Judged]) -> list
     open_ = [each for each in statements if each.answer is None or each.answer.sure == 50]
     if wrong:
         sure = sum(each.answer is not None and each.answer.sure >= 80 for each in wrong)
-        told = f"{len(wrong)} of {len(statements)} statements wrong" + (
-            f", {sure} of them with confidence" * bool(sure)
-        )
+        told = f"{len(wrong)} of {len(statements)} statements wrong"
+        if sure:
+            told += ", with confidence" if sure == len(wrong) else f", {sure} of them with confidence"
         lost.append((-sum(each.points for each in wrong) / 2, told))
     if open_:
         lost.append((len(open_) / len(statements), f"{len(open_)} of {len(statements)} statements left open"))
@@ -163,6 +167,17 @@ def _flat(text: str) -> str:
     return " ".join(text.split())
 
 
+def _figures(text: str) -> set[str]:
+    """Its numbers as they are written, without commas."""
+    return {figure.replace(",", "") for figure in re.findall(r"(?<![\w.])\d[\d,]*(?:\.\d+)?", text)}
+
+
+def _figures_said(fact: str, text: str) -> float:
+    """The share of a fact's figures that stand in a text; half, where it has none to go by."""
+    figures = _figures(fact)
+    return len(figures & _figures(text)) / len(figures) if figures else 0.5
+
+
 def _helping(
     drill: DrawnDrill, said: Sequence[str], statements: Sequence[Judged], ticks: dict[int, str]
 ) -> Iterator[Pointed]:
@@ -180,7 +195,9 @@ def _helping(
 
 
 def _hurting(said: Sequence[str], found: Sequence[CheckedItem], statements: Sequence[Judged]) -> Iterator[Pointed]:
-    """What carries the wrong number first, then what speaks of a wrong statement or commitment."""
+    """What carries the wrong number first. Then what speaks of a matter on which a statement or a commitment was
+    wrong: the sentence itself may be right, so it's only to be looked at again.
+    """
     for each in found:
         if each.key == "number" and not each.points and (figure := re.match(r"[$\s]*([\d.,]*\d)", each.says)):
             yield from (
@@ -190,7 +207,8 @@ def _hurting(said: Sequence[str], found: Sequence[CheckedItem], statements: Sequ
             )
     for judged in sorted((each for each in statements if each.is_wrong), key=lambda each: each.points):
         if sentence := _speaks_of(label(judged.claim.about), said):
-            why = f"On this matter you were wrong: “{judged.claim.says}” is {_truth(judged)}. {judged.claim.because}"
+            why = f"It speaks of {label(judged.claim.about)}, and there you took “{judged.claim.says}” for "
+            why += f"{'false' if judged.claim.is_true else 'true'}: {judged.claim.because}"
             yield Pointed(sentence, why)
     for each in found:
         if each.about and (sentence := _speaks_of(label(each.about), said)):
@@ -213,16 +231,16 @@ def _distinct(pointed: Iterator[Pointed], others: Sequence[Pointed]) -> tuple[Po
 
 
 def _speaks_of(name: str, said: Sequence[str]) -> str:
-    """The sentence with the most words of a label, by their first letters; empty if none has half of them."""
+    """The sentence with the most words of a label, by their first letters; empty if none has most of them."""
     stems = {word[:6] for word in re.findall(r"[a-z]{4,}", name.lower()) if word not in _SMALL_WORDS}
     counts = [(sum(stem in sentence.lower() for stem in stems), sentence) for sentence in said]
     best = max(counts, key=lambda each: each[0], default=(0, ""))
-    return best[1] if stems and 2 * best[0] >= len(stems) else ""
+    return best[1] if stems and best[0] >= MOST_WORDS * len(stems) else ""
 
 
 def _own_number(drill: DrawnDrill, sentence: str) -> Amount | None:
     """A derived number that a sentence has as it is shown, two digits of it or more, and that the prompt lacks."""
-    figures = {figure.replace(",", "") for figure in re.findall(r"(?<![\w.])\d[\d,]*(?:\.\d+)?", sentence)}
+    figures = _figures(sentence)
     given = {f"{each:n}".replace(",", "") for each in drill.numbers.given.values()}
     for amount in drill.numbers.derived.values():
         shown = f"{amount:n}".replace(",", "")

@@ -36,7 +36,10 @@ mitigate                  help users first: what can be done at once, before any
 ask                       evidence, as of the page: it doesn't show what your changes did
 suspect WORDS             what you think it is, in your own words; no points
 answer                    commit to a diagnosis, once
-canary, deploy            a change, for a tenth of the users or for all; then: grade
+canary, deploy            any change, for a tenth of the users or for all: what takes up to half an hour helps
+                          users, too; anything longer is the follow-up. It takes the place of what stood
+                          before: name two together to keep both
+grade                     when it's over: points, and the truth
 rollback                  take back what was deployed last
 status, page, help, quit
 
@@ -289,7 +292,9 @@ def reply(current: Incident, command: str, rest: list[str], read: Callable[[str]
             for name in ids:  # a wrong one is told before anything is played
                 find_intervention(name)
             wait(DEPLOYING)
-            return str(current.deploy(ids, canary=command == "canary"))
+            before, effect = current.in_place, current.deploy(ids, canary=command == "canary")
+            gone = f"\nTaken back for it: {before}." if before not in ("", current.in_place) else ""
+            return f"{effect}{gone}"
         case "rollback":
             current.roll_back()
             return "rolled back"

@@ -1,5 +1,5 @@
 """Which questions convict, derived from the data: something in their answers differs materially from last week, and
-does not in the look-alike. And which rule another cause out.
+does not in the look-alike; or it would there, and does not here. And which rule another cause out.
 """
 
 import functools
@@ -51,10 +51,9 @@ def look_alike(cause: str) -> Cells:
 
 def read_off(hidden: Hidden) -> tuple[set[str], set[str]]:
     """The questions whose answers convict, and all whose answers have changed at all."""
-    other = look_alike(hidden.cause.looks_like)
-    material = {cell: log for cell, log in changed(hidden.scene).items() if abs(log) >= MATERIAL}
-    apart = {cell[0] for cell, log in material.items() if cell in other and _differ(log, other[cell])}
-    return apart, {cell[0] for cell in material}
+    here, other = changed(hidden.scene), look_alike(hidden.cause.looks_like)
+    apart = {cell[0] for cell, log in here.items() if cell in other and _tell_apart(log, other[cell])}
+    return apart, {cell[0] for cell, log in here.items() if abs(log) >= MATERIAL}
 
 
 def rules_out(hidden: Hidden, question: str, cause: str) -> bool:
@@ -67,7 +66,12 @@ def rules_out(hidden: Hidden, question: str, cause: str) -> bool:
         return True
     here = changed(hidden.scene, [BY_ID[question]])
     there = {cell: log for cell, log in look_alike(cause).items() if cell[0] == question and cell in here}
-    return any(_differ(here[cell], log) or _differ(log, here[cell]) for cell, log in there.items())
+    return any(_tell_apart(here[cell], log) for cell, log in there.items())
+
+
+def _tell_apart(one: float, other: float) -> bool:
+    """Whether one of the two has changed materially, and the other hasn't."""
+    return _differ(one, other) or _differ(other, one)
 
 
 def _differ(one: float, other: float) -> bool:

@@ -105,7 +105,7 @@ class Question:
     def find_out(self, scene: IncidentScene) -> "Evidence":
         """The answer to it, or what a broken panel shows in its place."""
         if self.id in scene.missing:
-            return Evidence(self.id, self.text, NO_DATA, frame({"now": {"value": "no data"}}))
+            return Evidence(self.id, self.text, NO_DATA, frame({}))
         found = self.look(replace(scene, now=scene.before) if self.id in scene.stale else scene)
         told = fill_in(self.says, rows=found.rows, **found.says)
         return Evidence(self.id, self.text, told, frame(found.rows, found.name), found.panel)
@@ -122,7 +122,7 @@ class Evidence:
     panel: EvidencePanel | None = None
 
     def __str__(self) -> str:
-        return f"{self.question}\n{self.text}\n{as_text(self.data)}"
+        return "\n".join([self.question, self.text, *([as_text(self.data)] if len(self.data) else [])])
 
     def _repr_html_(self) -> str:
         look = "border:1px solid var(--jp-border-color2, #d0d7de);padding:8px 12px;max-width:840px;line-height:1.4"

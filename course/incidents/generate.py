@@ -42,6 +42,14 @@ class IncidentError(MinillmError, ValueError):
 
 
 @dataclass(frozen=True)
+class BestAtOnce:
+    """The quick change that helps most, and how much; see `Effect.relief`."""
+
+    id: str
+    relief: float
+
+
+@dataclass(frozen=True)
 class Hidden:
     """All there is to know about an incident."""
 
@@ -162,11 +170,14 @@ def bill_of_cure(hidden: Hidden, trials: ServiceTrials) -> float:
     return max(bill_of(trials.of(apply(cure, hidden.case.now))) for cure in cures)
 
 
-def best_at_once(hidden: Hidden, trials: ServiceTrials) -> float:
-    """The relief of the best quick change by itself: of what can be done at once, and what is known to help."""
+def best_at_once(hidden: Hidden, trials: ServiceTrials) -> BestAtOnce:
+    """The best quick change by itself: of what can be done at once, and what is known to help. Of those that are worth
+    the same, the cause's own.
+    """
     known = (hidden.cause.mitigation, *(name for name in hidden.cause.fixes if BY_ID[name].is_quick))
-    tried = dict.fromkeys((*(one.id for one in AT_ONCE), *known))
-    return max(effect_of([BY_ID[name]], hidden.case.now, trials).relief for name in tried)
+    tried = dict.fromkeys((*known, *(one.id for one in AT_ONCE)))
+    found = [BestAtOnce(name, effect_of([BY_ID[name]], hidden.case.now, trials).relief) for name in tried]
+    return max(found, key=lambda each: round(each.relief, 2))
 
 
 def shortlist(draw: Draw, among: Mapping[str, object], needed: Collection[str], num: int) -> tuple[str, ...]:

@@ -86,6 +86,8 @@ class Incident:
         """The minute in which a quick change restored the SLO."""
         self._undone = {True: 0, False: 0}
         """How many canaries, and how many full rollouts, were taken back once there was a diagnosis."""
+        self._tried: dict[str, None] = {}
+        """Ids of all changes that were deployed, in order."""
         self._attempts_undone = 0
         """How many quick changes that did not restore the SLO were taken back before."""
         self._result: Result | None = None
@@ -148,6 +150,11 @@ class Incident:
     def helped_at(self) -> int | None:
         """The minute since which users are within the SLO; None = they aren't."""
         return self._healed
+
+    @property
+    def in_place(self) -> str:
+        """What was deployed last and stands, in words; empty = nothing."""
+        return "" if self._standing is None else self._standing[0].names
 
     @property
     def page(self) -> PagerMessage:
@@ -297,6 +304,7 @@ class Incident:
             else effect_of(chosen, now, self._trials)
         )
         if self._result is None:
+            self._tried.update(dict.fromkeys(effect.chosen))
             self._put_in_place(effect, canary)
         return effect
 
@@ -422,12 +430,12 @@ class Incident:
         if self._result is None or self._answer is None:
             raise IncidentError("the truth comes after the grade: answer, deploy, grade")
         hidden, cause = self._hidden, self._hidden.cause
-        names = (*hidden.menu, *self._answer.ranked) if changes is None else listed(changes)
+        names = (*hidden.menu, *self._answer.ranked, *self._tried) if changes is None else listed(changes)
         tried = [find_intervention(name) for name in dict.fromkeys(names)]
         effects = counterfactuals(hidden.case.now, self._trials, tried)
         _TOLD_HERE.add(self.name)
         TOLD.change(lambda told: told.names.append(self.name) if self.name not in told.names else None)
-        shared = ("title", "regime", "looks_like", "told_apart_by", "tempting", "why_not", "mitigation")
+        shared = ("title", "regime", "looks_like", "told_apart_by", "tempting", "why_not")
         return Reveal(
             cause=cause.name,
             dominant_phase=cause.phase,
@@ -440,6 +448,8 @@ class Incident:
             broken=(tuple(sorted(hidden.scene.missing)), tuple(sorted(hidden.scene.stale))),
             source=(cause.source, cause.reported),
             timeline=tuple(self._timeline),
+            mitigation=best_at_once(hidden, self._trials).id,
+            yours=tuple(self._tried),
             effects=effects,
             **{name: getattr(cause, name) for name in shared},
         )

@@ -200,6 +200,11 @@ def backoff(s: SimulatedService) -> SimulatedService:
     return calm.with_fleet(shedding=s.fleet.shedding.replace(deadline_s=s.slo.ttft))
 
 
+def refuse_retries(s: SimulatedService) -> SimulatedService:
+    """The gateway knows an attempt that isn't a request's first; its client gets an error, and gives up."""
+    return clients(s, max_attempts=1) if s.fleet.clients.max_attempts > 1 else s
+
+
 def longer_timeouts(s: SimulatedService) -> SimulatedService:
     given = {name: getattr(s.fleet.clients, name) for name in ("timeout_s", "first_byte_timeout_s")}
     return clients(s, **{name: 4 * limit for name, limit in given.items() if limit is not None})
@@ -292,6 +297,7 @@ CHANGES: Mapping[str, Change] = {
     "revert": revert,
     "fail_over": fail_over,
     "shed": lambda s: replace(s, admitted=LET_IN),
+    "refuse_retries": refuse_retries,
     "drain_worst": drain_worst,
     "restart": lambda s: without_fault(s, "hung"),
     "evict_neighbour": evict_neighbour,

@@ -11,11 +11,14 @@ from course.grading import Criterion, Result
 from course.incidents.causes import CAUSES
 from course.incidents.convict import read_off, rules_out
 from course.incidents.disguise import ENOUGH
-from course.incidents.generate import Hidden
+from course.incidents.generate import BestAtOnce, Hidden
 from course.incidents.interventions import BY_ID as CHANGES
-from course.incidents.numbers import PLACES, time_by_place
+from course.incidents.interventions import EFFORTS
+from course.incidents.interventions import NOW as AT_ONCE
+from course.incidents.numbers import PLACES, answered, time_by_place
 from course.incidents.outcome import Effect
 from course.incidents.questions import BY_ID as QUESTIONS
+from course.lab.style import seconds as in_seconds
 from course.lab.visits import mean
 
 MITIGATED = 28
@@ -45,7 +48,12 @@ OF_THE_PHASE = 0.5
 """Share of the points for ruling out a cause that isn't the look-alike, but loses its seconds in the same phase."""
 PROMPT, BRISK, SLOW = 20, 35, 75
 """Minutes on the incident clock. All points for a mitigation that is in place by the first, and for a diagnosis by the
-second; none from the third on."""
+second; none from the third on. Where the best mitigation takes longer to roll out than what is done at once, each is
+later by as much."""
+MOST_TOLD = 4
+"""Questions that a note about the evidence names; in some incidents a dozen would be accepted."""
+MOSTLY_UNANSWERED = 0.1
+"""Share of requests without an answer from which the phases of the answered ones tell too little."""
 NOTHING_HELPS = 0.02
 """Where nothing at hand is worth more than this, there is no mitigation to be had."""
 MOST_LOST = 1 / 3
@@ -100,8 +108,8 @@ class Rollout:
     """What stands for good; None = nothing is deployed."""
     mitigations: tuple[Mitigation, ...] = ()
     """Those that weren't rolled back."""
-    best: float = 0.0
-    """The relief of the best that can be done within half an hour; see `Effect.relief`."""
+    best: BestAtOnce | None = None
+    """What helps most within half an hour."""
     attempts_undone: int = 0
     """Quick changes that all users had, that didn't restore the SLO, and that were taken back."""
     canaries_undone: int = 0
@@ -109,6 +117,16 @@ class Rollout:
     """Rollouts after the diagnosis that were taken back."""
     needed: float = 0.0
     """Dollars an hour with the most expensive of the true cures."""
+
+    @property
+    def longer(self) -> int:
+        """See `longer_than_at_once`."""
+        return 0 if self.best is None else longer_than_at_once(self.best)
+
+
+def longer_than_at_once(best: BestAtOnce) -> int:
+    """Minutes that the best mitigation takes, beyond those of what is done at once."""
+    return CHANGES[best.id].minutes - EFFORTS[AT_ONCE]
 
 
 def lost_by_phase(hidden: Hidden) -> dict[str, float]:
@@ -158,7 +176,7 @@ def mark(
         return Result("incident", tuple(_rescaled(worth[name], points) for name, points in ON_PAPER.items()))
     alternative = _ruled_out(hidden, answer)
     case = case_of(hidden, answer, said[-1], alternative)
-    weighed = [_weighed(each, case) for each in (*said[:-1], _soon(answer))]
+    weighed = [_weighed(each, case) for each in (*said[:-1], _soon(answer, rollout.longer))]
     shown = [_weighed(each, 1.0 if is_named(hidden, answer) else UNNAMED) for each in (said[-1], alternative)]
     follow_up = [_weighed(each, case) for each in done]
     criteria = (_mitigated(hidden, answer, rollout, case), _cause(hidden, answer, case), *weighed, *shown, *follow_up)
@@ -170,8 +188,11 @@ def _rescaled(criterion: Criterion, points: float) -> Criterion:
 
 
 def _weighed(criterion: Criterion, case: float) -> Criterion:
-    """In proportion to the case."""
-    return replace(criterion, earned=round(criterion.earned * case, 2))
+    """In proportion to the case. What was right and counts in part says so: its points alone look like a mistake."""
+    told = criterion.feedback
+    if 0 < case < 1 and criterion.earned == criterion.possible:
+        told = f"Right, and counts {case:.0%}. {told}"
+    return replace(criterion, earned=round(criterion.earned * case, 2), feedback=told)
 
 
 # ---------------------------------------------------------------- the case
@@ -193,7 +214,7 @@ def _cause(hidden: Hidden, answer: Diagnosis, case: float) -> Criterion:
     told = f"It's {hidden.cause.title}."
     if answer.cause is None:
         told = f"No cause was named. {told}"
-    told += f" Your case is worth {case:.0%}, and everything but mitigation, evidence and ruling out is scaled by that."
+    told += f" Your case is worth {case:.0%}: everything but mitigation, evidence and ruling out is scaled by that."
     return Criterion("cause", round(CAUSE * case, 2) if right else 0, CAUSE, told)
 
 
@@ -226,45 +247,50 @@ def _ruled_out(hidden: Hidden, answer: Diagnosis) -> Criterion:
     return Criterion("ruled out", round(RULED_OUT * max(best - wrong / 2, 0.0), 2), RULED_OUT, " ".join(words))
 
 
-def _soon(answer: Diagnosis) -> Criterion:
-    told = f"Committed at minute {answer.minute}, after {len(answer.asked)} questions; {BRISK} minutes are enough."
-    return Criterion("minutes to diagnosis", SOON * _share_of_time(answer.minute, BRISK), SOON, told)
+def _soon(answer: Diagnosis, longer: int) -> Criterion:
+    told = (
+        f"Committed at minute {answer.minute}, after {len(answer.asked)} questions; {BRISK + longer} are soon enough."
+    )
+    return Criterion("minutes to diagnosis", round(SOON * _in_time(answer.minute - longer, BRISK), 2), SOON, told)
 
 
-def _share_of_time(minute: float, enough: float) -> float:
+def _in_time(minute: float, enough: float) -> float:
+    """1 up to the minute that is soon enough, and down to 0 at SLOW."""
     return min(max((SLOW - minute) / (SLOW - enough), 0.0), 1.0)
 
 
 # ---------------------------------------------------------------- helping users
 
 
-def most_of_all(hidden: Hidden) -> str:
+def most_of_all(best: BestAtOnce) -> str:
     """What would have helped most, in a sentence."""
-    return f"Within half an hour, most would have come of: {CHANGES[hidden.cause.mitigation].text}."
+    return f"What helps most within half an hour: {CHANGES[best.id].text}."
 
 
 def _mitigated(hidden: Hidden, answer: Diagnosis, rollout: Rollout, case: float) -> Criterion:
     """The best of the quick changes that stood, by what it was worth and when it was in place."""
-    words = most_of_all(hidden)
-    if rollout.best <= NOTHING_HELPS:
+    most = rollout.best
+    if most is None or most.relief <= NOTHING_HELPS:
         told = "Nothing at hand would have helped: the sooner the cause is known, the better."
-        earned = MITIGATED * case * _share_of_time(answer.minute, BRISK)
+        earned = MITIGATED * case * _in_time(answer.minute, BRISK)
         return Criterion("minutes to mitigation", round(earned, 2), MITIGATED, told)
+    words = most_of_all(most)
     if not rollout.mitigations:
         told = f"No quick change was deployed, so users weren't helped. {words}"
         return Criterion("minutes to mitigation", 0, MITIGATED, told)
 
     def share(each: Mitigation) -> float:
-        return min(max(each.effect.relief, 0.0) / rollout.best, 1.0) * _share_of_time(each.minute, PROMPT)
+        in_time = _in_time(each.minute - rollout.longer, PROMPT)
+        return min(max(each.effect.relief, 0.0) / most.relief, 1.0) * in_time
 
     best = max(rollout.mitigations, key=share)
     kept = share(best) * UNDONE**rollout.attempts_undone
-    told = f"{best.effect.before:.0%} to {best.effect.after:.0%} of requests within the SLO by minute {best.minute}"
+    told = f"{best.effect.before:.0%} to {best.effect.after:.0%} of requests within the SLO by minute {best.minute} "
     told += (
-        f" ({PROMPT} are enough), worth {best.effect.relief:+.2f} of the {rollout.best:+.2f} that could be had. {words}"
+        f"({PROMPT + rollout.longer} is soon enough), worth {best.effect.relief:+.2f} of {most.relief:+.2f}. {words}"
     )
-    if rollout.attempts_undone:
-        told += f" {rollout.attempts_undone} attempts taken back: counts {UNDONE**rollout.attempts_undone:.0%}."
+    if undone := rollout.attempts_undone:
+        told += f" {undone} attempt{'s' * (undone > 1)} before it didn't restore the SLO: counts {UNDONE**undone:.0%}."
     return Criterion("minutes to mitigation", round(MITIGATED * kept, 2), MITIGATED, told)
 
 
@@ -274,10 +300,12 @@ def _mitigated(hidden: Hidden, answer: Diagnosis, rollout: Rollout, case: float)
 def _phase(hidden: Hidden, answer: Diagnosis) -> Criterion:
     fair = dominant_phases(hidden)
     lost = {place: seconds for place, seconds in lost_by_phase(hidden).items() if seconds > 0}
-    told = ", ".join(f"{place.replace('_', ' ')} {1e3 * seconds:.0f} ms" for place, seconds in lost.items())
+    told = ", ".join(f"{place.replace('_', ' ')} {in_seconds(more)}" for place, more in lost.items())
     places = " or ".join(place.replace("_", " ") for place in PLACES if place in fair)
-    text = f"The time is lost in: {places}. The average request takes longer than last week by: "
-    text += f"{told or 'nothing'}."
+    text = f"It's {places}. The average answered request takes longer than last week by: {told or 'nothing'}."
+    now = hidden.scene.now
+    if (without := 1 - len(answered(now)) / max(len(now.run.records), 1)) > MOSTLY_UNANSWERED:
+        text += f" {without:.0%} got no answer, and what those waited isn't in it."
     if answer.dominant_phase is None:
         return Criterion("dominant phase", 0, PHASE, f"Name one of {', '.join(PLACES)}. {text}")
     right = answer.dominant_phase in fair
@@ -320,7 +348,10 @@ def _evidence(hidden: Hidden, answer: Diagnosis, on_paper: Collection[str] | Non
     stray = [name for name in cited if name not in core and name not in SPLITS]
     share = min(len(hits) / enough, 1.0) * max(1 - PER_STRAY * len(stray), 0.0)
     twin = CAUSES[hidden.cause.looks_like].title
-    words = [f"What changed since last week, and wouldn't have if the cause were '{twin}': {_texts(core)}."]
+    first = sorted(core, key=lambda name: name not in (*hidden.cause.convicting, hidden.cause.told_apart_by))
+    words = [f"What speaks for it and against '{twin}': {_texts(first[:MOST_TOLD])}."]
+    if more := len(core) - MOST_TOLD:
+        words[0] += f" {more} more would have been accepted." * (more > 0)
     if unseen := [name for name in cited if name not in answer.asked]:
         words.append(f"Cited without having been asked for: {_texts(unseen)}.")
     if "gpu" in stray:

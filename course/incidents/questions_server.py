@@ -186,16 +186,18 @@ def step_times(scene: IncidentScene) -> QuestionResult:
 
 def decode_steps(scene: IncidentScene) -> QuestionResult:
     decoding = scene.weeks(lambda play: [step for step in play.steps if not step.prompt_tokens])
-    rows = {}
+    rows, ends = {}, []
     for week, steps in decoding.items():
+        medians = []
         for low, high in zip((0, *BATCHES), BATCHES):
             found = [step.seconds for step in steps if low < step.requests <= high]
             if found:
                 size = f"{low + 1} to {high} requests" if low + 1 < high else f"{high} request{'s' * (high > 1)}"
                 rows[f"{week}, {size}"] = {"steps": len(found), **spread(found)}
-    medians = "; ".join(f"{name}: {seconds(row['p50'])}" for name, row in rows.items())
+                medians.append(f"{seconds(rows[f'{week}, {size}']['p50'])} with {size}")
+        ends.append(f"{week} {' and '.join(dict.fromkeys((*medians[:1], *medians[-1:]))) or 'none'}")
     panel = _cloud(decoding["now"], lambda step: step.requests, "requests")
-    return QuestionResult(rows, "seconds of a step that only decodes", panel, {"medians": medians})
+    return QuestionResult(rows, "seconds of a step that only decodes", panel, {"medians": "; ".join(ends)})
 
 
 def chunks(scene: IncidentScene) -> QuestionResult:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SHOWN = 8
-"""Changes whose effects a terminal shows."""
+"""Changes whose effects a terminal shows, and those that were deployed."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,9 @@ class Reveal:
     tempting: str
     why_not: str
     mitigation: str
-    """What helps most within half an hour."""
+    """What helps most within half an hour, as measured."""
+    yours: tuple[str, ...]
+    """Ids of the changes that were deployed."""
     broken: tuple[tuple[str, ...], tuple[str, ...]]
     """Ids of the panels that were missing, and of those that showed last week's data."""
     source: tuple[str, str]
@@ -72,7 +74,7 @@ class Reveal:
             + (f" Besides: {self.also}." if self.also else ""),
             f"Proven by: {'; '.join(BY_ID[name].text for name in self.convicting)}. It looks like "
             f"'{CAUSES[self.looks_like].title}'; what tells them apart: {BY_ID[self.told_apart_by].text}.",
-            f"At once: {find_intervention(self.mitigation).text}. For good: "
+            f"Within half an hour: {find_intervention(self.mitigation).text}. For good: "
             f"{'; '.join(find_intervention(name).text for name in self.fixes)}. Tempting: "
             f"{find_intervention(self.tempting).text}. {self.why_not}",
             f"Broken panels. Without data: {missing or 'none'}. With last week's: {stale or 'none'}."
@@ -95,11 +97,12 @@ class Reveal:
         in columns."""
         if not len(self.effects):
             return []
-        rows = self.effects.head(SHOWN).to_dict("index")
+        is_shown = [place < SHOWN or name in self.yours for place, name in enumerate(self.effects.index)]
+        rows = self.effects[is_shown].to_dict("index")
         before = next(iter(rows.values()))["before"]
         lines = [
             f"{row['after']:>11.0%}  {row['$ an hour']:>9,.2f}  {row['value']:>+5.2f}  "
-            f"{find_intervention(str(name)).text} ({row['effort']})"
+            f"{find_intervention(str(name)).text} ({row['effort']}){', yours' * (name in self.yours)}"
             for name, row in rows.items()
         ]
         head = f"What each change would have done by itself. Without any, {before:.0%} were within the SLO."

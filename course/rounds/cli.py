@@ -151,6 +151,8 @@ class _Terminal:
         self._sitting = sitting
         self._screen = sys.stderr if is_quiet else sys.stdout
         self._lines = Lines("round", [], self._screen)
+        self._menu: dict[str, str] = {}
+        """The last one that was shown."""
 
     def go_through(self) -> None:
         drawn, began = self._sitting.drawn, time.monotonic()
@@ -175,7 +177,8 @@ class _Terminal:
             typed = self._read(f"ask, by number ({self._sitting.questions_left} left; empty goes on): ")
             if not typed:
                 return
-            self._ask(typed)
+            for number in typed.replace(",", " ").split():
+                self._ask(number)
 
     def _ask(self, typed: str) -> None:
         menu = self._sitting.drawn.menu
@@ -188,12 +191,17 @@ class _Terminal:
             self._say(str(error))
 
     def _filled(self, field: RoundField, page: RoundPage) -> str:
-        """Until it can be read, or is empty. A question's number after a ? asks it first."""
+        """Until it can be read, or is empty. A question's number after a ? asks it first. The menu of the field before
+        isn't shown again.
+        """
         if field.about:
             self._say(f"\n{field.about}")
-        places = {str(place): key for place, key in enumerate(field.options or (), 1)}
-        for place, key in places.items():
-            self._say(f"  {place}. {(field.options or {})[key]}")
+        options = field.options or {}
+        places = {str(place): key for place, key in enumerate(options, 1)}
+        if options != self._menu:
+            for place, key in places.items():
+                self._say(f"  {place}. {options[key]}")
+        self._menu = dict(options)
         while True:
             typed = self._long(field) if field.is_long else self._read(f"{field.label}: ")
             if typed.startswith("?") and not page.key.startswith("columns"):

@@ -132,9 +132,12 @@ def write(folder: Path, url: str = "", day: date | None = None) -> list[Path]:
     for number, drill in enumerate(DRILLS, 1):
         data = in_script(drills.exported(drill.drawn()))
         rendered[f"drill_{drill.id}"] = rendering("drill", drill=drill, number=number, data=data)
-    rendered |= {"rounds": rendering("rounds", rounds=list(map(find_round, ROUNDS))), "napkin": rendering("napkin")}
+    rendered |= {
+        "rounds": rendering("rounds", rounds=list(map(find_round, ROUNDS)), draws=len(rounds.DRAWS)),
+        "napkin": rendering("napkin"),
+    }
     for name in ROUNDS:
-        data = in_script(rounds.exported(find_round(name).drawn()))
+        data = in_script(rounds.exported_draws(find_round(name)))
         rendered[f"round_{name}"] = rendering("round", round=find_round(name), data=data)
     rendered |= {page.name.partition("_")[0]: rendering("moved", page=page) for page in lessons}
     for name, text in rendered.items():

@@ -67,6 +67,8 @@ def recorded(cause: str, seed: int) -> dict[str, Any]:
     now, half = hidden.case.now, hidden.case.now.during(PAGED_AT)
     changes = {name: find_intervention(name) for name in hidden.menu}
     convict, enough, moved = marking.convicting(hidden)
+    best = best_at_once(hidden, trials)
+    later = dict.fromkeys(("PROMPT", "BRISK", "SLOW"), marking.longer_than_at_once(best))
     return {
         "id": f"{cause}-{seed}",
         "page": told.page._repr_html_(),
@@ -95,7 +97,7 @@ def recorded(cause: str, seed: int) -> dict[str, Any]:
         "rules_out": {
             asked: [name for name in hidden.suspects if marking.rules_out(hidden, asked, name)] for asked in hidden.asks
         },
-        "best": best_at_once(hidden, trials),
+        "best": best.relief,
         "splits": sorted(marking.SPLITS),
         "dominant": sorted(marking.dominant_phases(hidden)),
         "second": sorted(name or "" for name in marking.second_phases(hidden)),
@@ -108,14 +110,14 @@ def recorded(cause: str, seed: int) -> dict[str, Any]:
         "says": {
             **{name: said[name] for name in ("dominant phase", "spike or steady", "ruled out")},
             "cause": f"It's {hidden.cause.title}.",
-            "mitigation": marking.most_of_all(hidden),
+            "mitigation": marking.most_of_all(best),
         },
         "fixes": hidden.fixes,
         "needed": bill_of_cure(hidden, trials),
         "tempting": {"id": hidden.cause.tempting, "why_not": hidden.cause.why_not},
         "target": hidden.case.target,
         "told": told.reveal(changes=()).told,
-        "rules": {name: getattr(marking, name) for name in RULES},
+        "rules": {name: getattr(marking, name) + later.get(name, 0) for name in RULES},
         "clock": CLOCK,
     }
 

@@ -7,8 +7,16 @@ from typing import Any
 
 from course.rounds import judge, sitting
 from course.rounds.pages import number_label
-from course.rounds.prompt import AREAS, COLUMNS, Choice, DrawnRound, Pushback, Stage
+from course.rounds.prompt import AREAS, COLUMNS, Choice, DesignRound, DrawnRound, Pushback, Stage
 from course.rounds.report import UNREAD, sample_text
+
+DRAWS = range(3)
+"""Seeds of the numbers that a page has: whoever sits a round again gets other ones."""
+
+
+def exported_draws(about: DesignRound) -> list[dict[str, Any]]:
+    """One round with each of its sets of numbers."""
+    return [exported(about.drawn(seed)) for seed in DRAWS]
 
 
 def exported(drawn: DrawnRound) -> dict[str, Any]:
@@ -18,6 +26,7 @@ def exported(drawn: DrawnRound) -> dict[str, Any]:
     for fact, each in zip(facts, drawn.menu):
         fact["changes"] = fill(each.changes)
     return {
+        "id": about.id,
         "title": about.title,
         "minutes": about.minutes,
         "opening": fill(about.opening),

@@ -8,6 +8,7 @@ formula alone, which may be a `lambda`, for what expressions use.
 """
 
 import random
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ PUT = 8
 TRUE_OF_THEM = (3, 4, 5)
 """How many of those are true: a seed draws it, so that counting tells nothing."""
 LEAST_STATEMENTS, LEAST_OF_EACH = 20, 4
+OFF_BY = 0.03
+"""What a figure on a napkin may be off by. A statement that turns with that isn't put on the table."""
 FACTS = range(10, 16)
 
 
@@ -52,6 +55,8 @@ class Statement(FromFile):
     """A cause or technique of stated.toml, or "arithmetic"."""
     true_if: str = ""
     """An expression over the drill's numbers."""
+    is_exact: bool = False
+    """Whether its numbers cancel: they can't be off one by one."""
     holds: bool | None = None
     """Where nothing can be computed."""
     source: str = ""
@@ -145,10 +150,36 @@ class DrawnTalk:
         """The statements that the interviewer puts on the table: true and false ones mixed, by the draw's seed."""
         chance = random.Random(f"statements {self.drill.id} {self.drill.seed}")
         num_true = chance.choice(TRUE_OF_THEM)
-        true, false = ([c for c in self.claims if c.is_true is wanted] for wanted in (True, False))
+        clear = [claim for claim in self.claims if not self.is_close(claim)]
+        true, false = ([c for c in clear if c.is_true is wanted] for wanted in (True, False))
         chosen = chance.sample(true, min(num_true, len(true))) + chance.sample(false, min(PUT - num_true, len(false)))
         chance.shuffle(chosen)
         return tuple(chosen)
+
+    def is_close(self, claim: Claim) -> bool:
+        """Whether it would be decided the other way if one of the numbers that have to be worked out were a little off:
+        such a statement asks for luck with the rounding.
+        """
+        statement, values = self.talk.statements[claim.number], self._names[0]
+        if statement.is_exact:
+            return False
+        shown = {*self.drill.numbers.given, *re.findall(r"{(\w+)", statement.says)}
+        worked_out = {
+            name: value
+            for name in set(re.findall(r"[a-z_]\w*", statement.true_if)) - shown
+            if isinstance(value := values.get(name), int | float)
+        }
+        return any(
+            self._turns(statement.true_if, claim.is_true, name, type(value)(value * (1 + off)))
+            for name, value in worked_out.items()
+            for off in (-OFF_BY, OFF_BY)
+        )
+
+    def _turns(self, expression: str, is_true: bool, name: str, value: float) -> bool:
+        try:
+            return evaluate(expression, {**self._names[0], name: value}) is not is_true
+        except FormulaError:  # such a value can't be
+            return False
 
     def fact(self, key: str) -> Fact:
         """Raises TalkError: there is none of that key."""

@@ -6,7 +6,9 @@
   const { make, paragraphs, choice, line, fold } = minillmSteps;
   const { amount, readEdges, pushbackOf, quoted, judge } = minillmRounds;
   const home = /** @type {HTMLElement} */ (document.getElementById("round"));
-  const round = /** @type {Round} */ (/** @type {any} */ (window).minillmRound);
+  const draws = /** @type {Round[]} */ (/** @type {any} */ (window).minillmRoundDraws);
+  const draw = minillmRoundHistory.next(draws[0].id, draws.length);
+  const round = draws[draw];
   /** @type {Sitting} */
   const sitting = { asked: [], commits: {}, sure: {}, edges: [], replies: {}, pushed: {}, beliefs: {}, said: {}, own: {} };
   /** @type {ReturnType<typeof minillmSteps.clock>} */
@@ -154,6 +156,7 @@
 
   function result() {
     const verdict = judge(round, sitting);
+    minillmRoundHistory.add(round.id, draw, verdict.level);
     const table = make("table", "", { class: "marks" });
     const headed = (/** @type {string} */ words, /** @type {string[]} */ cells) => {
       const row = make("tr");
@@ -188,7 +191,9 @@
     ], "Once more", () => location.reload());
   }
 
-  minillmSteps.step(home, "Before the clock starts", [make("p", "Ask, estimate, draw, defend two deep dives, survive a failure and a change of mind. What you leave empty is left open. The prompt appears when the clock starts.")],
+  const before = minillmRoundHistory.told(round.id);
+  const earlier = before ? [make("p", `You've sat it before (${before}). ${draw ? "This time it has other numbers." : "You've seen these numbers."}`, { class: "yours" })] : [];
+  minillmSteps.step(home, "Before the clock starts", [...earlier, make("p", "Ask, estimate, draw, defend two deep dives, survive a failure and a change of mind. What you leave empty is left open. The prompt appears when the clock starts.")],
     `Start ${round.minutes} minutes`, () => {
       clock = minillmSteps.clock(round.minutes * 60);
       home.replaceChildren(paragraphs(round.opening, "prompt"), clock.shown, ask.box);

@@ -12,7 +12,7 @@
  * @typedef {{key: string, title: string, minutes: number, says: string, numbers: AskedNumber[], choices: Choice[],
  *   statements: Statement[], pushbacks: Pushback[]}} Stage
  * @typedef {{key: string, says: string, because: string, kind: string, start: string, end: string, by: string[]}} BoardRule
- * @typedef {{title: string, minutes: number, opening: string, questions: number, order: string[], sample: string, unread: string,
+ * @typedef {{id: string, title: string, minutes: number, opening: string, questions: number, order: string[], sample: string, unread: string,
  *   facts: {key: string, asks: string, says: string, use: string, changes: string}[],
  *   components: {key: string, name: string, extra: string}[], rules: BoardRule[], stages: Stage[], decisions: Statement[],
  *   rubric: Record<string, string[]>, areas: Record<string, string>, columns: string[], sure: Record<string, string>,

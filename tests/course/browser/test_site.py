@@ -404,6 +404,16 @@ def test_a_round_is_sat_to_its_end_by_keyboard_on_a_phone(browser: Any, site: Pa
     assert drawn.fill(drawn.round.rubric["change"][2]) in page.locator("section").last.inner_text()
     assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
     assert_clean(page)
+    page.get_by_role("button", name="Once more").press("Enter")
+    page.get_by_text("This time it has other numbers").wait_for()
+    assert "no hire yet" in page.locator("#round").inner_text()
+    page.get_by_role("button", name="Start").press("Enter")
+    page.get_by_label("Ask the interviewer").last.select_option(index=1)
+    page.get_by_role("button", name="Ask", exact=True).press("Enter")
+    again = find_round("weights").drawn(1)
+    assert again.fill(again.menu[0].says) in page.locator("#round").inner_text()
+    page.goto((site / "rounds.html").as_uri())
+    assert "no hire yet" in page.locator("[data-round=weights]").inner_text()
     page.close()
     assert [each for each in told if "Error" in each] == []  # Axe has requests of its own
 

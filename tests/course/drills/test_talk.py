@@ -34,6 +34,21 @@ def test_truth_follows_the_numbers_and_names_of_its_own() -> None:
     assert claim.is_true and "5.37 of 10.7" in claim.says
 
 
+def test_what_turns_with_the_rounding_is_not_put_on_the_table() -> None:
+    close, clear = "servers > 5.3", "servers > 5"
+    shown = STATEMENT.replace("It needs {servers:n} servers.", "It's more than it looks.")
+    for text, true_if, is_close in (
+        (shown, close, True),
+        (shown, clear, False),
+        (shown + "is_exact = true\n", close, False),
+        (STATEMENT, close, False),  # it shows the number itself
+    ):
+        made = talk(f'{text}true_if = "{true_if}"\n')
+        (claim,) = made.claims
+        assert claim.is_true and made.is_close(claim) is is_close and bool(made.put()) is not is_close
+    assert not any(t.is_close(c) for t in (talk_of(drill.drawn(401)) for drill in ALL) for c in t.put())
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -101,6 +101,7 @@ def test_playing_by_hand_from_menus(run: Run) -> None:
         "which answers prove it?",
         "of the day's error budget burned",
         "no intervention 'gremlins'",
+        "Taken back for it: Roll back to last night",
         "incident: ",
         "max_num_seqs too low",
     )
