@@ -11,10 +11,12 @@ PARTS = (
     "timeline",
     "blocks",
     "elements",
+    "loop",
     "controls",
     "headline",
     "playhead",
     "player",
+    "growing",
     "view",
 )
 """Modules, each after those that it imports."""

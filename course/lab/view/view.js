@@ -3,6 +3,7 @@ import { drawBlocks, heldAt } from "./blocks.js";
 import { controlPanel } from "./controls.js";
 import { make, oneOf, say } from "./elements.js";
 import { headline, phaseBars } from "./headline.js";
+import { drawingLoop } from "./loop.js";
 import { clean, paletteOf } from "./paint.js";
 import { Axis, Playhead } from "./playhead.js";
 import { exactNoise, moved, seconds, shown, why } from "./say.js";
@@ -71,7 +72,7 @@ function render({ model, el }) {
   /** @type {Recipe | null} */ let recipe = null;
   /** @type {number | null} */ let hovered = null;
   /** @type {number | null} */ let hoverTime = null;
-  let chosenRow = 0, lastFrame = 0, lastWords = 0, timer = 0;
+  let chosenRow = 0, lastWords = 0;
 
   // ------------------------------------------------------------------ what there is
   const runButton = make("button", { type: "button", class: "mm-run", onclick: () => order({ do: "run" }) }, "▶ Run");
@@ -116,6 +117,7 @@ function render({ model, el }) {
         make("div", { class: "mm-stage" }, make("div", { class: "mm-drawn" }, timeline, make("div", { class: "mm-scrub" }, playButton, scrub, moment)), side))));
   el.append(root);
   let palette = paletteOf(root, settings().patterns);
+  const { wake, stop } = drawingLoop(root, { frame, restyle: () => { palette = paletteOf(root, settings().patterns); } });
 
   /** @returns {Settings} */
   function settings() { return model.get("settings"); }
@@ -235,19 +237,8 @@ function render({ model, el }) {
     return run ? 1.02 * Math.max(run.end, now.before?.end ?? 0, 0.05) : 1;
   }
 
-  function wake() {
-    if (!timer) {
-      lastFrame = performance.now();
-      timer = requestAnimationFrame(frame);
-    }
-  }
-
-  /** @param {number} at ms */
-  function frame(at) {
-    timer = 0;
-    if (!root.isConnected) return;
-    const passed = Math.max(Math.min((at - lastFrame) / 1000, 0.1), 0);
-    lastFrame = at;
+  /** @param {number} passed seconds @param {number} at ms @returns {boolean} */
+  function frame(passed, at) {
     let isMoving = playhead.tick(passed, at);
     if (run) {
       const whole = run.state === "running" || playhead.mode === "live" ? null : wholeOf();
@@ -256,7 +247,7 @@ function render({ model, el }) {
     }
     root.dataset.drawn = String(Number(root.dataset.drawn ?? 0) + 1); // for the benchmark: pictures so far
     root.dataset.mode = playhead.mode;
-    if (isMoving) timer = requestAnimationFrame(frame);
+    return isMoving;
   }
 
   /** @param {number} at ms @param {boolean} isMoving @returns {boolean} whether something is left to settle */
@@ -364,11 +355,6 @@ function render({ model, el }) {
     if (!isTheirs) event.stopPropagation();
   });
 
-  const theme = new MutationObserver(refresh);
-  theme.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
-  const dark = matchMedia("(prefers-color-scheme: dark)"), size = new ResizeObserver(wake);
-  dark.addEventListener("change", refresh);
-  size.observe(root);
   model.on("change:shown", load);
   model.on("change:settings", refresh);
   model.on("change:status", refresh);
@@ -376,10 +362,7 @@ function render({ model, el }) {
   load();
   if (now.run?.state === "running") model.send({ do: "whole" }); // opened in mid-run: what came before now
   return () => {
-    cancelAnimationFrame(timer);
-    theme.disconnect();
-    size.disconnect();
-    dark.removeEventListener("change", refresh);
+    stop();
     model.off("change:shown", load);
     model.off("change:settings", refresh);
     model.off("change:status", refresh);
