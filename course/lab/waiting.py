@@ -135,7 +135,8 @@ def line_of_cell(warning: str) -> WaitingLine:
         show_line({"text/html": html, "text/plain": words})
 
     def put(shown: Any) -> None:
-        show_run({"text/html": "", "text/plain": ""} if shown is None else bundle_of(shown)[0])
+        nothing = {"text/html": "", "text/plain": ""}  # also where no kernel can draw a widget
+        show_run(nothing if shown is None else {**nothing, **bundle_of(shown)[0]})
 
     return WaitingLine(write, warning=warning, put=put)
 
@@ -204,6 +205,13 @@ def watch_cells() -> None:
         _begin()
 
 
+class NoBetError(InputRejected):
+    """A cell is refused with a sentence, in place of a traceback."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]
+
+
 class BetFirst(ast.NodeTransformer):
     """Stops a cell that scores a bet which isn't there, before it spends seconds on the engine.
 
@@ -221,7 +229,7 @@ class BetFirst(ast.NodeTransformer):
                 case ast.Expr(ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="score"))):
                     if name not in self._names and name not in made:
                         told = f"This cell's bet, {name}, isn't there yet: run the cells above, then this one."
-                        raise InputRejected(told)
+                        raise NoBetError(told)
         return tree
 
 

@@ -1,5 +1,6 @@
 // The run that a cell plays, while it goes on: its timeline alone. Beside it the notebook says in words how far it is.
 import { make } from "./elements.js";
+import { keepLastFrames } from "./keep.js";
 import { drawingLoop } from "./loop.js";
 import { paletteOf } from "./paint.js";
 import { Axis, Playhead } from "./playhead.js";
@@ -11,6 +12,8 @@ import { extend } from "./trace.js";
 
 /** Heights, CSS pixels: a row, what stands under all rows, and the highest of all. */
 const ROW = 14, BELOW = 112, MOST = 320;
+/** The axis is as long from the beginning. */
+const LEAST_S = 5;
 
 /** @param {{model: import("./view.js").Model, el: HTMLElement}} given @returns {() => void} what ends it */
 function renderGrowing({ model, el }) {
@@ -29,7 +32,7 @@ function renderGrowing({ model, el }) {
     playhead.hear(now.run.end, now.run.state === "running", performance.now());
     if (isNew) {
       playhead.follow();
-      axis.reset(1.05 * Math.max(...now.run.rows.map(({ due }) => due + 1), now.run.end));
+      axis.reset(Math.max(...now.run.rows.map(({ due }) => due + 1), now.run.end, LEAST_S));
       height = Math.max(height, Math.min(BELOW + ROW * now.run.rows.length, MOST)); // a cell's second run moves nothing
       timeline.style.height = `${height}px`;
     }
@@ -57,6 +60,7 @@ function renderGrowing({ model, el }) {
 
   model.on("change:shown", load);
   model.on("msg:custom", hear);
+  keepLastFrames();
   load();
   if (now.run?.state === "running") model.send({ do: "whole" }); // opened in mid-run: what came before now
   return () => {

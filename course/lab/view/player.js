@@ -1,5 +1,6 @@
 // One run, played again: its timeline, a moment to look at, and one request in words.
 import { make, say } from "./elements.js";
+import { keepLastFrames } from "./keep.js";
 import { drawingLoop } from "./loop.js";
 import { paletteOf } from "./paint.js";
 import { Axis, Playhead } from "./playhead.js";
@@ -78,6 +79,7 @@ function renderPlayer({ model, el }) {
   playhead.hear(run.end, false, 0);
   playhead.finish();
   axis.reset(1.02 * run.end);
+  keepLastFrames();
   wake();
   return () => {
     stop();

@@ -3,6 +3,7 @@ import { drawBlocks, heldAt } from "./blocks.js";
 import { controlPanel } from "./controls.js";
 import { make, oneOf, say } from "./elements.js";
 import { headline, phaseBars } from "./headline.js";
+import { keepLastFrames } from "./keep.js";
 import { drawingLoop } from "./loop.js";
 import { clean, paletteOf } from "./paint.js";
 import { Axis, Playhead } from "./playhead.js";
@@ -359,6 +360,7 @@ function render({ model, el }) {
   model.on("change:settings", refresh);
   model.on("change:status", refresh);
   model.on("msg:custom", hear);
+  keepLastFrames();
   load();
   if (now.run?.state === "running") model.send({ do: "whole" }); // opened in mid-run: what came before now
   return () => {
