@@ -94,7 +94,6 @@ def write(folder: Path, url: str = "", day: date | None = None) -> list[Path]:
     made = list(pages())
     lessons = [page for page in made if page.source.endswith(".ipynb") and page.name != "map"]
     by_number = {page.name.partition("_")[0]: page.name for page in lessons}
-    write_data(folder / "static" / "prices.js", "minillmPrices", exported())
     write_data(folder / "static" / "units.js", "minillmUnits", {**written.exported(), "known": KNOWN_UNITS})
     write_data(folder / "static" / "sums.js", "minillmSums", napkins.exported(day or date.today(), by_number))
     common = {
@@ -115,7 +114,7 @@ def write(folder: Path, url: str = "", day: date | None = None) -> list[Path]:
         rendered[f"incident_{number}"] = rendering("incident", number=number, alarm=each["alarm"], data=data)
     rendered |= {
         "drills": rendering("drills", drills=DRILLS),
-        "calculator": rendering("calculator", stack=stack()),
+        "calculator": rendering("calculator", stack=stack(), sheet=packed(exported().told(is_simulated=False))),
         "dashboard": rendering("dashboard", on=simulated_on),
     }
     for number, drill in enumerate(DRILLS, 1):

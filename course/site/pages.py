@@ -17,6 +17,7 @@ from course.lab.marks import FOLDED
 from course.lab.outcomes import ExampleRun, as_html, runs_of
 from course.lab.recording import BET, FRAMES, OUTCOME, data_attribute, read_recording
 from course.lab.replay import PACKED
+from course.lab.sheet import PACKED as PACKED_SHEET
 
 LIVE = re.compile(r"<(\w+): run this cell to use it>")
 CHECK = re.compile(r"^check\.card\(\)", re.M)
@@ -63,6 +64,11 @@ class Page:
         """(anchor, words) of its second-level headings."""
         found = (match.groups() for part in self.parts for match in HEADING.finditer(part.html))
         return [(anchor, re.sub(r"<[^>]+>", "", words)) for level, anchor, words in found if level == "2"]
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether something on it is drawn by the dashboard's script."""
+        return any(held in part.html for part in self.parts for held in (PACKED, PACKED_SHEET))
 
     @property
     def summary(self) -> str:
@@ -135,7 +141,7 @@ def parts_of(notebook: NotebookNode, recorded: Path) -> Iterator[PagePart]:
         elif CHECK.search(cell.source):
             yield PagePart("check", shown, code)
         else:
-            is_live = panel and FRAMES not in shown and PACKED not in shown
+            is_live = panel and not any(held in shown for held in (FRAMES, PACKED, PACKED_SHEET))
             yield PagePart("live" if is_live else "output", shown, code, panel=panel)
 
 

@@ -18,6 +18,8 @@ PARTS = (
     "playhead",
     "player",
     "growing",
+    "envelope",
+    "sheet",
     "view",
 )
 """Modules, each after those that it imports."""
@@ -52,5 +54,6 @@ def widget_script(render: str = "render") -> str:
 
 def page_script() -> str:
     """For a page without a kernel: a script that leaves `minillmDashboard`, whose `mountAll` wants recorded runs."""
-    exported = "window.minillmDashboard = { mountAll, mountPlayers, figuresAt, meanPhases };"
+    offered = ("mountAll", "mountPlayers", "mountSheets", "figuresAt", "meanPhases", "price")
+    exported = f"window.minillmDashboard = {{ {', '.join(offered)} }};"
     return f'(() => {{\n"use strict";\n{joined("recorded")}\n{exported}\n}})();\n'
