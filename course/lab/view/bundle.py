@@ -11,6 +11,7 @@ PARTS = (
     "paint",
     "timeline",
     "blocks",
+    "strip",
     "elements",
     "loop",
     "controls",

@@ -1,5 +1,5 @@
 // One run, played again: its timeline, a moment to look at, and one request in words.
-import { make, say } from "./elements.js";
+import { keepKeys, make, say } from "./elements.js";
 import { keepLastFrames } from "./keep.js";
 import { drawingLoop } from "./loop.js";
 import { paletteOf } from "./paint.js";
@@ -33,8 +33,8 @@ function renderPlayer({ model, el }) {
   let row = first, hasPlayed = false;
   const key = make("span", { class: "mm-key" }), told = make("span", {}), text = make("div", { class: "mm-text", tabindex: 0, role: "region", "aria-label": "The request's text" });
   const timeline = make("canvas", { class: "mm-timeline", role: "img" });
-  const scrub = make("input", { type: "range", min: 0, max: 1000, "aria-label": "Moment", oninput: () => { playhead.freeze((Number(scrub.value) / 1000) * run.end); wake(); } });
-  const playButton = make("button", { type: "button", class: "mm-plain", onclick: () => { if (playhead.mode === "playing") playhead.finish(); else playhead.play(); wake(); } });
+  const scrub = make("input", { type: "range", min: 0, max: 1000, "aria-label": "Moment" });
+  const playButton = make("button", { type: "button", class: "mm-plain" });
   const moment = make("span", { class: "mm-moment" });
   const controls = make("div", { class: "mm-scrub" }, playButton, scrub, moment);
   const root = make("div", { class: "mm-dash mm-player", role: "group", "aria-label": "Replay of a run" },
@@ -61,13 +61,19 @@ function renderPlayer({ model, el }) {
     return isMoving;
   }
 
+  scrub.addEventListener("input", () => { playhead.freeze((Number(scrub.value) / 1000) * run.end); wake(); });
+  playButton.addEventListener("click", () => {
+    if (playhead.mode === "playing") playhead.finish();
+    else playhead.play();
+    wake();
+  });
   timeline.addEventListener("pointermove", (event) => {
     hovered = placeAt(timeline, { run, ghost: null, time: 0, low: axis.low, high: axis.high, row: null, cursor: false }, event.offsetX, event.offsetY).row;
     wake();
   });
   timeline.addEventListener("pointerleave", () => { hovered = null; wake(); });
   timeline.addEventListener("click", () => { if (hovered !== null) row = hovered; wake(); });
-  root.setAttribute("data-lm-suppress-shortcuts", "true");
+  keepKeys(root);
   // Once, when it comes into sight; after that it stays full.
   const sight = new IntersectionObserver((entries) => {
     if (!entries.some((entry) => entry.isIntersecting)) return;

@@ -1,5 +1,5 @@
 // The capacity worksheet: how many replicas, GPUs and dollars. On paper while a slider moves; simulated afterwards, where a kernel can.
-import { make, oneOf, say } from "./elements.js";
+import { keepKeys, make, oneOf, say } from "./elements.js";
 import { envelope } from "./envelope.js";
 import { keepLastFrames } from "./keep.js";
 import { number, seconds } from "./say.js";
@@ -58,10 +58,14 @@ function scaleOfField({ low = 0, high = 1, whole = false }) {
 /** @param {Field} field @param {(value: number) => void} changed */
 function numberField(field, changed) {
   const scale = scaleOfField(field);
-  const exact = make("input", { type: "number", min: field.low, step: "any", value: field.value, "aria-label": `${field.label}, exactly`,
-    oninput: () => { slider.value = String(scale.place(Number(exact.value))); changed(Number(exact.value)); } });
-  const slider = make("input", { type: "range", min: 0, max: NOTCHES, value: scale.place(Number(field.value)), "aria-label": field.label,
-    oninput: () => { exact.value = String(scale.value(Number(slider.value))); slider.setAttribute("aria-valuetext", exact.value); changed(Number(exact.value)); } });
+  const exact = make("input", { type: "number", min: field.low, step: "any", value: field.value, "aria-label": `${field.label}, exactly` });
+  const slider = make("input", { type: "range", min: 0, max: NOTCHES, value: scale.place(Number(field.value)), "aria-label": field.label });
+  exact.addEventListener("input", () => { slider.value = String(scale.place(Number(exact.value))); changed(Number(exact.value)); });
+  slider.addEventListener("input", () => {
+    exact.value = String(scale.value(Number(slider.value)));
+    slider.setAttribute("aria-valuetext", exact.value);
+    changed(Number(exact.value));
+  });
   slider.setAttribute("aria-valuetext", exact.value);
   return make("div", { class: "mm-ask" }, make("span", { class: "mm-label" }, field.label), slider, exact, make("span", {}, field.unit ?? ""));
 }
@@ -92,7 +96,7 @@ function renderSheet({ model, el }) {
     return { value, card: make("div", {}, value, make("span", {}, name)) };
   });
   const fleet = make("div", { class: "mm-fleet", role: "img" }), told = make("p", { class: "mm-sheet-told", role: "status" });
-  const rows = make("dl", { class: "mm-rows" }), source = make("div", { class: "mm-source" });
+  const rows = make("div", { class: "mm-rows" }), source = make("div", { class: "mm-source" });
   const groups = [...new Set(spec.fields.map(({ group }) => group))].map((group) => make("fieldset", {}, make("legend", {}, group),
     ...spec.fields.filter((field) => field.group === group).map((field) => {
       const changed = (/** @type {string | number} */ value) => { values = { ...values, [field.name]: value }; moved(); };
@@ -102,7 +106,7 @@ function renderSheet({ model, el }) {
   const root = make("div", { class: "mm-dash mm-sheet", role: "group", "aria-label": "Capacity worksheet" }, gone,
     make("div", { class: "mm-answer" }, make("div", { class: "mm-figures" }, ...figures.map(({ card }) => card)), fleet), told,
     make("div", { class: "mm-asked-for" }, ...groups), rows, source);
-  root.setAttribute("data-lm-suppress-shortcuts", "true");
+  keepKeys(root);
   el.append(root);
 
   /** @param {number} replicas @param {string} words */
@@ -144,7 +148,7 @@ function renderSheet({ model, el }) {
       ["Requests that fit", String(got.fits), `${(prices.kv_tokens ?? 0).toLocaleString("en")} tokens of KV cache`],
       ["KV of one request", gb(request), `${number((prices.kv_bytes ?? 0) / 1e3)} kB a token`],
       ["Weights", gb(prices.weight_bytes), `on ${values.gpus} GPUs together`],
-    ]).map(([name, value, why]) => make("div", {}, make("dt", {}, name), make("dd", {}, value), make("dd", { class: "mm-told" }, why)));
+    ]).map(([name, value, why]) => make("div", {}, make("span", {}, name), make("b", {}, value), make("span", { class: "mm-told" }, why)));
   }
 
   function moved() {

@@ -1,7 +1,7 @@
 // The dashboard: controls, the answer, one stacked bar, one timeline, the KV cache. It is told events and moments, never pictures.
 import { drawBlocks, heldAt } from "./blocks.js";
 import { controlPanel } from "./controls.js";
-import { make, oneOf, say } from "./elements.js";
+import { keepKeys, make, oneOf, say } from "./elements.js";
 import { headline, phaseBars } from "./headline.js";
 import { keepLastFrames } from "./keep.js";
 import { drawingLoop } from "./loop.js";
@@ -276,7 +276,7 @@ function render({ model, el }) {
   /** @param {number} time @param {boolean} isFull */
   function words(time, isFull) {
     if (!run) return;
-    top.show(run, now.before, noise, time);
+    top.show(run, now.before, noise, time, palette);
     const step = stepAt(run, time), held = heldAt(run, isFull ? fullestMoment(run) : time);
     const outcome = recipe && now.recipe === recipe.id && isFull ? verdictOf(recipe) : "";
     const tokens = step?.shares.reduce((sum, [, count]) => sum + count, 0);
@@ -348,14 +348,8 @@ function render({ model, el }) {
     if (playhead.mode === "frozen") freeze(run.end);
     else if (found.time !== null) freeze(found.time);
   });
-  // JupyterLab's keys (a: a new cell; Enter: edit) stay away from what is typed here.
-  root.setAttribute("data-lm-suppress-shortcuts", "true");
-  root.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && playhead.mode === "frozen" && run) freeze(run.end);
-    const isTheirs = event.key === "Tab" || event.ctrlKey || event.metaKey || event.altKey || (event.shiftKey && event.key === "Enter");
-    if (!isTheirs) event.stopPropagation();
-  });
-
+  root.addEventListener("keydown", (event) => { if (event.key === "Escape" && playhead.mode === "frozen" && run) freeze(run.end); });
+  keepKeys(root);
   model.on("change:shown", load);
   model.on("change:settings", refresh);
   model.on("change:status", refresh);
