@@ -23,6 +23,7 @@ from course.lab.recording import read_recording
 from course.lab.replay import packed
 from course.lab.view import bundle, library
 from course.lab.view.record import start_config
+from course.lab.view.trace import Told
 from course.rounds.library import IDS as ROUNDS
 from course.rounds.library import find_round
 from course.site import drills, incidents, napkins, rounds
@@ -106,7 +107,12 @@ def write(folder: Path, url: str = "", day: date | None = None) -> list[Path]:
         rendered[page.name] = rendering("page", page=page, before=before, after=after)
     played = recorded_incidents()
     alarms = json.dumps([[number, each["alarm"]] for number, each in played.items()])
-    front = {"replay": packed({"run": library.opening(FRONT_TRAFFIC), "row": FRONT_ROW}), "replay_on": simulated_on}
+    chat = library.opening(FRONT_TRAFFIC)
+    front = {
+        "alone": packed({"run": alone(chat, 0), "row": 0}),
+        "replay": packed({"run": chat, "row": FRONT_ROW}),
+        "replay_on": simulated_on,
+    }
     rendered |= {"index": rendering("index", **common, **front, opening=opening(lessons), alarms=alarms)}
     rendered |= {"incidents_to_play": rendering("incidents_to_play", incidents=played, alarms=alarms)}
     for number, each in played.items():
@@ -132,6 +138,21 @@ def write(folder: Path, url: str = "", day: date | None = None) -> list[Path]:
 
 def rendering(template: str, **values: object) -> str:
     return TEMPLATES.get_template(f"{template}.html").render(values)
+
+
+def alone(run: Told, i: int) -> Told:
+    """One request of a run, without those beside it and without the engine's steps below."""
+    own = (
+        {
+            **step,
+            "preempted": [0] * (i in step["preempted"]),
+            "shares": [[0, *each[1:]] for each in step["shares"] if each[0] == i],
+        }
+        for step in run["steps"]
+    )
+    steps = [step for step in own if step["shares"] or step["preempted"]]
+    row = run["rows"][i]
+    return {**run, "blocks": 0, "rows": [row], "steps": steps, "kv": [], "end": row["borders"][-1]}
 
 
 def recorded_incidents() -> dict[int, dict[str, Any]]:

@@ -103,7 +103,7 @@ function phaseBars() {
       say(share, sums[0] ? `${Math.round((100 * now) / sums[0])}%` : "");
       const by = was ? change(was[phase], now) : "";
       say(told, !verdict || !was ? (run.inferred.includes(phase) ? "inferred" : "") : verdict === "same" ? `was ${seconds(was[phase])}, ≈`
-        : `was ${seconds(was[phase])}, ${by}${verdict === "unsure" ? "?" : ""}`);
+        : `${by}${verdict === "unsure" ? "?" : ""}, was ${seconds(was[phase])}`);
       cell.classList.toggle("mm-strong", verdict === "changed");
     }
     return Math.abs(scale - most) < 0.001 * most;

@@ -31,7 +31,7 @@ function renderPlayer({ model, el }) {
   const playhead = new Playhead(), axis = new Axis();
   /** @type {number | null} */ let hovered = null;
   let row = first, hasPlayed = false;
-  const key = make("span", { class: "mm-key" }), told = make("span", {}), text = make("div", { class: "mm-text", tabindex: 0, role: "region", "aria-label": "The request's text" });
+  const key = make("span", { class: "mm-key" }), told = make("span", {}), text = make("div", { class: "mm-text", tabindex: 0, role: "group", "aria-label": "The request's text" });
   const timeline = make("canvas", { class: "mm-timeline", role: "img" });
   const scrub = make("input", { type: "range", min: 0, max: 1000, "aria-label": "Moment" });
   const playButton = make("button", { type: "button", class: "mm-plain" });

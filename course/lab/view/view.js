@@ -100,7 +100,7 @@ function render({ model, el }) {
   const reason = make("p", { class: "mm-why" });
   const timeline = make("canvas", { class: "mm-timeline", role: "img", "aria-label": "Where each request's time went" });
   const blocks = make("canvas", { class: "mm-blocks", role: "img", "aria-label": "Who holds the KV cache" });
-  const blocksTitle = make("div", { class: "mm-title mm-kv" }), rowTitle = make("span", {}), rowText = make("div", { class: "mm-text", tabindex: 0, role: "region", "aria-label": "The request's text" });
+  const blocksTitle = make("div", { class: "mm-title mm-kv" }), rowTitle = make("span", {}), rowText = make("div", { class: "mm-text", tabindex: 0, role: "group", "aria-label": "The request's text" });
   const scrub = make("input", { type: "range", min: 0, max: 1000, value: 1000, "aria-label": "Moment", oninput: () => freeze((Number(scrub.value) / 1000) * (run?.end ?? 0)) });
   const playButton = make("button", { type: "button", class: "mm-plain", onclick: replay }, "▶ Replay");
   const moment = make("span", { class: "mm-moment" });
