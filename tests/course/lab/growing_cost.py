@@ -1,7 +1,8 @@
 """What the growing picture of a run costs the engine's steps: `python tests/course/lab/growing_cost.py`.
 
 Pairs of equal runs, one with a picture and one without, in changing order. Of each pair: by how much the median step
-with decoding alone differs; and the picture's own CPU time as a share of one core, the most that it can take away.
+with decoding alone differs, and the CPU time of the whole process, which is steadier where the machine does other
+work; and the picture's own CPU time as a share of one core, the most that it can take away.
 """
 
 import json
@@ -48,21 +49,25 @@ def main(pairs: int) -> None:
     lab, picture = Lab(), MeteredPicture(shown)
     line = WaitingLine(lambda *_: None)
 
-    def play(is_seen: bool) -> Run:
+    def play(is_seen: bool) -> tuple[Run, float]:
+        """The run, and what it took of the CPU, seconds."""
         line.put, line.picture = (shown, picture) if is_seen else (None, None)
         waiting._now = line
-        return lab.run(TRAFFIC)
+        began = time.process_time()
+        return lab.run(TRAFFIC), time.process_time() - began
 
     play(True)
-    picture.cpu_s, picture.num_news, seen_s, ratios = 0.0, 0, 0.0, []
+    picture.cpu_s, picture.num_news, seen_s, steps, cpu = 0.0, 0, 0.0, [], []
     for i in range(pairs):
-        runs = {is_seen: play(is_seen) for is_seen in ((True, False) if i % 2 else (False, True))}
-        ratios.append(step_s(runs[True]) / step_s(runs[False]))
-        seen_s += runs[True].duration
+        played = {is_seen: play(is_seen) for is_seen in ((True, False) if i % 2 else (False, True))}
+        (seen, seen_cpu), (unseen, unseen_cpu) = played[True], played[False]
+        steps.append(step_s(seen) / step_s(unseen))
+        cpu.append(seen_cpu / unseen_cpu)
+        seen_s += seen.duration
     lab.close()
-    spread = statistics.quantiles(ratios, n=4) if pairs > 1 else ratios
-    print(f"{pairs} pairs of {TRAFFIC}: step with a picture over step without, median {statistics.median(ratios):.4f}")
-    print(f"quartiles {', '.join(f'{each:.4f}' for each in spread)}")
+    for what, ratios in (("median step", steps), ("CPU time", cpu)):
+        low, median, high = statistics.quantiles(ratios, n=4)
+        print(f"{pairs} pairs of {TRAFFIC}, {what} with over without: {median:.4f} ({low:.4f} to {high:.4f})")
     print(
         f"{picture.num_news} news, {1000 * picture.cpu_s / picture.num_news:.2f} ms of CPU each: "
         f"{picture.cpu_s / seen_s:.2%} of a core"
