@@ -180,11 +180,11 @@ def draw_waterfall(qps: float, prompt: int, headroom: float) -> Picture:
 
 def waterfall() -> Explorer:
     return Explorer(
-        draw_waterfall,
+        lambda qps, prompt, headroom: draw_waterfall(qps, prompt, headroom / 100),
         button="Fill it in",
         qps=choices("requests per second", [10.0, 30.0, 100.0, 300.0], 100.0),
         prompt=choices("prompt, tokens (answer: 150)", [500, 1500, 4000], 1500),
-        headroom=slider("headroom", 0.0, 0.5, 0.2, 0.05),
+        headroom=slider("left unused, %", 0, 50, 20, 5),
     )
 
 
