@@ -71,10 +71,26 @@ class Page:
         return any(held in part.html for part in self.parts for held in (PACKED, PACKED_SHEET))
 
     @property
+    def teaser(self) -> str:
+        """What stands on its card."""
+        return whole_sentences(self.summary)
+
+    @property
     def summary(self) -> str:
         """Its first paragraph, in plain words, for cards and search engines."""
         found = re.search(r"<p>(.*?)</p>", self.parts[0].html, re.S)
         return " ".join(html.unescape(re.sub(r"<[^>]+>", "", found.group(1))).split()) if found else self.title
+
+
+CARD_LENGTH = 170
+"""Characters on a card."""
+SENTENCE = re.compile(r"(?<=[.?!])[\"”)]?\s+")
+
+
+def whole_sentences(text: str) -> str:
+    """As many from the beginning as a card has room for, at least one."""
+    ends = [found.start() + len(found.group().rstrip()) for found in SENTENCE.finditer(text)] + [len(text)]
+    return text[: max((end for end in ends if end <= CARD_LENGTH), default=ends[0])]
 
 
 def notebook_page(path: Path, names: Mapping[str, str]) -> Page:
