@@ -1,10 +1,14 @@
-"""Buttons under an exercise: the next hint with its price, and the model served with the learner's own part."""
+"""Buttons under an exercise: check it again, the next hint with its price, the model served with one's own part."""
 
 from collections.abc import Callable
 from html import escape
+from pathlib import Path
 
+import anywidget
 import ipywidgets as widgets
+import traitlets
 
+from course.grading import Result
 from course.grading.attempt import next_hint
 from course.grading.exercise import Exercise
 from course.grading.history import History
@@ -33,6 +37,67 @@ class HintButton(LivePanel):
         """Show the next one, and note that it was read."""
         self.shown.value += f"<p>{escape(next_hint(self._exercise, None, self._history))}</p>"
         self._price()
+
+    def static_html(self) -> str:
+        return ""
+
+
+class RunAbove(anywidget.AnyWidget):
+    """Nothing to see. Runs the cells above whose source matches, and then sends `{"do": "done"}`; where the page can't
+    run cells (VS Code, an older set-up), it only sends."""
+
+    _esm = Path(__file__).with_name("run_above.js")
+    asked = traitlets.Int(0).tag(sync=True)
+    pattern = traitlets.Unicode("").tag(sync=True)
+    """JavaScript's, of a line."""
+
+
+class CheckButton(LivePanel):
+    """Runs the learner's cells, grades what they define, and shows that in place of the result before.
+
+    Args:
+        check: grades what the notebook has by now.
+        graded: is told of each result.
+    """
+
+    def __init__(self, exercise: Exercise, check: Callable[[], Result], graded: Callable[[Result], None]) -> None:
+        self._check, self._graded = check, graded
+        self.button = widgets.Button(description="Check again", icon="check", button_style="primary")
+        self.button.on_click(lambda _: self.press())
+        self.above = RunAbove(pattern=rf"^(class|def) ({'|'.join(exercise.entry_points)})\b")
+        self.above.on_msg(lambda _widget, content, _buffers: content == {"do": "done"} and self.grade())
+        self.shown = widgets.HTML()
+        self.widget = widgets.VBox([widgets.HBox([self.button, self.above]), self.shown])
+
+    def press(self) -> None:
+        """Ask the page to run the cells; it answers when it has."""
+        self.button.disabled, self.button.description = True, "Checking ..."
+        self.above.asked += 1
+
+    def grade(self) -> None:
+        """Some seconds."""
+        try:
+            result = self._check()
+            self.shown.value = result._repr_mimebundle_()["text/html"]
+            self._graded(result)
+        finally:
+            self.button.disabled, self.button.description = False, "Check again"
+
+    def static_html(self) -> str:
+        return ""
+
+
+class ExerciseCard(LivePanel):
+    """What stands under a check that wasn't passed: check again, and hints while there are any."""
+
+    def __init__(self, exercise: Exercise, check: Callable[[], Result], history: History) -> None:
+        self.check = CheckButton(exercise, check, self._graded)
+        self.hint = HintButton(exercise, history)
+        self.widget = widgets.VBox([self.check.widget, self.hint.widget])
+
+    def _graded(self, result: Result) -> None:
+        """Whoever has passed needs no hints."""
+        self.hint.widget.layout.display = "none" if result.score == result.max_score else None
 
     def static_html(self) -> str:
         return ""

@@ -9,7 +9,7 @@ from IPython.display import display
 
 from course.grading import Criterion, Result, WrongAnswerError
 from course.grading.attempt import fresh_seed, graded, is_strict, next_hint
-from course.grading.buttons import HintButton
+from course.grading.buttons import ExerciseCard
 from course.grading.exercises import UnknownExerciseError, find
 from course.grading.history import History
 from course.grading.ship import CannotShipError, pack
@@ -29,23 +29,27 @@ def check(exercise_id: str, *answers: Any, seed: int | None = None, strict: bool
     if result.score < result.max_score:
         if is_strict() if strict is None else strict:
             raise WrongAnswerError(str(result))
-        _offer_hint(exercise_id)
+        _offer_more(exercise_id)
     return result
 
 
-def _offer_hint(exercise_id: str) -> None:
-    """A button under the check's result, in a notebook in use."""
+def _offer_more(exercise_id: str) -> None:
+    """Buttons under the check's result, in a notebook in use."""
     try:
         exercise = find(exercise_id)
     except UnknownExerciseError:
         return
-    if not exercise.hints or not notebook():
+    if not notebook():
         return
     shell = InteractiveShell.instance()
 
+    def check_again() -> Result:
+        answers = tuple(shell.user_ns.get(name) for name in exercise.entry_points)
+        return _result(exercise_id, answers, fresh_seed())
+
     def show(_: object) -> None:
         shell.events.unregister("post_run_cell", show)
-        display(HintButton(exercise, History()))
+        display(ExerciseCard(exercise, check_again, History()))
 
     shell.events.register("post_run_cell", show)  # what a cell ends with is shown before that
 

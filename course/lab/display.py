@@ -112,7 +112,9 @@ def _cell(content: str | Html, is_text: bool, names: str) -> str:
         align += ";white-space:nowrap"
     look = f"{align};padding:2px 16px 2px 0;line-height:1.35;font-weight:{'bold' if names == 'col' else 'normal'}"
     content = content.html if isinstance(content, Html) else escape(content)
-    return f'<th scope="{names}" style="{look}">{content}</th>' if names else f'<td style="{look}">{content}</td>'
+    if not names or not content:  # an empty corner is the name of nothing
+        return f'<td style="{look}">{content}</td>'
+    return f'<th scope="{names}" style="{look}">{content}</th>'
 
 
 def words_of(error: Exception) -> str:

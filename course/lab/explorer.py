@@ -86,6 +86,7 @@ class Explorer(LivePanel):
         self._thread: threading.Thread | None = None
         self.view = LiveView(layout=widgets.Layout(width="100%"))
         self.busy = widgets.HTML("")
+        self.run_view = widgets.VBox(layout=widgets.Layout(width="100%"))
         parts: list[widgets.Widget] = list(controls.values())
         self.button: widgets.Button | None = None
         if button is None:
@@ -100,7 +101,7 @@ class Explorer(LivePanel):
             self.button = widgets.Button(description=button, icon="play", button_style="primary")
             self.button.layout.width = "auto"
             self.button.on_click(lambda _: self.press())
-            parts.append(widgets.HBox([self.button, self.busy]))
+            parts += [widgets.HBox([self.button, self.busy]), self.run_view]
         self.widget = widgets.VBox([*parts, self.view], layout=widgets.Layout(width="100%"))
 
     @property
@@ -135,12 +136,16 @@ class Explorer(LivePanel):
     def _work(self) -> None:
         self.busy.value = "<progress></progress> running …"
         try:
-            with telling(lambda html, _: setattr(self.busy, "value", html)):
+            with telling(lambda html, _: setattr(self.busy, "value", html), self._show_run):
                 self._draw()
                 self.busy.value = ""
         finally:
             if self.button is not None:
                 self.button.disabled = False
+
+    def _show_run(self, shown: widgets.Widget | None) -> None:
+        """A run that goes on."""
+        self.run_view.children = () if shown is None else (shown,)
 
     def _draw(self) -> None:
         self.error = None

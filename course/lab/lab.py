@@ -18,6 +18,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from course.lab import notes, progress, waiting
 from course.lab.defaults import LAB_DEFAULTS, SIMULATED_MODEL
+from course.lab.growing import play_out
 from course.lab.pace import pace_of
 from course.lab.predict import PredictionBook
 from course.lab.run import Run
@@ -119,9 +120,12 @@ class Lab(PredictionBook):
         traffic = self.workload(name, seed)
         named = waiting.say_run(traffic.name, is_loading=self._engine is None)
         session = self.start(traffic, self.config(**fields), is_watched=False)
+
+        def tell() -> None:
+            waiting.say(f"{named}: {session.num_ended} of {len(traffic.arrivals)} requests done")
+
         try:
-            while not session.wait(waiting.REFRESH_S):
-                waiting.say(f"{named}: {session.num_ended} of {len(traffic.arrivals)} requests done")
+            play_out(session, traffic, tell)
         except KeyboardInterrupt:  # the square button above the notebook
             ended = session.num_ended  # now: those that it aborts end as well
             session.stop()

@@ -1,3 +1,5 @@
+import { keepLastFrames } from "./view/keep.js";
+
 // Shows `value`; groups the radio buttons around it, and keeps JupyterLab's arrow keys off them.
 function render({ model, el }) {
   const page = document.createElement("div");
@@ -27,6 +29,7 @@ function render({ model, el }) {
   window.addEventListener("keydown", keep, true); // before JupyterLab, which listens on the document
   model.on("change:value", show);
   show();
+  keepLastFrames();
   return () => {
     clearTimeout(waiting);
     window.removeEventListener("keydown", keep, true);

@@ -125,7 +125,7 @@ class Prediction(LivePanel):
             self.below.ask()
 
     def _written(self, value: str | float) -> str:
-        return value if isinstance(value, str) else f"{value:g} {self.unit}".strip()
+        return value if isinstance(value, str) else f"{number(value)} {self.unit}".strip()
 
     def score(self, outcome: MeasuredAnswer | str | None) -> Html:
         """Compare with what was measured. Says nothing of the outcome before there is a locked prediction.

@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from html import escape
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from IPython import get_ipython
 from IPython.core.error import InputRejected
 from IPython.display import display
 
+from course.lab.display import bundle_of
 from course.lab.marks import EXAMPLE, TRANSIENT
 from course.lab.plain_text import show_beginnings
 from course.lab.style import ALARM, seconds
@@ -25,6 +26,8 @@ RUNNING = "running"
 SCORED = re.compile(r"\b(\w+)\.score\(")
 Item = TypeVar("Item")
 Write = Callable[[str, str], None]
+Put = Callable[[Any], None]
+"""Shows a widget or a picture beside the line, in place of what it showed there before; None = nothing."""
 UNLOCKED = "Your prediction above isn't locked, so this run won't be scored."
 
 
@@ -35,15 +38,30 @@ class Stopped(KeyboardInterrupt):
         return [str(self)]
 
 
+class Growing(Protocol):
+    """Runs in progress, as a picture (growing.py)."""
+
+    def end(self, shows_nothing: bool) -> None: ...
+
+
 class WaitingLine:
     """The line under a cell that runs, or what a button does; there is none if that takes less than REFRESH_S.
 
     Args:
         write: shows HTML, and the same as words, in place of what it showed before.
-        warning: what the reader should know before it has ended; shown at once.
+        warning: what the reader should know before it has ended; shown immediately.
+        put: shows runs while they go on; None = there is no place for them.
     """
 
-    def __init__(self, write: Write, clock: Callable[[], float] = time.monotonic, warning: str = "") -> None:
+    def __init__(
+        self,
+        write: Write,
+        clock: Callable[[], float] = time.monotonic,
+        warning: str = "",
+        put: Put | None = None,
+    ) -> None:
+        self.put = put
+        self.picture: Growing | None = None
         self.num_runs = 0
         self.words, self.task = RUNNING, ""
         """What it's busy with, and what that is a part of."""
@@ -71,10 +89,16 @@ class WaitingLine:
                 told = " · ".join(filter(None, (self.task, words)))
                 self._show(f"{told}, {self._clock() - self._began:.0f} s")
 
-    def end(self) -> None:
-        """It is over, or failed."""
+    def end(self, shows_nothing: bool = False) -> None:
+        """It is over, or failed.
+
+        Args:
+            shows_nothing: the cell has no result of its own.
+        """
         with self._lock:
             self._over.set()
+            if self.picture is not None:
+                self.picture.end(shows_nothing)
             if self._is_shown:
                 runs = f", {self.num_runs} run{'s' * (self.num_runs > 1)} on the engine" if self.num_runs else ""
                 self._show(f"took {seconds(self._clock() - self._began)}{runs}")
@@ -88,19 +112,33 @@ class WaitingLine:
         self._write(html, f"{self._warning} {words}".strip())
 
 
-def cell_output() -> Write:
-    """Writes among the results of the cell that runs."""
+def cell_output() -> Callable[[Mapping[str, Any]], None]:
+    """Shows bundles among the results of the cell that runs, each in place of the one before."""
     handle = None
 
-    def write(html: str, words: str) -> None:
+    def show(bundle: Mapping[str, Any]) -> None:
         nonlocal handle
-        bundle, look = {"text/html": html, "text/plain": words}, {"raw": True, "metadata": {TRANSIENT: True}}
+        look = {"raw": True, "metadata": {TRANSIENT: True}}
         if handle is None:
             handle = display(bundle, display_id=True, **look)
         else:
             handle.update(bundle, **look)
 
-    return write
+    return show
+
+
+def line_of_cell(warning: str) -> WaitingLine:
+    """A line for the cell that runs, and above it a place for its runs."""
+    show_line, show_run = cell_output(), cell_output()
+
+    def write(html: str, words: str) -> None:
+        show_line({"text/html": html, "text/plain": words})
+
+    def put(shown: Any) -> None:
+        nothing = {"text/html": "", "text/plain": ""}  # also where no kernel can draw a widget
+        show_run(nothing if shown is None else {**nothing, **bundle_of(shown)[0]})
+
+    return WaitingLine(write, warning=warning, put=put)
 
 
 _now: WaitingLine | None = None
@@ -115,9 +153,9 @@ def line_here() -> WaitingLine | None:
 
 
 @contextmanager
-def telling(write: Write) -> Iterator[None]:
-    """What this thread does meanwhile, `write` is told of."""
-    _of_thread.line = line = WaitingLine(write)
+def telling(write: Write, put: Put | None = None) -> Iterator[None]:
+    """What this thread does meanwhile, `write` is told of, and `put` shows its runs."""
+    _of_thread.line = line = WaitingLine(write, put=put)
     line.watch()
     try:
         yield
@@ -161,10 +199,17 @@ def watch_cells() -> None:
     shell = get_ipython()
     if _now is None and getattr(shell, "kernel", None) is not None:
         shell.events.register("pre_run_cell", lambda info: _begin(_unlocked(info.raw_cell, shell.user_ns)))
-        shell.events.register("post_run_cell", lambda _: _end())
+        shell.events.register("post_run_cell", lambda done: _end(shows_nothing=done.success and done.result is None))
         shell.ast_transformers.append(BetFirst(shell.user_ns))
         show_beginnings(shell)
         _begin()
+
+
+class NoBetError(InputRejected):
+    """A cell is refused with a sentence, in place of a traceback."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]
 
 
 class BetFirst(ast.NodeTransformer):
@@ -184,7 +229,7 @@ class BetFirst(ast.NodeTransformer):
                 case ast.Expr(ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="score"))):
                     if name not in self._names and name not in made:
                         told = f"This cell's bet, {name}, isn't there yet: run the cells above, then this one."
-                        raise InputRejected(told)
+                        raise NoBetError(told)
         return tree
 
 
@@ -196,12 +241,12 @@ def _unlocked(code: str, names: dict[str, Any]) -> str:
 
 def _begin(warning: str = "") -> None:
     global _now
-    _now = WaitingLine(cell_output(), warning=warning)
+    _now = line_of_cell(warning)
     _now.watch()
 
 
-def _end() -> None:
+def _end(shows_nothing: bool) -> None:
     global _now
     if _now is not None:
-        _now.end()
+        _now.end(shows_nothing)
         _now = None

@@ -23,6 +23,7 @@ from course.lab.display import phase_strip
 from course.lab.recording import read_recording
 from course.lab.replay import packed
 from course.lab.view import bundle, library
+from course.lab.view.trace import Told
 from course.lessons.start.contents import lessons as known_lessons
 from course.lessons.start.contents import written as minutes_told
 from course.rounds.library import IDS as ROUNDS
@@ -97,7 +98,6 @@ def write(folder: Path, url: str = "", day: date | None = None) -> list[Path]:
     made = list(pages())
     lessons = [page for page in made if page.source.endswith(".ipynb") and page.name != "map"]
     by_number = {page.name.partition("_")[0]: page.name for page in lessons}
-    write_data(folder / "static" / "prices.js", "minillmPrices", exported())
     write_data(folder / "static" / "units.js", "minillmUnits", {**written.exported(), "known": KNOWN_UNITS})
     write_data(folder / "static" / "sums.js", "minillmSums", napkins.exported(day or date.today(), by_number))
     common = {
@@ -110,13 +110,15 @@ def write(folder: Path, url: str = "", day: date | None = None) -> list[Path]:
         rendered[page.name] = rendering("page", page=page, before=before, after=after)
     played = recorded_incidents()
     alarms = json.dumps([[number, each["alarm"]] for number, each in played.items()])
+    chat = library.opening(FRONT_TRAFFIC)
     about = {
         each.source.stem: {"minutes": minutes_told(each.minutes()), "phases": phase_strip(each.phases).html}
         for each in known_lessons().values()
     }
     front = {
         "about": about,
-        "replay": packed({"run": library.opening(FRONT_TRAFFIC), "row": FRONT_ROW}),
+        "alone": packed({"run": alone(chat, 0), "row": 0}),
+        "replay": packed({"run": chat, "row": FRONT_ROW}),
         "replay_on": simulated_on,
     }
     rendered |= {"index": rendering("index", **common, **front, opening=opening(lessons), alarms=alarms)}
@@ -126,7 +128,7 @@ def write(folder: Path, url: str = "", day: date | None = None) -> list[Path]:
         rendered[f"incident_{number}"] = rendering("incident", number=number, alarm=each["alarm"], data=data)
     rendered |= {
         "drills": rendering("drills", drills=DRILLS),
-        "calculator": rendering("calculator", stack=stack()),
+        "calculator": rendering("calculator", stack=stack(), sheet=packed(exported().told(is_simulated=False))),
         "dashboard": rendering("dashboard", on=simulated_on),
     }
     for number, drill in enumerate(DRILLS, 1):
@@ -147,6 +149,21 @@ def write(folder: Path, url: str = "", day: date | None = None) -> list[Path]:
 
 def rendering(template: str, **values: object) -> str:
     return TEMPLATES.get_template(f"{template}.html").render(values)
+
+
+def alone(run: Told, i: int) -> Told:
+    """One request of a run, without those beside it and without the engine's steps below."""
+    own = (
+        {
+            **step,
+            "preempted": [0] * (i in step["preempted"]),
+            "shares": [[0, *each[1:]] for each in step["shares"] if each[0] == i],
+        }
+        for step in run["steps"]
+    )
+    steps = [step for step in own if step["shares"] or step["preempted"]]
+    row = run["rows"][i]
+    return {**run, "blocks": 0, "rows": [row], "steps": steps, "kv": [], "end": row["borders"][-1]}
 
 
 def recorded_incidents() -> dict[int, dict[str, Any]]:

@@ -1,12 +1,9 @@
-"""The simulator's prices as numbers for a page: static/calculator.js computes with them what roofline.py computes here.
-
-What the page leaves out: pipeline stages, expert parallelism, adapters and queues. `minillm simulate` has all of them.
-"""
+"""The site's calculator: the worksheet (course/lab/sheet.py) for several models and cards, without a simulation."""
 
 import itertools
-import math
-from typing import Any
 
+from course.lab.sheet import Choice, Number, SheetSpec, price_of_card
+from course.lab.view.prices import Prices, coefficients
 from course.simulator.cost.models import find_model
 from course.simulator.cost.placement import Placement, kv_blocks_that_fit
 from course.simulator.cost.profile import find_profile
@@ -18,12 +15,6 @@ MODELS = ("llama-3.1-8b", "llama-3.1-70b", "llama-2-13b", "qwen3-32b", "qwen3-30
 CARDS = ("h100-sxm", "h200-sxm", "b200", "a100-80gb", "l4")
 GPUS = (1, 2, 4, 8)
 WEIGHTS, KV = ("bfloat16", "fp8", "int8", "int4"), ("bfloat16", "fp8")
-OF_MODEL = (
-    *("token_s", "logit_s", "weights_s", "idle_s", "pair_s", "prompt_pair_s", "context_s", "dequant_s"),
-    *("idle_dequant_s", "at_once_s", "at_once_token_s", "hops_s", "hops_token_s", "gaps_s", "host_s", "skip"),
-)
-"""What a StepTimeModel has that the page needs."""
-OF_CONSTANTS = ("half_tokens", "serial", "prefill_s", "prefill_host_s", "step_s", "request_s")
 
 
 def stack() -> str:
@@ -31,16 +22,32 @@ def stack() -> str:
     return str(find_profile(CARDS[0]).provenance["stack"])
 
 
-def exported() -> dict[str, Any]:
-    """Everything that the page can be asked, by "model card gpus weights kv"; what does not fit is not there."""
-    deployments = itertools.product(MODELS, CARDS, GPUS, WEIGHTS, KV)
-    found = {" ".join(map(str, each)): prices for each in deployments if (prices := priced(*each)) is not None}
-    menus = {"models": MODELS, "cards": CARDS, "gpus": GPUS, "weights": WEIGHTS, "kv": KV}
-    return {**menus, "prices": found}
+def exported() -> SheetSpec:
+    """Everything that the page can be asked."""
+    choices = (
+        Choice("model", "model", "Deployment", MODELS, "llama-3.1-70b"),
+        Choice("card", "card", "Deployment", CARDS, "h100-sxm"),
+        Choice("gpus", "GPUs in a replica", "Deployment", tuple(map(str, GPUS)), "4"),
+        Choice("weights", "weights", "Deployment", WEIGHTS, "bfloat16"),
+        Choice("kv", "KV cache", "Deployment", KV, "bfloat16"),
+    )
+    numbers = (
+        Number("qps", "requests a second", "Traffic and SLO", "/s", 0.1, 1000, 20),
+        Number("prompt", "prompt", "Traffic and SLO", "tokens", 20, 100_000, 1500, whole=True),
+        Number("output", "output", "Traffic and SLO", "tokens", 1, 10_000, 150, whole=True),
+        Number("ttft", "TTFT at most", "Traffic and SLO", "s", 0.1, 10, 1),
+        Number("itl", "ITL at most", "Traffic and SLO", "ms", 5, 500, 50),
+        Number("headroom", "left unused", "Deployment", "%", 0, 60, 33, whole=True),
+        Number("price", "own price (0: list price)", "Deployment", "$/h", 0, 12, 0),
+    )
+    found = {each: priced(*each) for each in itertools.product(MODELS, CARDS, GPUS, WEIGHTS, KV)}
+    prices = {" ".join(map(str, each)): prices for each, prices in found.items() if prices is not None}
+    dollars = {card: price_of_card(card) for card in CARDS}
+    return SheetSpec((*choices, *numbers), ("model", "card", "gpus", "weights", "kv"), prices, dollars)
 
 
-def priced(model: str, card: str, gpus: int, weights: str, kv: str) -> dict[str, float | None] | None:
-    """Coefficients of one deployment, in seconds, bytes and tokens; None = it does not fit, or has no such numbers."""
+def priced(model: str, card: str, gpus: int, weights: str, kv: str) -> Prices | None:
+    """Coefficients of one deployment; None = it does not fit, or the card has no such arithmetic."""
     cost, profile = find_model(model), find_profile(card)
     placement = Placement(tp=gpus, weight_dtype=weights, kv_dtype=kv)
     try:
@@ -49,14 +56,4 @@ def priced(model: str, card: str, gpus: int, weights: str, kv: str) -> dict[str,
         blocks = kv_blocks_that_fit(cost, profile.hardware, placement, BLOCK_SIZE)
     except MinillmError:
         return None
-    numbers = {name: getattr(steps, name) for name in OF_MODEL} | {
-        name: getattr(steps.constants, name) for name in OF_CONSTANTS
-    }
-    sizes = {
-        "kv_bytes": cost.kv_bytes_per_token(kv),
-        "weight_bytes": placement.weight_bytes(cost),
-        "kv_tokens": blocks * BLOCK_SIZE,
-    }
-    return {
-        name: float(f"{value:.7g}") if math.isfinite(value) else None for name, value in {**numbers, **sizes}.items()
-    }
+    return coefficients(steps, cost, placement, blocks * BLOCK_SIZE)

@@ -17,6 +17,7 @@ from course.lab.marks import FOLDED
 from course.lab.outcomes import ExampleRun, as_html, runs_of
 from course.lab.recording import BET, FRAMES, OUTCOME, data_attribute, read_recording
 from course.lab.replay import PACKED
+from course.lab.sheet import PACKED as PACKED_SHEET
 
 LIVE = re.compile(r"<(\w+): run this cell to use it>")
 CHECK = re.compile(r"^check\.card\(\)", re.M)
@@ -65,10 +66,31 @@ class Page:
         return [(anchor, re.sub(r"<[^>]+>", "", words)) for level, anchor, words in found if level == "2"]
 
     @property
+    def is_drawn(self) -> bool:
+        """Whether something on it is drawn by the dashboard's script."""
+        return any(held in part.html for part in self.parts for held in (PACKED, PACKED_SHEET))
+
+    @property
+    def teaser(self) -> str:
+        """What stands on its card."""
+        return whole_sentences(self.summary)
+
+    @property
     def summary(self) -> str:
         """Its first paragraph, in plain words, for cards and search engines."""
         found = re.search(r"<p>(.*?)</p>", self.parts[0].html, re.S)
         return " ".join(html.unescape(re.sub(r"<[^>]+>", "", found.group(1))).split()) if found else self.title
+
+
+CARD_LENGTH = 170
+"""Characters on a card."""
+SENTENCE = re.compile(r"(?<=[.?!])[\"”)]?\s+")
+
+
+def whole_sentences(text: str) -> str:
+    """As many from the beginning as a card has room for, at least one."""
+    ends = [found.start() + len(found.group().rstrip()) for found in SENTENCE.finditer(text)] + [len(text)]
+    return text[: max((end for end in ends if end <= CARD_LENGTH), default=ends[0])]
 
 
 def notebook_page(path: Path, names: Mapping[str, str]) -> Page:
@@ -135,7 +157,7 @@ def parts_of(notebook: NotebookNode, recorded: Path) -> Iterator[PagePart]:
         elif CHECK.search(cell.source):
             yield PagePart("check", shown, code)
         else:
-            is_live = panel and FRAMES not in shown and PACKED not in shown
+            is_live = panel and not any(held in shown for held in (FRAMES, PACKED, PACKED_SHEET))
             yield PagePart("live" if is_live else "output", shown, code, panel=panel)
 
 

@@ -53,4 +53,13 @@ function oneOf({ label, options, names, chosen, choose, help = () => "" }) {
   return { element, set, hold: (held) => buttons.forEach((button) => { button.disabled = held; }) };
 }
 
-export { make, oneOf, say };
+/** JupyterLab's keys (a: a new cell; Enter: edit) stay away from what is typed here. @param {HTMLElement} root */
+function keepKeys(root) {
+  root.setAttribute("data-lm-suppress-shortcuts", "true");
+  root.addEventListener("keydown", (event) => {
+    const isTheirs = event.key === "Tab" || event.ctrlKey || event.metaKey || event.altKey || (event.shiftKey && event.key === "Enter");
+    if (!isTheirs) event.stopPropagation();
+  });
+}
+
+export { keepKeys, make, oneOf, say };

@@ -1,27 +1,41 @@
 // The answer, large: by how much each number that users feel changed, for better or worse, and how far equal runs differ.
 import { make, say } from "./elements.js";
 import { FELT, change, number, seconds } from "./say.js";
-import { PHASES, PHASE_NAMES, figuresAt, meanPhases } from "./trace.js";
+import { drawStrip } from "./strip.js";
+import { PHASES, PHASE_NAMES, figuresAt, meanPhases, samplesAt } from "./trace.js";
 /** @typedef {import("./trace.js").Trace} Trace */
 /** @typedef {import("./say.js").Noise} Noise */
 
 /** @type {Record<string, string>} */
 const BESIDE = { "TTFT p50": "TTFT worst", "ITL p50": "ITL p99", "E2E p50": "E2E worst" };
 
-/** @returns {{element: HTMLElement, show: (run: Trace, before: Trace | null, noise: Noise, time: number) => void}} */
+/** @typedef {import("./paint.js").Palette} Palette */
+/** @returns {{element: HTMLElement, show: (run: Trace, before: Trace | null, noise: Noise, time: number, palette: Palette) => void}} */
 function headline() {
   const cards = FELT.map((name) => {
     const parts = { delta: make("b", { class: "mm-delta" }), value: make("span", { class: "mm-now" }), was: make("span", { class: "mm-was" }) };
-    const card = make("div", { class: "mm-card" }, make("span", { class: "mm-name" }, name), parts.delta,
+    const strip = make("canvas", { class: "mm-strip", role: "img" });
+    const card = make("div", { class: "mm-card" }, make("span", { class: "mm-name" }, name), make("div", { class: "mm-beside" }, parts.delta, strip),
       make("span", { class: "mm-values" }, parts.value, " ", parts.was));
-    return { name, card, ...parts, band: card.appendChild(make("span", { class: "mm-band" })) };
+    return { name, card, ...parts, strip, band: card.appendChild(make("span", { class: "mm-band" })) };
   });
 
-  /** @param {Trace} run @param {Trace | null} before @param {Noise} noise @param {number} time */
-  function show(run, before, noise, time) {
+  /** @param {HTMLCanvasElement} strip @param {string} name @param {number[]} values @param {number[]} earlier @param {Palette} palette */
+  function spread(strip, name, values, earlier, palette) {
+    drawStrip(strip, values, earlier, palette);
+    const told = values.length ? `${name} from ${seconds(Math.min(...values))} to ${seconds(Math.max(...values))}, ${values.length} values` : name;
+    strip.setAttribute("aria-label", told);
+    strip.title = `${told}${earlier.length ? "; below: the run before" : ""}`;
+  }
+
+  /** @param {Trace} run @param {Trace | null} before @param {Noise} noise @param {number} time @param {Palette} palette */
+  function show(run, before, noise, time, palette) {
     const now = figuresAt(run, time), was = before ? figuresAt(before, before.end) : {};
+    const values = samplesAt(run, time), earlier = before ? samplesAt(before, before.end) : null;
     const isOver = run.state !== "running" && time >= run.end;
-    for (const { name, card, delta, value, was: beside, band } of cards) {
+    for (const { name, card, strip, delta, value, was: beside, band } of cards) {
+      const kind = /** @type {keyof typeof values} */ (name.split(" ")[0]);
+      if (kind in values) spread(strip, kind, values[kind], earlier?.[kind] ?? [], palette);
       /** @param {number | null | undefined} each */
       const written = (each) => (name === "tokens/s" ? (each ? number(each) : "–") : seconds(each));
       const judged = noise[name], [a, b] = [was[name], now[name]];
@@ -89,7 +103,7 @@ function phaseBars() {
       say(share, sums[0] ? `${Math.round((100 * now) / sums[0])}%` : "");
       const by = was ? change(was[phase], now) : "";
       say(told, !verdict || !was ? (run.inferred.includes(phase) ? "inferred" : "") : verdict === "same" ? `was ${seconds(was[phase])}, ≈`
-        : `was ${seconds(was[phase])}, ${by}${verdict === "unsure" ? "?" : ""}`);
+        : `${by}${verdict === "unsure" ? "?" : ""}, was ${seconds(was[phase])}`);
       cell.classList.toggle("mm-strong", verdict === "changed");
     }
     return Math.abs(scale - most) < 0.001 * most;

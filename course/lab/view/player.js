@@ -1,5 +1,7 @@
 // One run, played again: its timeline, a moment to look at, and one request in words.
-import { make, say } from "./elements.js";
+import { keepKeys, make, say } from "./elements.js";
+import { keepLastFrames } from "./keep.js";
+import { drawingLoop } from "./loop.js";
 import { paletteOf } from "./paint.js";
 import { Axis, Playhead } from "./playhead.js";
 import { seconds } from "./say.js";
@@ -28,11 +30,11 @@ function renderPlayer({ model, el }) {
   const { run, row: first } = /** @type {Played} */ (model.get("played"));
   const playhead = new Playhead(), axis = new Axis();
   /** @type {number | null} */ let hovered = null;
-  let row = first, timer = 0, lastFrame = 0, hasPlayed = false;
-  const key = make("span", { class: "mm-key" }), told = make("span", {}), text = make("div", { class: "mm-text", tabindex: 0, role: "region", "aria-label": "The request's text" });
+  let row = first, hasPlayed = false;
+  const key = make("span", { class: "mm-key" }), told = make("span", {}), text = make("div", { class: "mm-text", tabindex: 0, role: "group", "aria-label": "The request's text" });
   const timeline = make("canvas", { class: "mm-timeline", role: "img" });
-  const scrub = make("input", { type: "range", min: 0, max: 1000, "aria-label": "Moment", oninput: () => { playhead.freeze((Number(scrub.value) / 1000) * run.end); wake(); } });
-  const playButton = make("button", { type: "button", class: "mm-plain", onclick: () => { if (playhead.mode === "playing") playhead.finish(); else playhead.play(); wake(); } });
+  const scrub = make("input", { type: "range", min: 0, max: 1000, "aria-label": "Moment" });
+  const playButton = make("button", { type: "button", class: "mm-plain" });
   const moment = make("span", { class: "mm-moment" });
   const controls = make("div", { class: "mm-scrub" }, playButton, scrub, moment);
   const root = make("div", { class: "mm-dash mm-player", role: "group", "aria-label": "Replay of a run" },
@@ -40,21 +42,10 @@ function renderPlayer({ model, el }) {
   text.hidden = run.rows.every((each) => !each.texts.length); // placeholders aren't recorded
   el.append(root);
   let palette = paletteOf(root, false);
+  const { wake, stop } = drawingLoop(root, { frame, restyle: () => { palette = paletteOf(root, false); } });
 
-  function wake() {
-    palette = paletteOf(root, false);
-    if (!timer) {
-      lastFrame = performance.now();
-      timer = requestAnimationFrame(frame);
-    }
-  }
-
-  /** @param {number} at ms */
-  function frame(at) {
-    timer = 0;
-    if (!root.isConnected) return;
-    const passed = Math.max(Math.min((at - lastFrame) / 1000, 0.1), 0);
-    lastFrame = at;
+  /** @param {number} passed seconds @param {number} at ms @returns {boolean} */
+  function frame(passed, at) {
     const isMoving = playhead.tick(passed, at), { time } = playhead, followed = hovered ?? row;
     drawTimeline(timeline, { run, ghost: null, time, low: axis.low, high: axis.high, row: hovered, cursor: playhead.mode !== "still" }, palette);
     const words = `#${followed} ${narrate(run, followed, time)}`, phase = phaseAt(run.rows[followed], time);
@@ -67,16 +58,22 @@ function renderPlayer({ model, el }) {
     if (playhead.mode !== "frozen") scrub.value = String(Math.round((1000 * time) / Math.max(run.end, 1e-9)));
     scrub.setAttribute("aria-valuetext", seconds(time));
     root.dataset.mode = playhead.mode;
-    if (isMoving) timer = requestAnimationFrame(frame);
+    return isMoving;
   }
 
+  scrub.addEventListener("input", () => { playhead.freeze((Number(scrub.value) / 1000) * run.end); wake(); });
+  playButton.addEventListener("click", () => {
+    if (playhead.mode === "playing") playhead.finish();
+    else playhead.play();
+    wake();
+  });
   timeline.addEventListener("pointermove", (event) => {
     hovered = placeAt(timeline, { run, ghost: null, time: 0, low: axis.low, high: axis.high, row: null, cursor: false }, event.offsetX, event.offsetY).row;
     wake();
   });
   timeline.addEventListener("pointerleave", () => { hovered = null; wake(); });
   timeline.addEventListener("click", () => { if (hovered !== null) row = hovered; wake(); });
-  root.setAttribute("data-lm-suppress-shortcuts", "true");
+  keepKeys(root);
   // Once, when it comes into sight; after that it stays full.
   const sight = new IntersectionObserver((entries) => {
     if (!entries.some((entry) => entry.isIntersecting)) return;
@@ -85,20 +82,14 @@ function renderPlayer({ model, el }) {
     wake();
   }, { threshold: 0.6 });
   sight.observe(timeline);
-  const size = new ResizeObserver(wake), dark = matchMedia("(prefers-color-scheme: dark)"), theme = new MutationObserver(wake);
-  size.observe(root);
-  dark.addEventListener("change", wake);
-  theme.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "class"] });
   playhead.hear(run.end, false, 0);
   playhead.finish();
   axis.reset(1.02 * run.end);
+  keepLastFrames();
   wake();
   return () => {
-    cancelAnimationFrame(timer);
+    stop();
     sight.disconnect();
-    size.disconnect();
-    theme.disconnect();
-    dark.removeEventListener("change", wake);
   };
 }
 

@@ -1,5 +1,6 @@
 // Recorded runs in the kernel's place, for pages that have none.
 import { renderPlayer } from "./player.js";
+import { renderSheet } from "./sheet.js";
 import { render } from "./view.js";
 /** @typedef {import("./trace.js").Trace} Trace */
 /** @typedef {import("./view.js").Settings} Settings */
@@ -65,6 +66,11 @@ function recordedModel(library) {
   };
 }
 
+/** A model of what never changes. @param {Record<string, any>} held @returns {import("./view.js").Model} */
+function fixedModel(held) {
+  return { get: (name) => held[name], set: () => {}, save_changes: () => {}, send: () => {}, on: () => {}, off: () => {} };
+}
+
 /** What was packed by gzip, in base64. @param {string} packed @returns {Promise<any>} */
 async function unpack(packed) {
   const bytes = Uint8Array.from(atob(packed), (each) => each.charCodeAt(0));
@@ -77,7 +83,16 @@ async function mountPlayers() {
   for (const el of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-replay]"))) {
     const played = await unpack(el.dataset.replay ?? "");
     el.replaceChildren();
-    renderPlayer({ model: { get: () => played }, el });
+    renderPlayer({ model: fixedModel({ played }), el });
+  }
+}
+
+/** Puts a worksheet, without a simulation, in the place of each that the page holds. */
+async function mountSheets() {
+  for (const el of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-sheet]"))) {
+    const spec = await unpack(el.dataset.sheet ?? "");
+    el.replaceChildren();
+    renderSheet({ model: fixedModel({ spec }), el });
   }
 }
 
@@ -90,4 +105,4 @@ async function mountAll(packed) {
   }
 }
 
-export { mountAll, mountPlayers };
+export { mountAll, mountPlayers, mountSheets };

@@ -122,22 +122,30 @@ function meanPhases(trace, time) {
 }
 
 /**
- * What users feel, as of a moment: medians of TTFT, gaps between deliveries, and E2E; and tokens a second.
+ * What users have felt by a moment, seconds: TTFT of every request that has one, all gaps between deliveries, E2E of all that finished.
  * @param {Trace} trace @param {number} time
- * @returns {Figures}
+ * @returns {{TTFT: number[], ITL: number[], E2E: number[]}}
  */
-function figuresAt(trace, time) {
+function samplesAt(trace, time) {
   /** @type {number[]} */ const ttft = [], itl = [], e2e = [];
-  let tokens = 0, last = 0;
   for (const row of trace.rows) {
-    const count = countUntil(row.tokens, time), borders = bordersAt(row, time);
-    if (!borders) continue;
-    tokens += count;
-    last = Math.max(last, borders[5]);
+    const count = countUntil(row.tokens, time);
     if (count) ttft.push(row.tokens[0] - row.borders[0]);
     for (let i = 1; i < count; i += 1) itl.push(row.tokens[i] - row.tokens[i - 1]);
     if (["stop", "length"].includes(row.reason) && row.borders[5] <= time) e2e.push(row.borders[5] - row.borders[0]);
   }
+  return { TTFT: ttft, ITL: itl, E2E: e2e };
+}
+
+/**
+ * Of those, medians and the worst; and tokens a second.
+ * @param {Trace} trace @param {number} time
+ * @returns {Figures}
+ */
+function figuresAt(trace, time) {
+  const { TTFT: ttft, ITL: itl, E2E: e2e } = samplesAt(trace, time);
+  const tokens = trace.rows.reduce((sum, row) => sum + countUntil(row.tokens, time), 0);
+  const last = Math.max(0, ...trace.rows.map((row) => bordersAt(row, time)?.[5] ?? 0));
   return {
     "TTFT p50": percentile(ttft, 50),
     "ITL p50": percentile(itl, 50),
@@ -174,5 +182,5 @@ function textAt(row, time) {
 
 export {
   CACHED, FREE, PHASES, PHASE_NAMES, SHARED, bordersAt, countUntil, extend, figuresAt, fullestMoment, meanPhases, ownersAt, percentile,
-  phaseAt, stepAt, textAt,
+  phaseAt, samplesAt, stepAt, textAt,
 };

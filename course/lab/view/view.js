@@ -1,8 +1,10 @@
 // The dashboard: controls, the answer, one stacked bar, one timeline, the KV cache. It is told events and moments, never pictures.
 import { drawBlocks, heldAt } from "./blocks.js";
 import { controlPanel } from "./controls.js";
-import { make, oneOf, say } from "./elements.js";
+import { keepKeys, make, oneOf, say } from "./elements.js";
 import { headline, phaseBars } from "./headline.js";
+import { keepLastFrames } from "./keep.js";
+import { drawingLoop } from "./loop.js";
 import { clean, paletteOf } from "./paint.js";
 import { Axis, Playhead } from "./playhead.js";
 import { exactNoise, moved, seconds, shown, why } from "./say.js";
@@ -71,7 +73,7 @@ function render({ model, el }) {
   /** @type {Recipe | null} */ let recipe = null;
   /** @type {number | null} */ let hovered = null;
   /** @type {number | null} */ let hoverTime = null;
-  let chosenRow = 0, lastFrame = 0, lastWords = 0, timer = 0;
+  let chosenRow = 0, lastWords = 0;
 
   // ------------------------------------------------------------------ what there is
   const runButton = make("button", { type: "button", class: "mm-run", onclick: () => order({ do: "run" }) }, "▶ Run");
@@ -98,7 +100,7 @@ function render({ model, el }) {
   const reason = make("p", { class: "mm-why" });
   const timeline = make("canvas", { class: "mm-timeline", role: "img", "aria-label": "Where each request's time went" });
   const blocks = make("canvas", { class: "mm-blocks", role: "img", "aria-label": "Who holds the KV cache" });
-  const blocksTitle = make("div", { class: "mm-title mm-kv" }), rowTitle = make("span", {}), rowText = make("div", { class: "mm-text", tabindex: 0, role: "region", "aria-label": "The request's text" });
+  const blocksTitle = make("div", { class: "mm-title mm-kv" }), rowTitle = make("span", {}), rowText = make("div", { class: "mm-text", tabindex: 0, role: "group", "aria-label": "The request's text" });
   const scrub = make("input", { type: "range", min: 0, max: 1000, value: 1000, "aria-label": "Moment", oninput: () => freeze((Number(scrub.value) / 1000) * (run?.end ?? 0)) });
   const playButton = make("button", { type: "button", class: "mm-plain", onclick: replay }, "▶ Replay");
   const moment = make("span", { class: "mm-moment" });
@@ -116,6 +118,7 @@ function render({ model, el }) {
         make("div", { class: "mm-stage" }, make("div", { class: "mm-drawn" }, timeline, make("div", { class: "mm-scrub" }, playButton, scrub, moment)), side))));
   el.append(root);
   let palette = paletteOf(root, settings().patterns);
+  const { wake, stop } = drawingLoop(root, { frame, restyle: () => { palette = paletteOf(root, settings().patterns); } });
 
   /** @returns {Settings} */
   function settings() { return model.get("settings"); }
@@ -235,19 +238,8 @@ function render({ model, el }) {
     return run ? 1.02 * Math.max(run.end, now.before?.end ?? 0, 0.05) : 1;
   }
 
-  function wake() {
-    if (!timer) {
-      lastFrame = performance.now();
-      timer = requestAnimationFrame(frame);
-    }
-  }
-
-  /** @param {number} at ms */
-  function frame(at) {
-    timer = 0;
-    if (!root.isConnected) return;
-    const passed = Math.max(Math.min((at - lastFrame) / 1000, 0.1), 0);
-    lastFrame = at;
+  /** @param {number} passed seconds @param {number} at ms @returns {boolean} */
+  function frame(passed, at) {
     let isMoving = playhead.tick(passed, at);
     if (run) {
       const whole = run.state === "running" || playhead.mode === "live" ? null : wholeOf();
@@ -256,7 +248,7 @@ function render({ model, el }) {
     }
     root.dataset.drawn = String(Number(root.dataset.drawn ?? 0) + 1); // for the benchmark: pictures so far
     root.dataset.mode = playhead.mode;
-    if (isMoving) timer = requestAnimationFrame(frame);
+    return isMoving;
   }
 
   /** @param {number} at ms @param {boolean} isMoving @returns {boolean} whether something is left to settle */
@@ -284,7 +276,7 @@ function render({ model, el }) {
   /** @param {number} time @param {boolean} isFull */
   function words(time, isFull) {
     if (!run) return;
-    top.show(run, now.before, noise, time);
+    top.show(run, now.before, noise, time, palette);
     const step = stepAt(run, time), held = heldAt(run, isFull ? fullestMoment(run) : time);
     const outcome = recipe && now.recipe === recipe.id && isFull ? verdictOf(recipe) : "";
     const tokens = step?.shares.reduce((sum, [, count]) => sum + count, 0);
@@ -356,30 +348,17 @@ function render({ model, el }) {
     if (playhead.mode === "frozen") freeze(run.end);
     else if (found.time !== null) freeze(found.time);
   });
-  // JupyterLab's keys (a: a new cell; Enter: edit) stay away from what is typed here.
-  root.setAttribute("data-lm-suppress-shortcuts", "true");
-  root.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && playhead.mode === "frozen" && run) freeze(run.end);
-    const isTheirs = event.key === "Tab" || event.ctrlKey || event.metaKey || event.altKey || (event.shiftKey && event.key === "Enter");
-    if (!isTheirs) event.stopPropagation();
-  });
-
-  const theme = new MutationObserver(refresh);
-  theme.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
-  const dark = matchMedia("(prefers-color-scheme: dark)"), size = new ResizeObserver(wake);
-  dark.addEventListener("change", refresh);
-  size.observe(root);
+  root.addEventListener("keydown", (event) => { if (event.key === "Escape" && playhead.mode === "frozen" && run) freeze(run.end); });
+  keepKeys(root);
   model.on("change:shown", load);
   model.on("change:settings", refresh);
   model.on("change:status", refresh);
   model.on("msg:custom", hear);
+  keepLastFrames();
   load();
   if (now.run?.state === "running") model.send({ do: "whole" }); // opened in mid-run: what came before now
   return () => {
-    cancelAnimationFrame(timer);
-    theme.disconnect();
-    size.disconnect();
-    dark.removeEventListener("change", refresh);
+    stop();
     model.off("change:shown", load);
     model.off("change:settings", refresh);
     model.off("change:status", refresh);

@@ -4,9 +4,10 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from course.lab.cold_numbers import ColdNumber, cold_numbers
+
 from course.lab import services
 from course.lab.claims import Claim, conclude
-from course.lab.cold_numbers import ColdNumber, cold_numbers
 from course.lab.display import Html
 from course.lab.finding import Finding, tell
 from course.lab.lab import Lab

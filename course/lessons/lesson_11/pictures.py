@@ -1,17 +1,20 @@
 """Pictures of lesson 11: the knee, the bounds, the waterfall from data sheet to replicas, and the worksheet."""
 
+import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from course.lab.display import Html, as_table
+from course.lab import simulated_70b
+from course.lab.display import Html, as_table, stack
 from course.lab.explorer import Explorer, buttons, choices, slider, switch
 from course.lab.pictures.chart import Axis, Curve, Mark, Panel, draw_chart, draw_panels
 from course.lab.prices import dollars, price_source
+from course.lab.sheet import Choice, Number, Refined, Sheet, SheetSpec, Values, price_of_card
 from course.lab.style import ALARM, COLOURS, WIDTH, number, seconds
 from course.lab.svg import INK, SOFT, Picture, Scale, line, rect, text
+from course.lab.view.prices import coefficients
 from course.lessons.lesson_11 import fleet, run
-from course.simulator.cost.hardware import CATALOGUE
+from course.simulator.cost.bands import band_of
 from minillm.core.errors import MinillmError
 
 # ---------------------------------------------------------------- the knee
@@ -177,22 +180,54 @@ def draw_waterfall(qps: float, prompt: int, headroom: float) -> Picture:
 
 def waterfall() -> Explorer:
     return Explorer(
-        draw_waterfall,
+        lambda qps, prompt, headroom: draw_waterfall(qps, prompt, headroom / 100),
         button="Fill it in",
         qps=choices("requests per second", [10.0, 30.0, 100.0, 300.0], 100.0),
         prompt=choices("prompt, tokens (answer: 150)", [500, 1500, 4000], 1500),
-        headroom=slider("headroom", 0.0, 0.5, 0.2, 0.05),
+        headroom=slider("left unused, %", 0, 50, 20, 5),
     )
 
 
 # ---------------------------------------------------------------- the worksheet
 
-WORKSHEET_HARDWARE = ("h100-sxm", "h200", "a100-80gb", "b200")
+CARDS = ("h100-sxm", "h200", "a100-80gb", "b200")
+GPUS = (2, 4, 8)
+KNEE_ERROR = 0.1
+"""The worksheet's runs are short: its knee is good to about this share."""
+MOST_DRAWN = 400
+"""GPUs; with more, a square stands for several."""
+SQUARE, GAP = 9, 1.5
+
+
+def draw_fleet(filled: run.Filled) -> Picture:
+    """The answer: replicas, GPUs, dollars, and a square a GPU, those of a replica side by side."""
+    found, each = filled.found, filled.gpus
+    gpus = found.replicas * each
+    per = math.ceil(gpus / MOST_DRAWN)
+    answers = ((found.replicas, "replicas"), (gpus, "GPUs"), (f"${found.cost_per_hour:,.0f}", "an hour"))
+    body = "".join(
+        text(150 * i, 26, str(value), size=26, font_weight="bold", fill=INK) + text(150 * i, 44, name, fill=SOFT)
+        for i, (value, name) in enumerate(answers)
+    )
+    x, y = 0.0, 56.0
+    for i in range(math.ceil(gpus / per)):
+        body += rect(x, y, SQUARE, SQUARE, fill=COLOURS[0])
+        x += SQUARE + GAP + (5 if per == 1 and (i + 1) % each == 0 else 0)
+        if x > WIDTH - each * (SQUARE + GAP) and (per > 1 or (i + 1) % each == 0):
+            x, y = 0.0, y + SQUARE + 4
+    told = f"{found.replicas} replicas of {each} {filled.hardware}, {gpus} GPUs, {dollars(found.cost_per_hour)} an hour"
+    scale = f"; a square is {per} GPUs" if per > 1 else ""
+    return Picture("How many GPUs is that?", body, y + SQUARE + 6, description=told + scale)
 
 
 def explained(filled: run.Filled) -> Html:
-    """A row a line: what it says, and where it comes from."""
-    found, gpus, headroom = filled.found, filled.gpus, filled.headroom
+    """The answer, then a row a line: what it says, and where it comes from."""
+    return stack(draw_fleet(filled), lines_of(filled))
+
+
+def lines_of(filled: run.Filled) -> Html:
+    """Where the answer comes from."""
+    found, headroom = filled.found, filled.headroom
     limits = found.limits
     priced = price_source(filled.hardware) if filled.price is None else f"{dollars(filled.price)}, as entered"
     spent = ", ".join(
@@ -200,19 +235,17 @@ def explained(filled: run.Filled) -> Html:
     )
     million = found.input_cost_per_million, found.output_cost_per_million
     rows = [
-        ("asked", f"{number(found.demand)} requests/s", "your traffic at its highest hour"),
         (
             "knee of one replica",
             f"{number(found.knee)} requests/s",
             f"the highest rate at which {found.target:.0%} meet the SLO, by bisection over {len(found.curve)} runs",
         ),
-        ("left unused", f"{headroom:.0%} of the knee", "for spikes, failed replicas, and errors of the simulation"),
         (
             "replicas",
-            f"{found.replicas} of {gpus} GPUs",
-            f"{number(found.demand)} / ({number(found.knee)} x {1 - headroom:.2f}), rounded up",
+            str(found.replicas),
+            f"{number(found.demand)} / ({number(found.knee)} x {1 - headroom:.2f}), rounded up; {headroom:.0%} is left "
+            "unused for spikes, failed replicas and errors of the simulation",
         ),
-        ("GPUs", str(found.replicas * gpus), filled.hardware),
         ("what binds", limits.binding, limits.why),
         ("a step's time", spent or "not known", "a little past the knee"),
         ("dollars an hour", dollars(found.cost_per_hour), f"replicas x GPUs x price; {priced}"),
@@ -231,30 +264,55 @@ def explained(filled: run.Filled) -> Html:
     return as_table(("line", "value", "where it comes from"), rows)
 
 
-def sheet() -> Explorer:
-    """The worksheet with sliders and a button."""
+def refined(asked: Values) -> Refined:
+    """The worksheet by simulation, for what the reader has asked.
 
-    def draw(tpot: int, headroom: int, price: float, **asked: Any) -> Iterator[Html]:
-        yield Html("<p><em>simulating: looking for the knee …</em></p>", "simulating")
-        try:
-            filled = run.plan(tpot=tpot / 1000, headroom=headroom / 100, price=price or None, **asked)
-        except MinillmError as error:
-            raise ValueError(str(error)) from None
-        yield explained(filled)
-
-    return Explorer(
-        draw,
-        button="Fill it in",
-        qps=slider("asked, requests/s", 1, 200, 100),
-        prompt=choices("prompts, tokens (mean)", (200, 500, 1500, 4000), 1500),
-        answer=choices("answers, tokens (mean)", (20, 150, 400), 150),
-        ttft=choices("TTFT at most, s", (0.5, 1.0, 2.0, 5.0), 2.0),
-        tpot=choices("TPOT at most, ms", (25, 40, 50, 100, 200), 50),
-        hardware=buttons("GPU", [name for name in WORKSHEET_HARDWARE if name in CATALOGUE]),
-        gpus=choices("GPUs in a replica", (2, 4, 8), 4),
-        headroom=slider("left unused, %", 0, 60, 20),
-        price=slider("dollars for a GPU and hour (0: catalogue)", 0.0, 12.0, 0.0, 0.01),
+    Raises:
+        MinillmError: such a replica cannot be, or no number of them meets the SLO.
+    """
+    headroom, gpus = asked["headroom"] / 100, int(asked["gpus"])
+    filled = run.plan(
+        float(asked["qps"]),
+        int(asked["prompt"]),
+        int(asked["output"]),
+        float(asked["ttft"]),
+        asked["itl"] / 1000,
+        hardware=asked["card"],
+        gpus=gpus,
+        headroom=headroom,
+        price=asked["price"] or None,
     )
+    on = fleet.deployment(profile=asked["card"], tp=gpus, max_num_seqs=fleet.SLOTS)
+    band = band_of(on.profile, on.model, on.placement)
+    off = (1.0, 1.0) if band is None else (1 + band.tpot.low / 100, 1 + band.tpot.high / 100)
+    exact = filled.found.demand / (filled.found.knee * (1 - headroom))
+    low, high = (1 - KNEE_ERROR) * min(off[0], 1.0) * exact, (1 + KNEE_ERROR) * max(off[1], 1.0) * exact
+    shown = stack(lines_of(filled), simulated_70b.error_band(on))
+    return Refined(filled.found.replicas, math.ceil(low), math.ceil(high), shown.html)
+
+
+def sheet() -> Sheet:
+    """The worksheet of 70B: the answer on paper while a slider moves, by simulation once it rests."""
+    prices = {}
+    for card, gpus in itertools.product(CARDS, GPUS):
+        try:
+            on = fleet.deployment(profile=card, tp=gpus, max_num_seqs=fleet.SLOTS)
+            room = simulated_70b.room_tokens(on)
+        except MinillmError:  # it doesn't fit
+            continue
+        prices[f"{card} {gpus}"] = coefficients(on.step_time(), on.model, on.placement, room)
+    fields = (
+        Choice("card", "card", "A replica of 70B", CARDS, "h100-sxm"),
+        Choice("gpus", "GPUs in a replica", "A replica of 70B", tuple(map(str, GPUS)), "4"),
+        Number("price", "own price (0: list price)", "A replica of 70B", "$/h", 0.0, 12.0, 0.0),
+        Number("headroom", "left unused", "A replica of 70B", "%", 0, 60, 20, whole=True),
+        Number("qps", "requests a second", "Traffic and SLO", "/s", 1, 200, 100),
+        Number("prompt", "prompt, on average", "Traffic and SLO", "tokens", 100, 6000, 1500, whole=True),
+        Number("output", "answer, on average", "Traffic and SLO", "tokens", 10, 1000, 150, whole=True),
+        Number("ttft", "TTFT at most", "Traffic and SLO", "s", 0.5, 5.0, 2.0),
+        Number("itl", "TPOT at most", "Traffic and SLO", "ms", 20, 200, 50),
+    )
+    return Sheet(SheetSpec(fields, ("card", "gpus"), prices, {card: price_of_card(card) for card in CARDS}), refined)
 
 
 # ---------------------------------------------------------------- rollouts

@@ -87,7 +87,7 @@ def jupyterlab(root: Path, variables: Mapping[str, str]) -> Iterator[str]:
 
 
 def _await_server(url: str, server: subprocess.Popen, log: Path) -> None:
-    for _ in range(240):
+    for _ in range(1200):  # on a machine that does much else, a minute is not enough
         assert server.poll() is None, log.read_text()
         try:
             urllib.request.urlopen(url, timeout=2).close()

@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from nbformat.v4 import new_code_cell, new_notebook
 
-from .conftest import REPOSITORY, Open
+from .conftest import REPOSITORY, Open, close
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 FILE = "course/screen.ipynb"
@@ -193,6 +193,29 @@ def test_a_notebook_that_is_closed_and_opened_again_keeps_its_pictures(page: Any
     again.wait_for_selector("text=From an earlier session")
     icons = "all => all.filter(each => getComputedStyle(each, '::before').display !== 'none').length"
     assert again.locator(".jupyter-widgets-disconnected").evaluate_all(icons) == 0, "broken links, one a widget"
+
+
+def test_a_run_grows_in_its_cell_and_after_a_restart_all_last_frames_are_saved(open_notebook: Open, root: Path) -> None:
+    """Its kernel is restarted in mid-run: a bet, a dashboard, and a run that never ended."""
+    cells = [new_code_cell(code) for code in (CODE[0], CODE[1], CODE[5], 'dashboard.lab.run("long document")')]
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), root / "course/frames.ipynb")
+    page = open_notebook("course/frames.ipynb")
+    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
+    page.wait_for_selector(".mm-growing canvas[aria-label*='requests as of']")
+    page.evaluate("window.jupyterapp.shell.currentWidget.sessionContext.restartKernel()")
+    page.evaluate("window.jupyterapp.commands.execute('docmanager:save')")
+    close(page)
+    again = open_notebook("course/frames.ipynb")
+    for cell, seen in (
+        (1, ".mm-dash:not(.mm-growing) img.mm-timeline"),
+        (2, ".widget-radio-box input"),
+        (3, ".mm-growing img"),
+    ):
+        again.evaluate(f"window.jupyterapp.shell.currentWidget.content.scrollToItem({cell}, 'start')")
+        again.wait_for_selector(seen)
+    assert again.locator("text=From an earlier session").count() >= 1
+    assert again.locator("text=Error displaying widget").count() == 0
 
 
 def test_a_lesson_opens_unchanged_and_its_numbers_are_marked_as_an_example(open_notebook: Open, root: Path) -> None:

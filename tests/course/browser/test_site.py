@@ -170,7 +170,7 @@ def test_steps_cost_what_the_simulator_says(browser: Any, site: Path) -> None:
         profile = find_profile(card)
         placement = Placement(tp=tp, weight_dtype=dtypes[0], kv_dtype=dtypes[1])
         right = StepTimeModel(find_model(name), profile.hardware, placement, profile.constants).price(work).total
-        told = page.evaluate("([prices, work]) => minillmCalculator.price(prices, work)", [prices, asdict(work)])
+        told = page.evaluate("([prices, work]) => minillmDashboard.price(prices, work)", [prices, asdict(work)])
         assert told == pytest.approx(right, rel=1e-5), (name, card, tp, dtypes)
     page.close()
 
@@ -510,10 +510,16 @@ def test_an_explorer_moves_and_the_calculator_answers(browser: Any, site: Path) 
     page.wait_for_function("([stage, before]) => stage.innerHTML !== before", arg=[stage.element_handle(), before])
     page.close()
     page = opened(browser, site / "calculator.html", told)
-    page.locator("[name=qps]").fill("100")
-    assert page.locator("#found dd:not(.why)").last.inner_text().isdigit()
-    page.locator("[name=gpus]").select_option("1")
-    assert "doesn't fit" in page.locator("#found").inner_text()
+    replicas, gpus = page.locator(".mm-figures b").nth(0), page.locator(".mm-figures b").nth(1)
+    few = int(replicas.inner_text())
+    page.get_by_label("requests a second, exactly").fill("100")
+    assert int(replicas.inner_text()) > few and int(gpus.inner_text()) == 4 * int(replicas.inner_text())
+    assert page.locator(".mm-fleet i").count() == int(gpus.inner_text())
+    few = int(replicas.inner_text())
+    page.get_by_role("slider", name="prompt", exact=True).press("ArrowRight")  # live, while it slides
+    assert int(replicas.inner_text()) >= few and page.get_by_label("prompt, exactly").input_value() != "1500"
+    page.get_by_role("radiogroup", name="GPUs in a replica").get_by_role("radio", name="1", exact=True).click()
+    assert "don't fit" in page.locator(".mm-sheet-told").inner_text() and replicas.inner_text() == "–"
     page.close()
     assert told == []
 

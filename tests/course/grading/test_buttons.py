@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from course.grading.buttons import HintButton, ServeYours
+from course.grading import Criterion, Result
+from course.grading.buttons import ExerciseCard, HintButton, ServeYours
 from course.grading.exercises import find
 from course.grading.history import History
 
@@ -26,3 +27,21 @@ def test_serving_shows_the_run_or_what_the_learners_code_raised() -> None:
     panel = ServeYours(lambda: 1 // 0)
     panel.run()
     assert "ZeroDivisionError" in panel.shown.value and not panel.button.disabled
+
+
+def test_check_grades_what_was_defined_since_and_hints_end_with_the_last_mistake(tmp_path: Path) -> None:
+    exercise, points = find("prefix-hash-chain"), [0.0, 1.0]
+    panel = ExerciseCard(
+        exercise,
+        lambda: Result(exercise.id, (Criterion("chain", points.pop(0), 1.0, "so"),)),
+        History(tmp_path / "kept.jsonl"),
+    )
+    check, seen = panel.check, []
+    for score, is_offered in ((0, True), (1, False)):
+        check.press()
+        assert check.button.disabled and check.above.asked == len(seen) + 1
+        check.above._handle_custom_msg({"do": "done"}, [])  # the page has run the learner's cells
+        seen.append(score)
+        assert f"{score} of 1" in check.shown.value and not check.button.disabled
+        assert (panel.hint.widget.layout.display != "none") == is_offered
+    assert all(name in check.above.pattern for name in exercise.entry_points)

@@ -20,8 +20,9 @@ from course.lab.explorer import Explorer, buttons, slider, switch
 from course.lab.marks import FOLDED
 from course.lab.outcomes import ExampleRun, set_beside
 from course.lab.predict import Prediction
+from course.lab.view import library
 from course.site import incidents, pages
-from course.site.__main__ import opening
+from course.site.__main__ import alone, opening
 
 MOST_BYTES = 1_500_000
 RECORDED = [f"{cause}-{seed}" for cause in incidents.CAUSES_SHOWN for seed in incidents.SEEDS]
@@ -150,3 +151,19 @@ def test_recorded_pictures_are_those_that_the_notebooks_show() -> None:
 def test_without_any_bet_the_site_says_what_to_build() -> None:
     with pytest.raises(ValueError, match="python -m course"):
         opening([pages.Page("00", "Start", (), "course/00.ipynb")])
+
+
+@pytest.mark.parametrize("text", ["One. Two? " + "x" * 300, "y" * 300 + ". Two.", '"Will it do?" No.', "Short"])
+def test_a_card_ends_where_a_sentence_does(text: str) -> None:
+    card = pages.whole_sentences(text)
+    assert text.startswith(card) and (card == text or card.rstrip('"').endswith((".", "?")))
+    assert len(card) <= pages.CARD_LENGTH or "." not in card[:-1]
+
+
+def test_one_request_of_a_run_stands_alone() -> None:
+    run = library.opening("burst")
+    row = len(run["rows"]) - 1
+    told = alone(run, row)
+    tokens = sum(count for step in told["steps"] for _, count, is_prefill in step["shares"] if is_prefill)
+    assert told["rows"] == [run["rows"][row]] and tokens == told["rows"][0]["prompt"] - told["rows"][0]["cached"]
+    assert {share[0] for step in told["steps"] for share in step["shares"]} == {0}

@@ -4,19 +4,25 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import nbformat
 import pytest
 from IPython.core.error import InputRejected
 from IPython.core.interactiveshell import InteractiveShell
 from made_ledger import made_ledger
+from made_run import made_run
 from patience import PATIENCE_S
 
-from course.lab import build, waiting
+from course.lab import build, growing, waiting
+from course.lab.controls import FIELDS
 from course.lab.display import Html
 from course.lab.explorer import Explorer
 from course.lab.marks import EXAMPLE
+from course.lab.run import Run
+from course.lab.view.trace import extended, trace_of
 from course.lab.waiting import WaitingLine, say, say_run, telling, with_progress
+from course.lab.workloads import LabWorkload, PromptArrival
 
 Told = list[tuple[str, str]]
 
@@ -150,3 +156,47 @@ def test_a_cell_whose_bet_is_missing_stops_before_it_costs_anything() -> None:
     assert shell.user_ns["ran"] == []
     shell.run_cell("class Bet:\n    score = ran.append\nmixing = Bet\nmixing.score(2)")
     assert shell.run_cell("mixing.score(3)").success and shell.user_ns["ran"] == [2, 3]
+
+
+class MadeSession:
+    """A run that is looked at twice while it goes on, then has ended; or that has ended before the first look."""
+
+    def __init__(self, is_short: bool = False) -> None:
+        self.looks = [] if is_short else [made_run(until=0.1), made_run(until=0.2)]
+        self.seen = made_run()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.seen = self.looks.pop(0) if (is_running := bool(self.looks)) else made_run()
+        return not is_running
+
+    def run(self) -> Run:
+        return self.seen
+
+
+MADE = LabWorkload("made", "", tuple(PromptArrival(0.0, "Hi.", 12) for _ in range(8)))
+
+
+def test_a_run_grows_beside_the_line_and_stays_where_the_cell_shows_nothing(
+    line: WaitingLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[Any] = []
+    news: list[dict[str, Any]] = []
+    monkeypatch.setattr(growing.GrowingView, "send", lambda _, content: news.append(content))
+    line.put = shown.append
+    growing.play_out(MadeSession(), MADE, lambda: None)
+    told = shown[0].shown["run"]
+    for each in news:
+        told = extended(told, each["more"])
+    assert len(news) == 3 and told == trace_of(made_run(), MADE, FIELDS)
+    line.end(shows_nothing=True)
+    assert len(shown) == 2 and "Where did each request" in shown[1].svg()
+
+
+def test_a_short_run_grows_nowhere_and_a_cell_with_a_result_keeps_no_picture(line: WaitingLine) -> None:
+    shown: list[Any] = []
+    line.put = shown.append
+    growing.play_out(MadeSession(is_short=True), MADE, lambda: None)
+    assert shown == []
+    growing.play_out(MadeSession(), MADE, lambda: None)
+    line.end(shows_nothing=False)
+    assert len(shown) == 2 and shown[1] is None

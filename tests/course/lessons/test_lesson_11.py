@@ -1,5 +1,6 @@
 """Lesson 11: bounds, the knee, the worksheet. Arithmetic by hand; the rest on the simulator."""
 
+import functools
 import math
 from dataclasses import replace
 
@@ -96,6 +97,21 @@ def test_the_worksheet_counts_replicas() -> None:
         run.plan(qps=20.0, prompt=500, answer=20, tpot=0.001, requests=60)
     with pytest.raises(WorkloadError):
         run.plan(qps=-1.0, prompt=500, answer=20, requests=60)
+
+
+def test_the_sheet_is_refined_by_the_simulation_that_the_reader_asked_for_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    sheet = pictures.sheet()
+    asked = {field.name: field.value for field in sheet.spec.fields} | {"qps": 20, "prompt": 500, "output": 20}
+    monkeypatch.setattr(pictures.run, "plan", functools.partial(run.plan, requests=60))
+    sheet.widget.asked = asked
+    sheet.wait()
+    found, right = sheet.widget.refined, run.plan(20.0, 500, 20, requests=60).found
+    assert found["asked"] == asked and found["replicas"] == right.replicas and not found["trouble"]
+    assert found["low"] <= right.replicas <= found["high"] and "what binds" in found["html"]
+    sheet.ask({**asked, "itl": 1})
+    sheet.ask({**asked, "itl": 1, "qps": 30})
+    sheet.wait()
+    assert sheet.widget.refined["asked"]["qps"] == 30 and "more replicas" in sheet.widget.refined["trouble"]
 
 
 def test_the_bet_on_a_hundred() -> None:

@@ -1,0 +1,38 @@
+"""The simulator's prices as numbers for a page: envelope.js computes with them what roofline.py computes here.
+
+What the page leaves out: pipeline stages, expert parallelism, adapters and queues. `minillm simulate` has all of them.
+"""
+
+import math
+
+from course.simulator.cost.models import PricedModel
+from course.simulator.cost.placement import Placement
+from course.simulator.cost.roofline import StepTimeModel
+
+OF_MODEL = (
+    *("token_s", "logit_s", "weights_s", "idle_s", "pair_s", "prompt_pair_s", "context_s", "dequant_s"),
+    *("idle_dequant_s", "at_once_s", "at_once_token_s", "hops_s", "hops_token_s", "gaps_s", "host_s", "skip"),
+)
+"""What a StepTimeModel has that the page needs."""
+OF_CONSTANTS = ("half_tokens", "serial", "prefill_s", "prefill_host_s", "step_s", "request_s")
+
+Prices = dict[str, float | None]
+
+
+def coefficients(steps: StepTimeModel, model: PricedModel, placement: Placement, kv_tokens: int) -> Prices:
+    """Of one deployment, in seconds, bytes and tokens; None = infinite.
+
+    Args:
+        kv_tokens: that its KV cache holds.
+    """
+    numbers = {name: getattr(steps, name) for name in OF_MODEL} | {
+        name: getattr(steps.constants, name) for name in OF_CONSTANTS
+    }
+    sizes = {
+        "kv_bytes": model.kv_bytes_per_token(placement.kv_dtype),
+        "weight_bytes": placement.weight_bytes(model),
+        "kv_tokens": kv_tokens,
+    }
+    return {
+        name: float(f"{value:.7g}") if math.isfinite(value) else None for name, value in {**numbers, **sizes}.items()
+    }
