@@ -17,6 +17,7 @@ from IPython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
 
 from course.lab import notes, progress, waiting
+from course.lab.lab_defaults import LAB_DEFAULTS
 from course.lab.pace import pace_of
 from course.lab.predict import PredictionBook
 from course.lab.run import Run
@@ -39,14 +40,6 @@ from minillm.host.openmp import end_team
 from minillm.model.checkpoints import load_tokenizer, resolve
 from minillm.model.loader import LoadedModel
 from minillm.runner.kept_runners import KeptRunners
-
-LAB_DEFAULTS: dict[str, Any] = {
-    "max_model_len": 2048,
-    "max_num_seqs": 4,
-    "max_num_batched_tokens": 256,
-    "num_kv_blocks": 384,
-}
-"""Smaller than one would deploy: few slots and few blocks, so that a laptop shows what a loaded server does."""
 
 POOL_SHARE = 0.2
 """Share of a GPU's free memory for the KV pool that a lab's engines share: each hands out as many blocks as it was

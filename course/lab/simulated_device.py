@@ -13,10 +13,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from course.lab import simulated_70b
-from course.lab.display import Html
 from course.lab.errors import NotInThisLabError
 from course.simulator.cost.hardware import find_hardware
+from course.simulator.cost.work import decode_work
 from course.simulator.deployment import Deployment
 from course.simulator.errors import PricingError
 from course.simulator.simulated_runner import MadeUpProposer, SimulatedRunner
@@ -32,6 +31,7 @@ from minillm.policies.config import EngineConfig
 from minillm.strict_model import default_of
 
 if TYPE_CHECKING:
+    from course.lab.display import Html
     from minillm.frontend.engine_thread import EngineThread
     from minillm.runner.torch_runner import TorchRunner
 
@@ -144,6 +144,8 @@ class SimulatedDevice:
     hardware: str
     """A name of the simulator's catalogue."""
     count: int = 1
+    own_tokenizer: Any = None
+    """Counts the prompts' tokens; None = the default model's, from the disk."""
 
     @classmethod
     def of(cls, spelt: str) -> "SimulatedDevice":
@@ -158,6 +160,10 @@ class SimulatedDevice:
 
     def __str__(self) -> str:
         return self.hardware if self.count == 1 else f"{self.count} x {self.hardware}"
+
+    @property
+    def tokenizer(self) -> Any:
+        return self.own_tokenizer or placeholder_tokenizer()
 
     def deployment(self, config: EngineConfig) -> Deployment:
         """What the simulator prices for a configuration of the engine.
@@ -188,7 +194,7 @@ class SimulatedDevice:
         """What executes steps by their price, with placeholder tokens; and the configuration, its sizes filled in."""
         bare = self.deployment(config).engine(clock)
         assert isinstance(bare.runner, SimulatedRunner)
-        bare.runner.answer = placeholder_tokens()
+        bare.runner.answer = placeholder_tokens(self.tokenizer)
         return config.replace(**{name: getattr(bare.config, name) for name in SIZES}), bare.runner
 
     def engine(
@@ -215,7 +221,7 @@ class SimulatedDevice:
         longer free, for a request that drafts shares its step with others."""
         on = self.deployment(config)
         one, many, more = (
-            on.step_time().price(simulated_70b.decode_work(1, USUAL_CONTEXT, rows)).total for rows in (1, *MANY_ROWS)
+            on.step_time().price(decode_work(1, USUAL_CONTEXT, rows)).total for rows in (1, *MANY_ROWS)
         )
         return (more - many) / (MANY_ROWS[1] - MANY_ROWS[0]) / one
 
@@ -227,7 +233,7 @@ class SimulatedDevice:
 
     def model(self, config: EngineConfig) -> PlaceholderModel:
         """What stands in for the weights."""
-        tokenizer = placeholder_tokenizer()
+        tokenizer = self.tokenizer
         shape = SHAPES.get(config.model.rpartition("/")[2].lower()) or resolve(config.model)
         return PlaceholderModel(
             config.model,
@@ -241,8 +247,10 @@ class SimulatedDevice:
         """What has to stand beside every number, in a few words."""
         return f"simulated: {config.model.rpartition('/')[2]} on {self}"
 
-    def error_band(self, config: EngineConfig) -> Html:
+    def error_band(self, config: EngineConfig) -> "Html":
         """How far its step times were from real ones, in a paragraph."""
+        from course.lab import simulated_70b
+
         return simulated_70b.error_band(self.deployment(config))
 
 
@@ -263,9 +271,9 @@ def placeholder_tokenizer() -> Any:
 
 
 @functools.cache
-def placeholder_tokens() -> list[int]:
+def placeholder_tokens(tokenizer: Any) -> list[int]:
     """Token ids that read as words, and say now and then that they are none of a model's."""
-    tokenizer, rng = placeholder_tokenizer(), random.Random(0)
+    rng = random.Random(0)
     pieces = [tokenizer.encode(f" {word}", add_special_tokens=False) for word in WORDS.split()]
     words = [piece[0] for piece in pieces if len(piece) == 1]
     reminder = tokenizer.encode(REMINDER, add_special_tokens=False)

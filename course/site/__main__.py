@@ -28,6 +28,8 @@ from course.rounds.library import find_round
 from course.site import drills, incidents, napkins, rounds
 from course.site.calculator import exported, stack
 from course.site.pages import Page, map_page, markdown_page, notebook_page
+from course.tab import files as tab_files
+from minillm.host.errors import StorageError
 
 HERE, ROOT = Path(__file__).parent, COURSE.parent
 TEMPLATES = Environment(
@@ -77,11 +79,12 @@ def opening(lessons: Sequence[Page]) -> Page:
     return replace(lesson, parts=(lesson.parts[start], *after))
 
 
-def write(folder: Path, url: str = "", day: date | None = None) -> list[Path]:
+def write(folder: Path, url: str = "", day: date | None = None, with_python: bool = True) -> list[Path]:
     """The whole site. Returns its pages.
 
     Args:
         day: around which the sums of days are; None = today.
+        with_python: the course's Python runs in the pages; without, they have recordings.
     """
     TEMPLATES.globals["url"] = url
     shutil.rmtree(folder, ignore_errors=True)
@@ -91,6 +94,7 @@ def write(folder: Path, url: str = "", day: date | None = None) -> list[Path]:
         shutil.copy(picture, folder)
     write_frames(folder / "frames")
     simulated_on = write_dashboard(folder / "static")
+    TEMPLATES.globals["python"] = write_python(folder / "tab") if with_python else ""
     made = list(pages())
     lessons = [page for page in made if page.source.endswith(".ipynb") and page.name != "map"]
     by_number = {page.name.partition("_")[0]: page.name for page in lessons}
@@ -158,6 +162,17 @@ def write_dashboard(folder: Path) -> str:
     (folder / "dashboard_runs.js").write_text(f'minillmDashboard.mountAll("{packed(held)}");\n', encoding="utf-8")
     shutil.copy(bundle.STYLE, folder / "dashboard.css")
     return library.note_of(held["runs"]["chat"][0]["run"]).partition("(")[2].rstrip(")")
+
+
+def write_python(folder: Path) -> str:
+    """What the pages' Python starts from. Returns its script; nothing, where it can't be fetched: a site without it has
+    recordings."""
+    try:
+        tab_files.write(folder)
+    except (tab_files.TabFilesError, StorageError) as error:
+        print(f"Without Python in the pages: {error}", file=sys.stderr)
+        return ""
+    return "tab/worker.js"
 
 
 def write_frames(folder: Path) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from course.lab.controls import CONTROLS, FIELDS, shown_by
-from course.lab.lab import LAB_DEFAULTS, Lab
+from course.lab.lab import Lab
+from course.lab.lab_defaults import LAB_DEFAULTS
 from course.lab.simulated_device import DEFAULT_MODEL, VARIABLE
 from course.lab.view.library import FOLDER, recipes, traffic_names
 from course.lab.view.trace import Told, trace_of

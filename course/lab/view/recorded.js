@@ -1,5 +1,7 @@
 // Recorded runs in the kernel's place, for pages that have none.
 import { renderPlayer } from "./player.js";
+import { TabPython } from "./port.js";
+import { fromAddress, tabModel } from "./tab.js";
 import { render } from "./view.js";
 /** @typedef {import("./trace.js").Trace} Trace */
 /** @typedef {import("./view.js").Settings} Settings */
@@ -81,12 +83,42 @@ async function mountPlayers() {
   }
 }
 
-/** Fills each place on the page that asks for a dashboard. @param {string} packed */
+/**
+ * Fills each place on the page that asks for a dashboard: with recordings first, and with Python in the tab once it is there.
+ * @param {string} packed
+ */
 async function mountAll(packed) {
   /** @type {Library} */ const library = await unpack(packed);
   for (const el of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-dashboard]"))) {
     el.replaceChildren();
-    render({ model: recordedModel(library), el });
+    const model = recordedModel(library), end = render({ model, el });
+    if (el.dataset.python) void takeOver(el, el.dataset.python, model, end);
+  }
+}
+
+/**
+ * From recordings to runs: the settings stay, and so does what is on show.
+ * @param {HTMLElement} el @param {string} script the worker's @param {import("./view.js").Model} recorded @param {() => void} end
+ */
+async function takeOver(el, script, recorded, end) {
+  const told = document.querySelector("[data-python-state]");
+  /** @param {string} words */
+  const state = (words) => { if (told) told.textContent = words; };
+  if (location.protocol === "file:") return; // a page opened from disk may start no worker
+  try {
+    const python = new TabPython(new URL(script, document.baseURI), (stage) => state(stage && `Python is starting in this tab: ${stage} … Until then these are recordings.`));
+    /** @type {Spec} */ const spec = await python.ask("dashboard.spec");
+    const link = fromAddress(location.search, spec), was = /** @type {Settings} */ (recorded.get("settings"));
+    const isLinked = location.search.length > 1;
+    const model = tabModel(python, spec, isLinked ? link : { ...link, traffic: was.traffic, fields: { ...spec.start, ...was.fields } }, recorded.get("shown").run);
+    end();
+    el.replaceChildren();
+    render({ model, el });
+    el.dataset.live = "yes";
+    state("Live: every run is made in this tab, by the course's own scheduler on a simulated GPU.");
+    if (isLinked) model.send({ do: "run" });
+  } catch (error) {
+    state(`Python did not start in this tab (${error}): these are recordings.`);
   }
 }
 

@@ -20,7 +20,8 @@ from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from course.lab import simulated_70b
-from course.lab.lab import LAB_DEFAULTS, Lab
+from course.lab.lab import Lab
+from course.lab.lab_defaults import LAB_DEFAULTS
 from course.lab.model_shape import ModelShape
 from course.lab.predict import MeasuredAnswer
 from course.lab.roof import Roof
