@@ -1,6 +1,7 @@
 """python -m course.site FOLDER [--url URL]: write the static site."""
 
 import argparse
+import hashlib
 import itertools
 import json
 import shutil
@@ -132,7 +133,17 @@ def write(folder: Path, url: str = "", day: date | None = None, with_python: boo
     rendered |= {page.name.partition("_")[0]: rendering("moved", page=page) for page in lessons}
     for name, text in rendered.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
+    write_offline(folder)
     return [folder / f"{name}.html" for name in rendered]
+
+
+def write_offline(folder: Path) -> None:
+    """The service worker: it keeps what the first page, the dashboard and Python need, and whatever is opened."""
+    first = [folder / "index.html", folder / "dashboard.html", *folder.glob("static/*.*"), *folder.glob("tab/*")]
+    names = ["./", *sorted(str(path.relative_to(folder)) for path in first)]
+    build = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())).hexdigest()[:16]
+    told = f"const BUILD = {json.dumps(build)}, FIRST = {json.dumps(names)};\n"
+    (folder / "offline.js").write_text(told + (HERE / "offline.js").read_text(encoding="utf-8"), encoding="utf-8")
 
 
 def rendering(template: str, **values: object) -> str:

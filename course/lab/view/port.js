@@ -38,13 +38,16 @@ class TabPython {
     this.#waiting.clear();
   }
 
-  /** @param {string} name @param {Record<string, unknown>} given @returns {Promise<any>} */
-  ask(name, given = {}) {
+  /**
+   * @param {string} name @param {Record<string, unknown>} given @param {number} [of] the number of something that was opened
+   * @returns {Promise<any>}
+   */
+  ask(name, given = {}, of = undefined) {
     this.#count += 1;
     const id = this.#count;
     return new Promise((answered, failed) => {
       this.#waiting.set(id, { answered, failed });
-      this.#worker.postMessage({ id, request: JSON.stringify({ name, given }) });
+      this.#worker.postMessage({ id, request: JSON.stringify({ name, given, of }) });
     });
   }
 }
