@@ -220,9 +220,7 @@ class SimulatedDevice:
         """What one more row adds to a step, over the price of a step with one: where rows are so many that they are no
         longer free, for a request that drafts shares its step with others."""
         on = self.deployment(config)
-        one, many, more = (
-            on.step_time().price(decode_work(1, USUAL_CONTEXT, rows)).total for rows in (1, *MANY_ROWS)
-        )
+        one, many, more = (on.step_time().price(decode_work(1, USUAL_CONTEXT, rows)).total for rows in (1, *MANY_ROWS))
         return (more - many) / (MANY_ROWS[1] - MANY_ROWS[0]) / one
 
     def serving_thread(self, config: EngineConfig) -> "EngineThread":

@@ -54,7 +54,7 @@ class SteppedEngine:
 
     def __init__(self, device: SimulatedDevice, config: EngineConfig) -> None:
         self.device = device
-        self._sinks: dict[str, "Sink"] = {}
+        self._sinks: dict[str, Sink] = {}
         self._start(config, device.model(config))
 
     def reconfigure(self, config: EngineConfig) -> None:
@@ -73,7 +73,9 @@ class SteppedEngine:
         self._sinks.clear()
         self._publish()
 
-    def submit_nowait(self, prompt: Prompt, params: SamplingParams | None, sink: "Sink", **options: Any) -> "Future[str]":
+    def submit_nowait(
+        self, prompt: Prompt, params: SamplingParams | None, sink: "Sink", **options: Any
+    ) -> "Future[str]":
         """Queue a request; each output is passed to `sink`. The future has the id already, or the refusal.
 
         Raises:

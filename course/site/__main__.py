@@ -1,16 +1,20 @@
-"""python -m course.site FOLDER [--url URL]: write the static site."""
+"""python -m course.site FOLDER [--serve] [--url URL]: write the static site."""
 
 import argparse
+import contextlib
+import functools
 import hashlib
 import itertools
 import json
 import shutil
 import sys
+import webbrowser
 import zlib
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +145,8 @@ def write_offline(folder: Path) -> None:
     """The service worker: it keeps what the first page, the dashboard and Python need, and whatever is opened."""
     first = [folder / "index.html", folder / "dashboard.html", *folder.glob("static/*.*"), *folder.glob("tab/*")]
     names = ["./", *sorted(str(path.relative_to(folder)) for path in first)]
-    build = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())).hexdigest()[:16]
+    everything = (path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+    build = hashlib.sha256(b"".join(everything)).hexdigest()[:16]
     told = f"const BUILD = {json.dumps(build)}, FIRST = {json.dumps(names)};\n"
     (folder / "offline.js").write_text(told + (HERE / "offline.js").read_text(encoding="utf-8"), encoding="utf-8")
 
@@ -198,13 +203,35 @@ def write_frames(folder: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m course.site", description="Write the course as a static site.")
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--serve", action="store_true", help="then serve it on this machine, and open it in a browser")
     parser.add_argument("--url", default="", help="where it will stand: pictures on social cards need a whole address")
     options = parser.parse_args(arguments)
     if options.folder.exists() and any(options.folder.iterdir()) and not (options.folder / "static/site.css").exists():
         parser.error(f"{options.folder} holds something else: it would be overwritten")
     written = write(options.folder, options.url.rstrip("/"))
-    print(f"{len(written)} pages: open {(written[0].parent / 'index.html').resolve().as_uri()}")
+    if options.serve:
+        print(f"{len(written)} pages in {options.folder}")
+        serve(options.folder)
+    else:
+        print(f"{len(written)} pages: python -m course.site {options.folder} --serve opens them")
     return 0
+
+
+def serve(folder: Path) -> None:
+    """On the loopback interface, until Ctrl-C. Pages opened as files have recordings only: no worker starts there."""
+    handler = functools.partial(QuietHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        address = f"http://127.0.0.1:{server.server_address[1]}/"
+        print(f"At {address} now; Ctrl-C ends it.", flush=True)
+        webbrowser.open(address)
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """Says nothing of what it serves."""
+
+    def log_message(self, *_: object) -> None: ...
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ FUNCTIONS = {
 }
 """By name: the function that answers, imported when it's first asked."""
 KINDS = {"server": "course.tab.live_server:LiveServer"}
-"""What can be opened, and asked by its number from then on: `server.open` makes one, `server.go_on` calls its method."""
+"""What can be opened, and then asked by its number: `server.open` makes one, `server.go_on` is a method of it."""
 
 
 class Answers:

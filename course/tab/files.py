@@ -42,7 +42,14 @@ WHEELS = (
 )
 NEEDED_BYTES = 60_000_000
 SOURCES = ("minillm", "course")
-LEFT_OUT = ("course/data", "course/images", "course/lessons", "course/site", "course/lab/view/recorded", "minillm/kernels/cpu")
+LEFT_OUT = (
+    "course/data",
+    "course/images",
+    "course/lessons",
+    "course/site",
+    "course/lab/view/recorded",
+    "minillm/kernels/cpu",
+)
 KINDS = {".py", ".toml", ".json"}
 CHUNK_BYTES = 1 << 16
 
@@ -93,10 +100,9 @@ def _fetch(folder: Path) -> None:
             member = archive.extractfile(f"package/{name}")
             assert member is not None
             (folder / name).write_bytes(member.read())
-    asked = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
-    done = subprocess.run(
-        [*asked, "--platform", PLATFORM, "--python-version", PYTHON, *pins()], capture_output=True, text=True
-    )
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder)]
+    wanted = ["--only-binary=:all:", "--platform", PLATFORM, "--python-version", PYTHON, *pins()]
+    done = subprocess.run([*pip, *wanted], capture_output=True, text=True)
     if done.returncode:
         raise TabFilesError(f"pip could not fetch the wheels: {done.stderr.strip().splitlines()[-1]}")
 

@@ -1,4 +1,4 @@
-"""A server that goes on as long as somebody looks: requests arrive at random, and its settings can be changed meanwhile.
+"""A server that goes on as long as it is watched: requests arrive at random, and its settings can be changed.
 
 A change is rolled out as in production: requests that have arrived stay with the server that has them, and those that
 come after it go to a new one. Time is simulated; whoever shows it asks for the next fraction of a second.

@@ -40,5 +40,6 @@ def widget_script(render: str = "render") -> str:
 
 def page_script() -> str:
     """For a page without a kernel: a script that leaves `minillmDashboard`, whose `mountAll` wants recorded runs."""
-    exported = "window.minillmDashboard = { mountAll, mountLive, mountPlayers, figuresAt, meanPhases };"
-    return f'(() => {{\n"use strict";\n{joined("port", "tab", "live_traffic", "live_strip", "live", "recorded")}\n{exported}\n}})();\n'
+    live = joined("port", "tab", "live_traffic", "live_strip", "live", "recorded")
+    exported = "window.minillmDashboard = { TabPython, mountAll, mountLive, mountPlayers, figuresAt, meanPhases };"
+    return f'(() => {{\n"use strict";\n{live}\n{exported}\n}})();\n'
