@@ -10,6 +10,7 @@ import os
 import random
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -22,11 +23,13 @@ from course.simulator.simulated_runner import MadeUpProposer, SimulatedRunner
 from course.simulator.speculation import SimulatedSpeculation
 from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
+from minillm.core.scheduler import Scheduler
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.prompts import Prompt
 from minillm.model.checkpoints import SHAPES, load_config, load_tokenizer, resolve
 from minillm.model.config import ModelConfig
+from minillm.policies import assemble
 from minillm.policies.config import EngineConfig
 from minillm.strict_model import default_of
 
@@ -146,6 +149,8 @@ class SimulatedDevice:
     count: int = 1
     own_tokenizer: Any = None
     """Counts the prompts' tokens; None = the default model's, from the disk."""
+    make_scheduler: Callable[..., Scheduler] = assemble.make_scheduler
+    """Puts the policies together, for policies of your own."""
 
     @classmethod
     def of(cls, spelt: str) -> "SimulatedDevice":
@@ -210,7 +215,13 @@ class SimulatedDevice:
         config, runner = self.runner(config, clock)
         model = model or self.model(config)
         engine = SimulatedEngine.on_runner(
-            config, runner, clock, model=model, proposer=MadeUpProposer(), row_cost=row_cost
+            config,
+            runner,
+            clock,
+            model=model,
+            proposer=MadeUpProposer(),
+            row_cost=row_cost,
+            make_scheduler=self.make_scheduler,
         )
         # Prompts are in the tokenizer's vocabulary, which the model's may be smaller than: nothing looks them up.
         engine.vocab_size = max(model.model_config.vocab_size, len(model.tokenizer))

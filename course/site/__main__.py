@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from nbconvert.filters import markdown2html
 
 from course.drills import written
 from course.drills.amounts import KNOWN_UNITS
 from course.drills.library import ALL as DRILLS
+from course.grading.exercises import catalogue
 from course.lab.build import COURSE, RECORDED, lesson_sources
 from course.lab.recording import read_recording
 from course.lab.replay import packed
@@ -32,7 +34,8 @@ from course.rounds.library import IDS as ROUNDS
 from course.rounds.library import find_round
 from course.site import drills, incidents, napkins, rounds
 from course.site.calculator import exported, stack
-from course.site.pages import Page, map_page, markdown_page, notebook_page
+from course.site.pages import Page, map_page, markdown_page, notebook_page, with_math
+from course.tab import exercises
 from course.tab import files as tab_files
 from minillm.host.errors import StorageError
 
@@ -134,6 +137,11 @@ def write(folder: Path, url: str = "", day: date | None = None, with_python: boo
     for name in ROUNDS:
         data = in_script(rounds.exported(find_round(name).drawn()))
         rendered[f"round_{name}"] = rendering("round", round=find_round(name), data=data)
+    work = [exercises.exported(each) for each in exercises.offered()]
+    rendered |= {"exercises": rendering("exercises", exercises=work, others=len(catalogue()) - len(work))}
+    for each in work:
+        shown = {"statement": with_math(markdown2html(each["statement"])), "data": json.dumps(each)}
+        rendered[f"exercise_{each['id']}"] = rendering("exercise", exercise=each, **shown)
     rendered |= {page.name.partition("_")[0]: rendering("moved", page=page) for page in lessons}
     for name, text in rendered.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")

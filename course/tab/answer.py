@@ -11,6 +11,8 @@ FUNCTIONS = {
     "dashboard.spec": "course.tab.dashboard:spec",
     "dashboard.run": "course.tab.dashboard:run",
     "dashboard.recipe": "course.tab.dashboard:recipe",
+    "exercise.check": "course.tab.exercises:check",
+    "exercise.serve": "course.tab.exercises:serve",
 }
 """By name: the function that answers, imported when it's first asked."""
 KINDS = {"server": "course.tab.live_server:LiveServer"}

@@ -41,7 +41,8 @@ WHEELS = (
     "typing_extensions",
 )
 NEEDED_BYTES = 60_000_000
-SOURCES = ("minillm", "course")
+SOURCES = ("minillm", "course", "solutions")
+"""Exercises are read from their solutions' sources: what a page shows of them, it shows as stubs."""
 LEFT_OUT = (
     "course/data",
     "course/images",

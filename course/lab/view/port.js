@@ -38,6 +38,12 @@ class TabPython {
     this.#waiting.clear();
   }
 
+  /** Ends it: nothing that was asked is answered any more. */
+  end() {
+    this.#worker.terminate();
+    this.#fail("it was ended");
+  }
+
   /**
    * @param {string} name @param {Record<string, unknown>} given @param {number} [of] the number of something that was opened
    * @returns {Promise<any>}

@@ -69,7 +69,7 @@ def test_a_live_server_tells_each_request_and_each_step_once() -> None:
     assert set(arrived) == {*gone, *(each["i"] for each in told[-1]["in_flight"])}
     steps = [step for news in told for step in news["steps"]]
     assert all(a["end"] <= b["start"] + 1e-9 for a, b in zip(steps, steps[1:]))
-    computed = {i: 0 for i in gone}
+    computed = dict.fromkeys(gone, 0)
     for step in steps:
         for i, count, _ in step["shares"]:
             computed[i] = computed.get(i, 0) + count
@@ -92,7 +92,9 @@ def test_a_change_is_for_those_that_come_after_it() -> None:
     rest = {each["i"]: each for each in ended(changed, 40.0)}
     same = {each["i"]: each for each in ended(still, 40.0)}
     in_flight = {each["i"] for each in known["in_flight"]}
-    assert in_flight and all(rest[i]["borders"][1] == same[i]["borders"][1] for i in in_flight if same[i]["borders"][1] < 12)
+    assert in_flight and all(
+        rest[i]["borders"][1] == same[i]["borders"][1] for i in in_flight if same[i]["borders"][1] < 12
+    )
     later = [i for i in rest if i not in in_flight]
     assert sum(rest[i]["borders"][1] - rest[i]["borders"][0] for i in later) < 0.5 * sum(
         same[i]["borders"][1] - same[i]["borders"][0] for i in later if i in same
