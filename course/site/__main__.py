@@ -35,7 +35,7 @@ from course.rounds.library import find_round
 from course.site import drills, incidents, napkins, rounds
 from course.site.calculator import exported, stack
 from course.site.pages import Page, map_page, markdown_page, notebook_page, with_math
-from course.tab import exercises
+from course.tab import challenge, exercises
 from course.tab import files as tab_files
 from minillm.host.errors import StorageError
 
@@ -137,6 +137,7 @@ def write(folder: Path, url: str = "", day: date | None = None, with_python: boo
     for name in ROUNDS:
         data = in_script(rounds.exported(find_round(name).drawn()))
         rendered[f"round_{name}"] = rendering("round", round=find_round(name), data=data)
+    rendered |= {"beat": rendering("beat", data=json.dumps(challenge.exported()))}
     work = [exercises.exported(each) for each in exercises.offered()]
     rendered |= {"exercises": rendering("exercises", exercises=work, others=len(catalogue()) - len(work))}
     for each in work:

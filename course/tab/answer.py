@@ -11,6 +11,7 @@ FUNCTIONS = {
     "dashboard.spec": "course.tab.dashboard:spec",
     "dashboard.run": "course.tab.dashboard:run",
     "dashboard.recipe": "course.tab.dashboard:recipe",
+    "challenge.play": "course.tab.challenge:play",
     "exercise.check": "course.tab.exercises:check",
     "exercise.serve": "course.tab.exercises:serve",
 }

@@ -1,12 +1,6 @@
-"""Exercises in a browser tab: the judges are the course's own; the answer runs beside them, in the same Python.
+"""Exercises in a browser tab: the judges are the course's own, and so is the engine that an answer serves in."""
 
-In a notebook an answer gets a process of its own. A tab has one, which the page ends where an answer doesn't come to
-its end. So nothing is confined here, and nothing need be: whoever's page it is, it's their code.
-"""
-
-import importlib
 import secrets
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,8 +10,8 @@ from course.grading.blame import explain
 from course.grading.exercise import Exercise
 from course.grading.exercises import catalogue, find
 from course.grading.parts import Parts, make_scheduler_with
-from course.grading.remote import Answer, AnswerEndedError
 from course.grading.source import answer_file, statement
+from course.tab.answer_beside import AnswerBeside
 from course.tab.dashboard import TabBench
 from minillm.core.errors import ConfigError
 
@@ -103,9 +97,9 @@ def check(exercise: str, text: str, seed: int | None = None) -> dict[str, Any]:
     if found.id not in {each.id for each in offered()}:
         raise LookupError(f"{exercise} needs more than a browser has: it's in the notebooks")
     seed = secrets.randbelow(MOST_SEEDS) if seed is None else seed
-    desk = _Desk()
+    desk = AnswerBeside(LIMIT_S)
     try:
-        answer = desk.loaded(text)
+        answer = desk.loaded(FILE, text)
     except Exception as error:
         criteria = found.ungraded(explain(error, frozenset((FILE,))))
     else:
@@ -142,40 +136,3 @@ def serve(exercise: str, text: str, seed: int = 0) -> dict[str, Any]:
     ours = bench.run(traffic, served.fields)
     yours = replace(bench, device=replace(bench.device, make_scheduler=own)).run(traffic, served.fields)
     return {"ours": ours, "yours": yours, "notes": notes}
-
-
-class _Desk:
-    """The answer in this process, behind the same messages that pass between a judge and another one."""
-
-    def __init__(self) -> None:
-        if str(GRADING) not in sys.path:
-            sys.path.append(str(GRADING))  # child.py finds its neighbours as a script does
-        self._child: Any = importlib.import_module("child")
-        self._desk = self._child.AnswerDesk()
-        self._lines = self._child.Printed()
-
-    @property
-    def printed(self) -> str:
-        """The end of what the answer printed."""
-        return self._lines.end
-
-    def loaded(self, text: str) -> Answer:
-        """Raises what the answer raises when it's run."""
-        answer = Answer(self._exchange, LIMIT_S, lambda: _Desk().loaded(text))
-        self._desk.task, self._desk.files = {"lines": {FILE: text}}, frozenset((FILE,))
-        self._child.remember(FILE, text)
-        answer.again()
-        return answer
-
-    def _exchange(self, message: bytes, limit_s: float) -> bytes:
-        """As runner.py asks a child."""
-        desk, wire = self._desk, self._child.wire
-        desk.took = 0.0
-        before, sys.stdout = sys.stdout, self._lines
-        try:
-            replies = desk.replies(*desk.unpacked(message))
-        finally:
-            sys.stdout = before
-        if desk.took > limit_s:
-            raise AnswerEndedError(f"stopped: not done after {LIMIT_S:g} s")
-        return wire.packed((replies, self._lines.end, desk.took), desk.number_of)

@@ -51,6 +51,8 @@ LEFT_OUT = (
     "course/lab/view/recorded",
     "minillm/kernels/cpu",
 )
+KEPT = "course/data/challenge"
+"""Of what is left out, all the same: the ladder's recorded scores."""
 KINDS = {".py", ".toml", ".json"}
 CHUNK_BYTES = 1 << 16
 
@@ -129,5 +131,5 @@ def _sources() -> Iterator[Path]:
         for path in (ROOT / top).rglob("*"):
             name = str(path.relative_to(ROOT))
             is_lesson = re.fullmatch(r"course/(\d\d\w*|start)\.py", name)
-            if path.suffix in KINDS and not is_lesson and not name.startswith(LEFT_OUT):
+            if path.suffix in KINDS and not is_lesson and (name.startswith(KEPT) or not name.startswith(LEFT_OUT)):
                 yield path

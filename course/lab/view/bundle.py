@@ -40,7 +40,7 @@ def widget_script(render: str = "render") -> str:
 
 def page_script() -> str:
     """For a page without a kernel: a script that leaves `minillmDashboard`, whose `mountAll` wants recorded runs."""
-    live = joined("port", "tab", "live_traffic", "live_strip", "live", "workshop", "recorded")
-    names = "TabPython, mountAll, mountExercise, mountLive, mountPlayers, figuresAt, meanPhases"
+    live = joined("port", "tab", "live_traffic", "live_strip", "live", "workshop", "contest", "recorded")
+    names = "TabPython, mountAll, mountContest, mountExercise, mountLive, mountPlayers, figuresAt, meanPhases"
     exported = f"window.minillmDashboard = {{ {names} }};"
     return f'(() => {{\n"use strict";\n{live}\n{exported}\n}})();\n'

@@ -11,8 +11,8 @@ const LETTERS = "ABC";
 /** What a link to a moment says: settings that aren't the usual ones. @param {Settings} settings @param {Spec} spec */
 function toAddress({ traffic, seed, fields }, spec) {
   const changed = Object.entries(fields).filter(([name, value]) => value !== spec.start[name]);
-  const said = { traffic, ...(seed ? { seed } : {}), ...Object.fromEntries(changed.map(([name, value]) => [name, JSON.stringify(value)])) };
-  return `?${new URLSearchParams(/** @type {Record<string, string>} */ (said))}`;
+  const said = [["traffic", traffic], ...(seed ? [["seed", String(seed)]] : []), ...changed.map(([name, value]) => [name, JSON.stringify(value)])];
+  return `?${new URLSearchParams(said)}`;
 }
 
 /** Settings from a link; what it says of anything unknown counts for nothing. @param {string} address @param {Spec} spec @returns {Settings} */
@@ -75,11 +75,11 @@ function tabModel(python, spec, settings, first) {
       const recipe = spec.recipes.find((each) => each.id === order.id);
       if (!recipe) return;
       set("settings", { ...now, traffic: recipe.traffic, fields: { ...spec.start, ...recipe.first, ...recipe.change } });
-      const [first, second] = await python.ask("dashboard.recipe", { name: recipe.id, seed: now.seed });
-      note(recipe.traffic, now.seed, [first, second]);
-      pin("A", first);
+      const [was, second] = await python.ask("dashboard.recipe", { name: recipe.id, seed: now.seed });
+      note(recipe.traffic, now.seed, [was, second]);
+      pin("A", was);
       pin("B", second);
-      show(second, first, "A", recipe.id);
+      show(second, was, "A", recipe.id);
     } else if (order.do === "run") {
       const run = await python.ask("dashboard.run", { traffic: now.traffic, seed: now.seed, fields: now.fields });
       note(now.traffic, now.seed, [run]);

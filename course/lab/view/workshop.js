@@ -72,6 +72,13 @@ function dedent(editor) {
   editor.selectionStart = editor.selectionEnd = Math.max(at - most, start);
 }
 
+/** @param {string} name @param {string} text */
+function savedAsFile(name, text) {
+  const link = make("a", { href: URL.createObjectURL(new Blob([text], { type: "text/x-python" })), download: name });
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
 /** @param {HTMLElement} el with the exercise as JSON in data-exercise, and the worker's script in data-python */
 function mountExercise(el) {
   /** @type {Workpiece} */ const work = JSON.parse(el.dataset.exercise ?? "");
@@ -84,7 +91,7 @@ function mountExercise(el) {
   const serveButton = make("button", { type: "button", onclick: () => void serve() }, "Serve with mine");
   const hintButton = make("button", { type: "button", onclick: () => { kept.hints += 1; keep(); showHints(); } });
   const backButton = make("button", { type: "button", onclick: () => { if (confirm("Put the starter back, in the place of what you have written?")) { editor.value = work.stub; keep(); } } }, "Start over");
-  const fileButton = make("button", { type: "button", onclick: save }, "Save as a file");
+  const fileButton = make("button", { type: "button", onclick: () => savedAsFile(`${work.id.replaceAll("-", "_")}.py`, editor.value) }, "Save as a file");
   const bar = make("div", { class: "mm-bar" }, checkButton, ...(work.serves ? [serveButton] : []), hintButton, fileButton, backButton);
   const root = make("div", { class: "mm-dash mm-workshop" }, editor, bar, hints, outcome, beside);
   editor.value = kept.text;
@@ -103,12 +110,6 @@ function mountExercise(el) {
     const next = work.hints[kept.hints];
     hintButton.hidden = !next;
     if (next) say(hintButton, `Hint ${kept.hints + 1} of ${work.hints.length} (costs ${Number(next.cost.toFixed(2))} points)`);
-  }
-
-  function save() {
-    const link = make("a", { href: URL.createObjectURL(new Blob([editor.value], { type: "text/x-python" })), download: `${work.id.replaceAll("-", "_")}.py` });
-    link.click();
-    URL.revokeObjectURL(link.href);
   }
 
   /** Asks the tab's Python, which is started for the first question. @param {string} name @returns {Promise<any>} */
@@ -155,4 +156,4 @@ function mountExercise(el) {
   }
 }
 
-export { mountExercise };
+export { editing, keptWork, mountExercise, savedAsFile };

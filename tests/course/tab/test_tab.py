@@ -1,6 +1,7 @@
 """The course's Python in a browser tab, tried outside of one: what it needs, what it answers, what travels there."""
 
 import io
+import itertools
 import json
 import subprocess
 import sys
@@ -68,7 +69,7 @@ def test_a_live_server_tells_each_request_and_each_step_once() -> None:
     assert arrived == list(range(len(arrived))) and len(set(gone)) == len(gone) > 20
     assert set(arrived) == {*gone, *(each["i"] for each in told[-1]["in_flight"])}
     steps = [step for news in told for step in news["steps"]]
-    assert all(a["end"] <= b["start"] + 1e-9 for a, b in zip(steps, steps[1:]))
+    assert all(a["end"] <= b["start"] + 1e-9 for a, b in itertools.pairwise(steps))
     computed = dict.fromkeys(gone, 0)
     for step in steps:
         for i, count, _ in step["shares"]:
