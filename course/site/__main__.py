@@ -91,6 +91,7 @@ def write(folder: Path, url: str = "", day: date | None = None) -> list[Path]:
         shutil.copy(picture, folder)
     write_frames(folder / "frames")
     simulated_on = write_dashboard(folder / "static")
+    write_console(folder / "static")
     made = list(pages())
     lessons = [page for page in made if page.source.endswith(".ipynb") and page.name != "map"]
     by_number = {page.name.partition("_")[0]: page.name for page in lessons}
@@ -158,6 +159,13 @@ def write_dashboard(folder: Path) -> str:
     (folder / "dashboard_runs.js").write_text(f'minillmDashboard.mountAll("{packed(held)}");\n', encoding="utf-8")
     shutil.copy(bundle.STYLE, folder / "dashboard.css")
     return library.note_of(held["runs"]["chat"][0]["run"]).partition("(")[2].rstrip(")")
+
+
+def write_console(folder: Path) -> None:
+    """The incident console's script and style."""
+    exported = "window.minillmConsole = { mountConsole };"
+    (folder / "console.js").write_text(bundle.in_page(exported, *bundle.CONSOLE), encoding="utf-8")
+    (folder / "console.css").write_text(bundle.styles("console"), encoding="utf-8")
 
 
 def write_frames(folder: Path) -> None:
