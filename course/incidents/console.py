@@ -1,7 +1,7 @@
 """The incident console's other half: an incident as one JSON state, and actions, JSON as well, that move it on.
 
-It draws nothing and knows no widget: a notebook ferries states and actions to the browser (desk.py), a page plays recorded
-ones, and a worker in a browser's tab can do as well. What a state holds is written down where it's read, in
+It draws nothing and knows no widget: a notebook ferries states and actions to the browser (desk.py), a page plays
+recorded ones, and a worker in a browser's tab can do as well. What a state holds is written down where it's read, in
 course/lab/view/console_types.js.
 
     session = ConsoleSession(Incident.generate(seed=7))
@@ -19,7 +19,7 @@ from course.incidents.causes import CAUSES
 from course.incidents.causes.base import Case
 from course.incidents.evidence import NO_DATA, Evidence, EvidencePanel, as_cells
 from course.incidents.generate import PAGED_AT, RUN_MINUTES, IncidentError, find_intervention, look_up
-from course.incidents.incident import GRADED, REGIMES, Incident
+from course.incidents.incident import GRADED, Incident
 from course.incidents.interventions import NOW, Intervention
 from course.incidents.numbers import PLACES, waiting_while_traffic_comes
 from course.incidents.outcome import Effect

@@ -1,5 +1,5 @@
-"""The on-call desk: the incident console in a notebook. What it shows and does is a session's (console.py); what it looks
-like is drawn by the browser (course/lab/view/console.js).
+"""The on-call desk: the incident console in a notebook. What it does is a session's (console.py); the browser draws it
+(course/lab/view/console.js).
 """
 
 from collections.abc import Callable

@@ -1,5 +1,5 @@
-"""Incidents as recordings for static/incident.js, which plays them to the console: the state that a session begins with,
-the answers to all questions at some minutes, what each change does, and the truth.
+"""Incidents as recordings for static/incident.js, which plays them to the console: the state that a session begins
+with, the answers to all questions at some minutes, what each change does, and the truth.
 
 python -m course.site.incidents      record all anew, into course/data/site/incidents (minutes)
 """

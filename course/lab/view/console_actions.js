@@ -90,7 +90,7 @@ function askPart(start, act, look) {
     update(state) {
       for (const { question, button, mark, said } of rows) {
         const found = state.evidence.find((each) => each.id === question.id);
-        if (!found || button.dataset.asked) continue;
+        if (!found) continue;
         button.dataset.asked = "yes";
         say(mark, "show");
         say(said, found.text);
