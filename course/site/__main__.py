@@ -91,7 +91,7 @@ def write(folder: Path, url: str = "", day: date | None = None) -> list[Path]:
         shutil.copy(picture, folder)
     write_frames(folder / "frames")
     simulated_on = write_dashboard(folder / "static")
-    write_console(folder / "static")
+    write_views(folder / "static")
     made = list(pages())
     lessons = [page for page in made if page.source.endswith(".ipynb") and page.name != "map"]
     by_number = {page.name.partition("_")[0]: page.name for page in lessons}
@@ -161,11 +161,13 @@ def write_dashboard(folder: Path) -> str:
     return library.note_of(held["runs"]["chat"][0]["run"]).partition("(")[2].rstrip(")")
 
 
-def write_console(folder: Path) -> None:
-    """The incident console's script and style."""
-    exported = "window.minillmConsole = { mountConsole };"
-    (folder / "console.js").write_text(bundle.in_page(exported, *bundle.CONSOLE), encoding="utf-8")
+def write_views(folder: Path) -> None:
+    """Scripts and styles of the incident console and of drills."""
+    console, drill = "window.minillmConsole = { mountConsole };", "window.minillmDrillView = { mountDrill };"
+    (folder / "console.js").write_text(bundle.in_page(console, *bundle.CONSOLE), encoding="utf-8")
     (folder / "console.css").write_text(bundle.styles("console"), encoding="utf-8")
+    (folder / "drill_view.js").write_text(bundle.in_page(drill, *bundle.DRILL), encoding="utf-8")
+    (folder / "drill_view.css").write_text(bundle.styles("drill"), encoding="utf-8")
 
 
 def write_frames(folder: Path) -> None:

@@ -20,6 +20,7 @@ PARTS = (
 """The dashboard's modules, each after those that it imports."""
 CONSOLE = (
     "elements",
+    "kernel_port",
     "console_chart",
     "console_alarm",
     "console_evidence",
@@ -28,6 +29,8 @@ CONSOLE = (
     "console",
 )
 """The incident console's, in the same order."""
+DRILL = ("elements", "kernel_port", "drill")
+"""A drill's."""
 IMPORT = re.compile(r'^import .*? from "\./\w+\.js";\n', re.M | re.S)
 EXPORT = re.compile(r"^export \{.*?\};\n", re.M | re.S)
 STYLE = FOLDER / "view.css"

@@ -4,6 +4,7 @@ import { alarmPane } from "./console_alarm.js";
 import { debriefPane } from "./console_debrief.js";
 import { evidencePane } from "./console_evidence.js";
 import { make } from "./elements.js";
+import { kernelPort } from "./kernel_port.js";
 /** @typedef {import("./console_types.js").State} State */
 /** @typedef {import("./console_types.js").Action} Action */
 /** @typedef {import("./console_types.js").Port} Port */
@@ -79,25 +80,10 @@ function mountConsole(el, port, start) {
 
 /**
  * In a notebook: a kernel answers.
- * @param {{model: {get: (name: "state") => State, on: (event: string, heard: (message: any) => void) => void,
- *   off: (event: string, heard: (message: any) => void) => void, send: (message: unknown) => void}, el: HTMLElement}} given
+ * @param {{model: import("./kernel_port.js").KernelModel, el: HTMLElement}} given
  */
 function renderConsole({ model, el }) {
-  /** @type {Port} */
-  const port = {
-    ask: (action) => new Promise((answer, refuse) => {
-      const id = `${Date.now()}-${Math.random()}`;
-      const hear = (/** @type {{id: string, refused?: string}} */ message) => {
-        if (message.id !== id) return;
-        model.off("msg:custom", hear);
-        if (message.refused) refuse(new Error(message.refused));
-        else answer(model.get("state"));
-      };
-      model.on("msg:custom", hear);
-      model.send({ id, action });
-    }),
-  };
-  const shown = mountConsole(el, port, model.get("state"));
+  const shown = mountConsole(el, kernelPort(model), model.get("state"));
   const update = () => shown.show(model.get("state"));
   model.on("change:state", update);
   return () => {

@@ -214,42 +214,68 @@ def test_a_commit_is_worth_what_it_is_in_the_notebook(browser: Any, site: Path) 
     page.close()
 
 
-def test_a_drill_runs_to_its_end(browser: Any, site: Path) -> None:
+@pytest.mark.parametrize(("wide", "high", "scheme"), [(1280, 720, "light"), (390, 844, "dark")])
+def test_a_drill_runs_to_its_end_a_step_a_screen(browser: Any, site: Path, wide: int, high: int, scheme: str) -> None:
     told: list[str] = []
-    page = opened(browser, site / "drill_dump-13b.html", told)
+    window = {"viewport": {"width": wide, "height": high}, "color_scheme": scheme}
+    page = opened(browser, site / "drill_dump-13b.html", told, **window)
     drawn = next(drill for drill in DRILLS if drill.id == "dump-13b").drawn()
     assert drawn.drill.title not in page.locator("body").inner_text(), "a title is half of the answer"
-    page.get_by_role("button", name="Start").click()
-    page.get_by_role("button", name="Hand in").click()
-    assert "Nothing is written" in page.locator("#drill").inner_text()
-    page.get_by_label("Ask the interviewer").select_option(index=1)
-    page.get_by_role("button", name="Ask").click()
-    assert any(fact.says in page.locator("#drill").inner_text() for fact in talk_of(drawn).facts)
+    on = page.locator(".mm-foot .mm-run")
+
+    def go(step: str) -> None:
+        """With the keyboard: what is on screen then fits it."""
+        on.press("Enter")
+        page.wait_for_selector(f".mm-drill[data-step='{step}']:not([aria-busy])")
+        foot = on.bounding_box()
+        assert wide < 640 or foot["y"] + foot["height"] <= high
+        assert page.evaluate("document.documentElement.scrollWidth") <= wide
+
+    go("Write")
+    on.press("Enter")
+    page.wait_for_selector(".mm-said:has-text('Nothing is written')")
+    asks = page.get_by_role("combobox", name="Ask the interviewer")
+    asks.press("ArrowDown")
+    asks.press("Enter")
+    page.get_by_role("button", name="Ask", exact=True).press("Enter")
+    page.wait_for_selector(f".mm-told-facts:has-text('{talk_of(drawn).facts[0].says[:20]}')")
     page.get_by_label("Your answer").fill("The queue dominates, and I'd admit less of it than comes.")
-    page.get_by_role("button", name="Hand in").click()
-    page.get_by_label("What dominates?").select_option("queue")
-    page.get_by_label(drawn.rubric.commit.number.asks).fill("some")
-    page.get_by_role("button", name="Commit").click()
-    assert "isn't one number" in page.locator("#drill").inner_text()
-    page.get_by_label(drawn.rubric.commit.number.asks).fill("about 5.4 times")
-    page.get_by_role("button", name="Commit").click()
-    for _ in range(PUSHBACKS):
-        page.get_by_role("button", name="Reply").click()
-    for select in page.locator("section").last.locator("select").all():
-        select.select_option("agree 95")
-    page.get_by_role("button", name="Go on").click()
-    for _ in "AB":
-        page.locator("section").last.locator("select").first.select_option("strong")
-        page.get_by_role("button", name="Compare").click()
-    own = page.locator("section").last
-    own.locator("select").first.select_option("strong")
-    own.locator("input").first.fill("the queue dominates and I'd admit less of it")
-    page.get_by_role("button", name="See").click()
-    result = page.locator("section").last.inner_text()
-    assert "2.0 of 2\tRight." in result and drawn.drill.title in result
+    go("Commit")
+    on.press("Enter")
+    page.wait_for_selector(".mm-said:has-text('Commit to something first')")
+    page.get_by_role("combobox", name="what dominates").press_sequentially("queue wait")
+    page.get_by_role("combobox", name="what dominates").press("Enter")
+    number = page.get_by_label(drawn.rubric.commit.number.asks)
+    number.fill("some")
+    on.press("Enter")
+    page.wait_for_selector(".mm-said:has-text(\"isn't one number\")")
+    number.fill("about 5.4 times")  # the rest stays
+    assert_clean(page)
+    go("Pushback")
+    for _ in range(PUSHBACKS - 1):
+        asked = page.inner_text(".mm-stagebody")
+        on.press("Enter")
+        page.wait_for_function("was => document.querySelector('.mm-stagebody').innerText !== was", arg=asked)
+    go("Statements")
+    for group in page.get_by_role("radiogroup").all():
+        group.get_by_role("radio", name="agree, sure (95%)", exact=True).press("Enter")
+    assert_clean(page)
+    go("Calibration")
+    for title in ("answer B", "your own"):
+        page.get_by_role("radiogroup").first.get_by_role("radio", name="strong").press("Enter")
+        on.press("Enter")
+        page.wait_for_selector(f".mm-drill h2:has-text('{title}')")
+    page.get_by_role("radiogroup").first.get_by_role("radio", name="strong").press("Enter")
+    page.get_by_label("your words for it").first.fill("the queue dominates and I'd admit less of it")
+    on.press("Enter")
+    page.wait_for_selector(".mm-drill[data-step=Verdict]")
+    page.evaluate("document.querySelectorAll('.mm-drill details').forEach(each => { each.open = true })")
+    result = page.inner_text(".mm-drill")
+    assert "[2.0 of 2] What dominates: Right." in result and drawn.drill.title in result
     assert "strong, weighs" in result and "unread by the page" in result and "No hire yet" in result
+    assert_clean(page)
     page.close()
-    assert told == []
+    assert not [each for each in told if "Error" in each]  # Axe has requests of its own
 
 
 def test_a_number_is_read_as_in_a_terminal(browser: Any, site: Path) -> None:
