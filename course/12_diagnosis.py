@@ -31,7 +31,7 @@ lab = open_lab()
 # Below is one incident: a simulated service, run by this course's own scheduler. Every question costs minutes on the
 # incident's clock, not on yours, and the incident goes on: queues grow, and the SLO's error budget burns.
 #
-# So **mitigate first**. The red buttons are what anyone on call can do at once, before knowing the cause: roll back this
+# So **mitigate first**. *Mitigate* lists what anyone on call can do right away, before knowing the cause: roll back this
 # morning's release, fail over, shed load, drain a replica. Each has a price. Then ask what you need and write down what
 # you suspect; the menus come after that. Commit, try your change on a canary, roll it out or back, and press *Grade me*.
 
@@ -41,9 +41,8 @@ desk = IncidentDesk(first)  # 10 minutes
 desk
 
 # %% [markdown]
-# *Phase*: where are the seconds lost? It may be outside the engine. *What proves
-# it*: the evidence that would look different without the problem. *Ruled out by*: the answer that another suspect
-# doesn't survive. *Spike or steady*: will it pass by itself?
+# *Where the time is lost* may be outside the engine. *What proves it*: the evidence that would look different without
+# the problem. *Ruled out by*: the answer that another suspect doesn't survive.
 #
 # **Mitigate, split, ask, commit, canary, deploy, look.**
 

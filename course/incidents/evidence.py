@@ -157,23 +157,25 @@ def as_html(data: "pd.DataFrame") -> str:
     """A frame as a table of the course's look; the name of its index stands over the first column."""
     from course.lab.display import table
 
-    return table((str(data.index.name or ""), *map(str, data.columns)), _rows(data)) if len(data.columns) else ""
+    return table(*as_cells(data)) if len(data.columns) else ""
 
 
 def as_text(data: "pd.DataFrame") -> str:
     """A frame as a table for a terminal, with the same units."""
-    told = [(str(data.index.name or ""), *map(str, data.columns)), *_rows(data)]
+    head, rows = as_cells(data)
+    told = [head, *rows]
     widths = [max(map(len, column)) for column in zip(*told)]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in told)
 
 
-def _rows(data: "pd.DataFrame") -> list[tuple[str, ...]]:
-    """Each row's name and its cells, for people."""
+def as_cells(data: "pd.DataFrame") -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """What stands over a frame's columns, and each row's name and cells, for people."""
     head, columns = str(data.index.name or ""), [str(column) for column in data.columns]
-    return [
+    rows = [
         (str(name), *(_cell(value, head, str(name), column) for value, column in zip(row, columns)))
         for name, row in zip(data.index, data.to_numpy(dtype=object))
     ]
+    return (head, *columns), rows
 
 
 def _cell(value: object, *names: str) -> str:

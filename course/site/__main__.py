@@ -103,6 +103,7 @@ def write(folder: Path, url: str = "", day: date | None = None, with_python: boo
     write_frames(folder / "frames")
     simulated_on = write_dashboard(folder / "static")
     TEMPLATES.globals["python"] = write_python(folder / "tab") if with_python else ""
+    write_views(folder / "static")
     made = list(pages())
     lessons = [page for page in made if page.source.endswith(".ipynb") and page.name != "map"]
     by_number = {page.name.partition("_")[0]: page.name for page in lessons}
@@ -198,6 +199,15 @@ def write_python(folder: Path) -> str:
         print(f"Without Python in the pages: {error}", file=sys.stderr)
         return ""
     return "tab/worker.js"
+
+
+def write_views(folder: Path) -> None:
+    """Scripts and styles of the incident console and of drills."""
+    console, drill = "window.minillmConsole = { mountConsole };", "window.minillmDrillView = { mountDrill };"
+    (folder / "console.js").write_text(bundle.in_page(console, *bundle.CONSOLE), encoding="utf-8")
+    (folder / "console.css").write_text(bundle.styles("console"), encoding="utf-8")
+    (folder / "drill_view.js").write_text(bundle.in_page(drill, *bundle.DRILL), encoding="utf-8")
+    (folder / "drill_view.css").write_text(bundle.styles("drill"), encoding="utf-8")
 
 
 def write_frames(folder: Path) -> None:

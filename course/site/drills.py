@@ -1,12 +1,14 @@
-"""Drills as data for static/drill.js: prompt, what is right, statements, samples with the grades they deserve."""
+"""Drills as data for static/drill.js: steps, prompt, what is right, statements, grades that the samples deserve."""
 
 from typing import Any
 
 from course.drills import calibrate, checks, statements, verdict
 from course.drills.amounts import UNITS
+from course.drills.console import DrillSession, shown_stage
 from course.drills.drill import BARS, LEVELS, DrawnDrill
 from course.drills.interviewer import PUSHBACKS, QUESTIONS
-from course.drills.library import number_of
+from course.drills.sitting import Sitting, solution_text
+from course.drills.stages import DrillStage, stages
 from course.drills.stated import menu, table
 from course.drills.talk import talk_of
 
@@ -16,7 +18,6 @@ def exported(drill: DrawnDrill) -> dict[str, Any]:
     rubric, talk = drill.rubric, talk_of(drill)
     samples = {
         label: {
-            "text": drill.answers[name],
             "grades": {each.key: drill.grade_of(name, each.key) for each in rubric.criteria},
             "why": rubric.samples[name].why,
         }
@@ -27,11 +28,12 @@ def exported(drill: DrawnDrill) -> dict[str, Any]:
         for each in talk.put()
     ]
     return {
-        "number": number_of(drill.drill),
+        "start": DrillSession(drill).state(),
+        "stages": [shown_stage(each) for each in blank_stages(drill)],
+        "graders": [{"name": name, "says": said} for name, said in Sitting(drill).graders().items()],
+        "solution": solution_text(drill),
         "tags": drill.drill.tags,
-        "minutes": drill.drill.minutes,
         "prompt": drill.prompt,
-        "impossible": drill.impossible,
         "commit": {
             **rubric.commit.model_dump(include={"dominant", "second", "fixes"}),
             "number": {
@@ -68,5 +70,16 @@ def exported(drill: DrawnDrill) -> dict[str, Any]:
         "hopeless": calibrate.HOPELESS,
         "least_words": calibrate.LEAST_WORDS,
         "samples": samples,
-        "answers": {level: drill.answers[level] for level in LEVELS},
     }
+
+
+def blank_stages(drill: DrawnDrill) -> list[DrillStage]:
+    """The steps of a sitting in which nothing is filled in; what is asked then depends on nothing that was said."""
+    run, found = stages(Sitting(drill, "Nothing.")), []
+    stage = next(run)
+    while True:
+        found.append(stage)
+        try:
+            stage = run.send({field.key: "" for field in stage.fields})
+        except StopIteration:
+            return [each for each in found if each.part not in ("Pushback", "Disputes", "Once more")]

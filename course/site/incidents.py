@@ -1,4 +1,5 @@
-"""Incidents as recordings for static/incident.js: the answers to all questions at some minutes, what each change does.
+"""Incidents as recordings for static/incident.js, which plays them to the console: the state that a session begins
+with, the answers to all questions at some minutes, what each change does, and the truth.
 
 python -m course.site.incidents      record all anew, into course/data/site/incidents (minutes)
 """
@@ -10,6 +11,15 @@ from typing import Any
 
 from course.incidents import marking
 from course.incidents.causes import CAUSES
+from course.incidents.console import (
+    ConsoleSession,
+    failure_curve,
+    milestones,
+    shown_comparison,
+    shown_effect,
+    shown_evidence,
+    truth_of,
+)
 from course.incidents.generate import (
     PAGED_AT,
     RUN_MINUTES,
@@ -21,8 +31,7 @@ from course.incidents.generate import (
     generate,
 )
 from course.incidents.incident import MINUTES_A_DAY, TO_CANARY, TO_PLAN, TO_ROLL_BACK, Incident
-from course.incidents.interventions import NOW
-from course.incidents.numbers import PLACES, waiting_while_traffic_comes
+from course.incidents.numbers import waiting_while_traffic_comes
 from course.incidents.outcome import Effect, effect_of
 from course.incidents.questions import BY_ID
 from course.lab.build import RECORDED
@@ -62,15 +71,18 @@ def recorded(cause: str, seed: int) -> dict[str, Any]:
     if hidden.cause.together:
         raise IncidentError(f"{cause} takes two changes at once")
     told = Incident(hidden, trials, cause, short=True)
+    start = ConsoleSession(told).state()
     told.answer("outside")
     said = {each.name: each.feedback for each in told.grade().criteria}
+    truth = told.reveal()
     now, half = hidden.case.now, hidden.case.now.during(PAGED_AT)
     changes = {name: find_intervention(name) for name in hidden.menu}
     convict, enough, moved = marking.convicting(hidden)
     return {
         "id": f"{cause}-{seed}",
-        "page": told.page._repr_html_(),
         "alarm": told.page.alarm,
+        "start": {**start, "title": "", "practice": False},
+        "curve": failure_curve(hidden.scene_at(STAGES[-1]).now, hidden.case),
         "questions": [question.to_dict() for question in told.questions()],
         "stages": [_stage(hidden, minute) for minute in STAGES],
         "changes": [
@@ -80,13 +92,11 @@ def recorded(cause: str, seed: int) -> dict[str, Any]:
                 "cost": change.cost,
                 "minutes": change.minutes,
                 "quick": change.is_quick,
-                "now": change.effort == NOW,
-                "all": _effect(effect_of([change], now, trials)),
-                "canary": _effect(effect_of([change], half, trials.canary())),
+                "all": _effect(effect_of([change], now, trials), False),
+                "canary": _effect(effect_of([change], half, trials.canary()), True),
             }
             for name, change in changes.items()
         ],
-        "places": PLACES,
         "suspects": [
             {"id": each.name, "title": each.title, "alike": marking.likeness(hidden, each.name)}
             for each in told.suspects()
@@ -114,7 +124,12 @@ def recorded(cause: str, seed: int) -> dict[str, Any]:
         "needed": bill_of_cure(hidden, trials),
         "tempting": {"id": hidden.cause.tempting, "why_not": hidden.cause.why_not},
         "target": hidden.case.target,
-        "told": told.reveal(changes=()).told,
+        "truth": {
+            **truth_of(truth),
+            "changes": shown_comparison(truth),
+            "milestones": milestones(None, None, None),
+            "notes": [],
+        },
         "rules": {name: getattr(marking, name) for name in RULES},
         "clock": CLOCK,
     }
@@ -122,7 +137,7 @@ def recorded(cause: str, seed: int) -> dict[str, Any]:
 
 def _stage(hidden: Hidden, minute: int) -> dict[str, Any]:
     scene = hidden.scene_at(minute)
-    answers = {name: BY_ID[name].find_out(scene)._repr_html_() for name in hidden.asks}
+    answers = {name: shown_evidence(BY_ID[name].find_out(scene), hidden.case, minute) for name in hidden.asks}
     return {
         "minute": minute,
         "failing": 1 - scene.now.attainment,
@@ -131,9 +146,10 @@ def _stage(hidden: Hidden, minute: int) -> dict[str, Any]:
     }
 
 
-def _effect(effect: Effect) -> dict[str, Any]:
-    fields = ("before", "after", "restored", "regressions", "bill_before", "bill_after", "lost", "value", "relief")
-    return {**{name: getattr(effect, name) for name in fields}, "html": effect._repr_html_()}
+def _effect(effect: Effect, canary: bool) -> dict[str, Any]:
+    """What's shown of it, and what it's marked by."""
+    fields = ("regressions", "bill_before", "bill_after", "value", "relief")
+    return {**shown_effect(effect, canary), **{name: getattr(effect, name) for name in fields}}
 
 
 def record(name: tuple[str, int]) -> str:
@@ -143,7 +159,7 @@ def record(name: tuple[str, int]) -> str:
     except IncidentError as error:
         return f"left out: {error}"
     path = FOLDER / f"{found['id']}.json.gz"
-    path.write_bytes(gzip.compress(json.dumps(found).encode(), mtime=0))
+    path.write_bytes(gzip.compress(json.dumps(found, separators=(",", ":")).encode(), mtime=0))
     return f"recorded {found['id']}"
 
 

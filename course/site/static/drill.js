@@ -1,24 +1,29 @@
-// One drill: ask, write under the clock, commit, take pushback, judge statements, grade two samples, then yourself
-// (course/drills).
+// One drill as the port of the drill's view (course/drills/console.py is the other one): the steps are Python's, what is
+// right of an answer is told here.
 "use strict";
 
 (() => {
   /**
+   * @typedef {import("../../lab/view/drill_types.js").State} State
+   * @typedef {import("../../lab/view/drill_types.js").Stage} Stage
+   * @typedef {import("../../lab/view/drill_types.js").Verdict} Verdict
+   * @typedef {import("../../lab/view/drill_types.js").Action} Action
+   * @typedef {Generator<Stage, Verdict, Record<string, string>>} Steps each is sent what was filled in, by key
    * @typedef {{asks: string, number?: string, if_fix?: string[], if_dominant?: string[], [condition: string]: string | string[] | undefined}} FollowUp
    * @typedef {{key: string, name: string, asks: string, anchors: string[]}} Criterion
    * @typedef {{value: number, unit: string, shown: number, room: number, written: string, asks: string}} Asked
    * @typedef {{dominant: string, second: string, number: string, unit: string, fixes: string[], finding: string, then: string}} Commit
-   * @typedef {{text: string, grades: Record<string, string>, why: Record<string, string>}} Sample
+   * @typedef {{grades: Record<string, string>, why: Record<string, string>}} Sample
    * @typedef {{key: string, asks: string, says: string, use: string, changes: string}} Fact
    * @typedef {{says: string, is_true: boolean, because: string, source: string}} Claim
    * @typedef {{agrees: boolean, sure: number} | null} Judgement
    * @typedef {{key: string, name: string, points: number, most: number, says: string}} Checked
-   * @typedef {{number: number, tags: string, minutes: number, prompt: string, impossible: string, causes: Record<string, string>,
+   * @typedef {{start: State, stages: Stage[], graders: {name: string, says: string}[], solution: string, tags: string, prompt: string, causes: Record<string, string>,
    *   techniques: Record<string, string>, remedies: Record<string, string[]>, units: Record<string, [string, number]>,
    *   facts: Fact[], questions: number, statements: Claim[], sure: Record<string, number>,
    *   standing: {borne: number, statements_weigh: number, bars: [string, number][]}, criteria: Criterion[], must_say: string[],
    *   follow_ups: FollowUp[], most_follow_ups: number, ranks: number[], levels: string[], hopeless: number, least_words: number,
-   *   samples: Record<string, Sample>, answers: Record<string, string>,
+   *   samples: Record<string, Sample>,
    *   commit: {dominant: Record<string, number>, second: Record<string, number>, fixes: Record<string, number>, number: Asked}}} Drill
    */
 
@@ -95,16 +100,21 @@
     return 1 - 4 * (judgement.agrees === claim.is_true ? 1 - likely : likely) ** 2;
   }
 
-  /** The level, as course/drills/verdict.py has it; empty below all.
-   * @param {Drill} drill @param {Checked[]} found @param {Judgement[]} judgements */
-  function levelOf(drill, found, judgements) {
-    if (!drill.statements.length) return "";
+  /** What was committed to, and what was understood, as course/drills/verdict.py has it; null where nothing was stated.
+   * @param {Drill} drill @param {Checked[]} found @param {Judgement[]} judgements @returns {{answer: number, understanding: number | null}} */
+  function sharesOf(drill, found, judgements) {
     const share = (/** @type {Checked[]} */ of) => of.reduce((sum, each) => sum + each.points, 0) / of.reduce((sum, each) => sum + each.most, 0);
-    const score = drill.statements.reduce((sum, claim, i) => sum + worth(claim, judgements[i] ?? null), 0) / drill.statements.length;
-    const { borne, statements_weigh, bars } = drill.standing;
-    const ofMind = share(found.filter((each) => each.key === "mind"));
-    const understanding = statements_weigh * score + (1 - statements_weigh) * Math.min(ofMind, Math.max(score, 0));
     const answer = share(found.filter((each) => each.key !== "mind"));
+    if (!drill.statements.length) return { answer, understanding: null };
+    const score = drill.statements.reduce((sum, claim, i) => sum + worth(claim, judgements[i] ?? null), 0) / drill.statements.length;
+    const weigh = drill.standing.statements_weigh, ofMind = share(found.filter((each) => each.key === "mind"));
+    return { answer, understanding: weigh * score + (1 - weigh) * Math.min(ofMind, Math.max(score, 0)) };
+  }
+
+  /** The level; empty below all. @param {Drill} drill @param {Checked[]} found @param {Judgement[]} judgements */
+  function levelOf(drill, found, judgements) {
+    const { answer, understanding } = sharesOf(drill, found, judgements), { borne, bars } = drill.standing;
+    if (understanding === null) return "";
     const value = (Math.min(answer, understanding + borne) + understanding) / 2;
     return bars.filter(([, least]) => value >= least).map(([name]) => name).at(-1) ?? "";
   }
@@ -132,191 +142,166 @@
   const standsIn = (/** @type {string} */ quote, /** @type {string} */ answer, least = 8) =>
     bare(quote).split(" ").length >= least && ` ${bare(answer)} `.includes(` ${bare(quote)} `);
 
-  Object.assign(window, { minillmDrills: { number, checks, followUps, standsIn, worth, levelOf } });
-  const stage = document.getElementById("drill");
-  const given = /** @type {Drill | undefined} */ (/** @type {any} */ (window).minillmDrill);
-  if (!stage || !given) return;
-  const drill = given;
+  /** @param {Drill} drill @param {string} part @returns {Stage[]} */
+  const stagesOf = (drill, part) => drill.stages.filter((each) => each.part === part);
 
-  const { Refused, make, paragraphs, choice, fold } = minillmSteps;
-  const BEFORE = "Before the clock starts";
-  /** @param {string} title @param {any[]} content @param {string} press @param {() => void} next */
-  const step = (title, content, press, next) => minillmSteps.step(/** @type {HTMLElement} */ (stage), title, content, press, next, title === BEFORE);
-  const text = make("textarea", "", { rows: "14", "aria-label": "Your answer" });
-  const levels = Object.fromEntries(drill.levels.map((level) => [level, level]));
-
-  function start() {
-    const clock = minillmSteps.clock(drill.minutes * 60);
-    step("Write as you would speak", [paragraphs(drill.prompt, "prompt"), clock.shown, asking(), text], "Hand in", () => {
-      if (!text.value.trim()) throw new Refused("Nothing is written yet, so there's nothing to grade.");
-      clock.stop();
-      committing();
-    });
-    text.focus();
-  }
-
-  /** @type {Fact[]} */
-  const answered = [];
-  /** A menu of questions to the interviewer, and what has been told. */
-  function asking() {
-    const box = make("div");
-    if (!drill.facts.length) return box;
-    const menu = choice("Ask the interviewer", Object.fromEntries(drill.facts.map((each) => [each.key, each.asks])));
-    const press = make("button", "Ask", { type: "button" });
-    const list = make("div", "", { role: "status" });
-    press.addEventListener("click", () => {
-      const fact = drill.facts.find((each) => each.key === menu.select.value);
-      if (!fact || answered.includes(fact) || answered.length >= drill.questions) return;
-      answered.push(fact);
-      list.append(make("p", `${fact.asks} ${fact.says}`));
-      if (answered.length >= drill.questions) press.disabled = true;
-    });
-    box.append(menu.wrapped, press, list);
-    return box;
-  }
-
-  function committing() {
-    const dominant = choice("What dominates?", drill.causes);
-    const second = choice("The second problem?", drill.causes);
-    const asked = make("input", "", { type: "text", inputmode: "decimal" });
-    const label = make("label", `${drill.commit.number.asks} `);
-    label.append(asked);
-    const unit = choice("Its unit", Object.fromEntries(Object.keys(drill.units).map((each) => [each, each])));
-    const fixes = drill.ranks.map((_, i) => choice(`Fix ${i + 1}`, drill.techniques));
-    const open = drill.facts.filter((each) => !answered.includes(each));
-    const finding = choice("What would change your mind?", Object.fromEntries(open.map((each) => [each.key, each.asks])));
-    const then = choice("And what would come first then?", drill.techniques);
-    const ofMind = open.length ? [finding.wrapped, then.wrapped] : [];
-    step("Commit", [dominant.wrapped, second.wrapped, label, unit.wrapped, ...fixes.map((each) => each.wrapped), ...ofMind], "Commit", () => {
-      const ranked = [...new Set(fixes.map((each) => each.select.value).filter(Boolean))];
-      const commit = { dominant: dominant.select.value, second: second.select.value, number: asked.value, unit: unit.select.value,
-        fixes: ranked, finding: finding.select.value, then: then.select.value };
-      minillmWritten.amount(commit.number, commit.unit); // refused here, if it can't be read
-      pushback(commit, followUps(drill, commit), 0);
-    });
-  }
-
-  /** One question at a time; what the answer has said already isn't counted.
-   * @param {Commit} committed @param {string[]} left @param {number} taken */
-  function pushback(committed, left, taken) {
-    if (!left.length || taken === drill.most_follow_ups) {
-      judging(committed);
-      return;
-    }
-    const reply = make("textarea", "", { rows: "3", "aria-label": "Your reply" });
-    const hint = make("p", `If your answer has said it, quote those words: ${drill.least_words} or more.`, { class: "yours" });
-    step("The interviewer asks", [make("p", left[0]), reply, hint], "Reply", () => {
-      pushback(committed, left.slice(1), taken + (standsIn(reply.value, text.value, drill.least_words) ? 0 : 1));
-    });
-  }
-
-  /** @param {Commit} committed */
-  function judging(committed) {
-    const options = Object.fromEntries(["agree", "disagree"].flatMap((word) => Object.entries(drill.sure)
-      .filter(([, percent]) => percent > 50).map(([name, percent]) => [`${word} ${percent}`, `${word}, ${name} (${percent}%)`])));
-    const rows = drill.statements.map((claim, i) => choice(`${i + 1}. ${claim.says}`, options));
-    const go = (/** @type {Judgement[]} */ judgements) => gradeSamples(committed, judgements, Object.keys(drill.samples), [], []);
-    if (!rows.length) {
-      go([]);
-      return;
-    }
-    const rule = make("p", "Some are true of this case, some aren't. Sure and right is +1, a guess is 0, sure and wrong is -2.6. Leave out what you'd have to guess.");
-    step("Statements on the table", [rule, ...rows.map((each) => each.wrapped)], "Go on", () => go(rows.map(({ select }) => {
-      const [word, percent] = select.value.split(" ");
-      return word ? { agrees: word === "agree", sure: Number(percent) } : null;
-    })));
-  }
-
-  /** @param {Criterion} each */
-  function about(each) {
-    const list = make("ul");
-    each.anchors.forEach((anchor, i) => list.append(make("li", `${drill.levels[i]}: ${anchor}`)));
-    return fold(`${each.name}: ${each.asks}`, list);
-  }
-
-  /** @param {Commit} committed @param {Judgement[]} judgements @param {string[]} labels @param {{gap: number, says: string}[]} off
-   * @param {any[]} compared the sample before */
-  function gradeSamples(committed, judgements, labels, off, compared) {
-    if (!labels.length) {
-      gradeOwn(committed, judgements, off, compared);
-      return;
-    }
-    const sample = drill.samples[labels[0]];
-    const rows = drill.criteria.map((each) => ({ each, ...choice(`${each.name}, level:`, levels) }));
-    step(`${compared.length ? "Now" : "Grade this first:"} answer ${labels[0]}`, [...compared, paragraphs(sample.text, "prompt"), ...rows.flatMap((row) => [about(row.each), row.wrapped])], "Compare", () => {
-      const found = rows.filter((row) => row.select.value).map(({ each, select }) => {
-        const right = sample.grades[each.key];
-        const gap = drill.levels.indexOf(select.value) - drill.levels.indexOf(right);
-        const why = sample.why[each.key] ?? `${right}: ${each.anchors[drill.levels.indexOf(right)]}`;
-        return { gap, says: gap ? `${each.name}: you said ${select.value}, it is ${right}. ${why}` : `${each.name}: ${right}, as you said.` };
+  /** All steps after the writing, and what comes out. @param {Drill} drill @param {string} text the answer @param {Fact[]} answered @returns {Steps} */
+  function* steps(drill, text, answered) {
+    const committed = yield* committing(drill, answered);
+    yield* pushback(drill, text, committed);
+    /** @type {Judgement[]} */ let judgements = [];
+    for (const stage of stagesOf(drill, "Statements")) {
+      const said = yield stage;
+      judgements = stage.fields.map(({ key }) => {
+        const [word, percent] = (said[key] ?? "").split(" ");
+        return word ? { agrees: word === "agree", sure: Number(percent) } : null;
       });
-      const list = make("ul");
-      found.forEach((each) => list.append(make("li", each.says)));
-      const heading = make("h3", `How you graded answer ${labels[0]}`);
-      gradeSamples(committed, judgements, labels.slice(1), [...off, ...found], [heading, found.length ? list : make("p", "Nothing graded.")]);
-    });
-  }
-
-  /** @param {Commit} committed @param {Judgement[]} judgements @param {{gap: number}[]} graded @param {any[]} compared */
-  function gradeOwn(committed, judgements, graded, compared) {
-    const mean = graded.length ? graded.reduce((sum, each) => sum + Math.abs(each.gap), 0) / graded.length : drill.hopeless;
+    }
+    const off = yield* gradeSamples(drill), mean = off.length ? off.reduce((sum, each) => sum + Math.abs(each.gap), 0) / off.length : drill.hopeless;
     const weight = Math.max(0, 1 - mean / drill.hopeless);
-    const rows = drill.criteria.map((each) => ({ each, ...choice(`${each.name}, level:`, levels), quote: make("input", "", { type: "text", placeholder: `words of yours for it, ${drill.least_words} or more`, "aria-label": `a sentence of yours for ${each.name}` }) }));
-    const told = make("p", `Your grades of the samples were ${mean.toFixed(1)} levels off on average, so your own grade weighs ${Math.round(100 * weight)}%.`);
-    step("Now your own, each with words of yours", [...compared, told, ...rows.flatMap((row) => [about(row.each), row.wrapped, row.quote])], "See", () => {
-      /** @type {string[]} */
-      const used = [];
-      const own = rows.map(({ each, select, quote }) => {
-        const words = bare(quote.value);
-        const isWeak = select.value === drill.levels[0];
-        const isNew = !used.some((other) => other.includes(words) || words.includes(other));
-        const counts = isWeak || (standsIn(quote.value, text.value, drill.least_words) && isNew);
-        if (counts && words && !isWeak) used.push(words);
-        const why = isNew ? `it needs ${drill.least_words} words of your answer or more` : "you've used that sentence already";
-        return `${each.name}: ${select.value ? (counts ? `${select.value}, weighs ${Math.round(100 * weight)}%` : `${select.value}, which doesn't count: ${why}`) : "not graded"}`;
-      });
-      result(committed, judgements, weight, own);
+    const wrong = off.filter((each) => each.gap).map((each) => each.says);
+    const told = off.length ? `${off.length - wrong.length} of ${off.length} grades as they should be, so your own weigh ${Math.round(100 * weight)}%.` : "You graded no sample, so your own grade weighs nothing.";
+    const [own] = stagesOf(drill, "Yourself"), said = yield { ...own, text: [...wrong, told].join("\n\n") };
+    return verdict(drill, text, committed, judgements, weight, said);
+  }
+
+  /** @param {Drill} drill @param {Fact[]} answered @returns {Generator<Stage, Commit, Record<string, string>>} */
+  function* committing(drill, answered) {
+    const [stage] = stagesOf(drill, "Commit"), open = (/** @type {string} */ id) => !answered.some((each) => each.key === id);
+    const fields = stage.fields.map((each) => (each.key === "finding" ? { ...each, options: (each.options ?? []).filter(({ id }) => open(id)) } : each));
+    let text = "";
+    for (;;) {
+      const said = yield { ...stage, text, fields }, ranked = drill.ranks.map((_, i) => said[`fix ${i + 1}`]).filter(Boolean);
+      const plain = (/** @type {string} */ key) => said[key] ?? "";
+      const commit = { dominant: plain("dominant"), second: plain("second"), number: plain("number"), unit: plain("unit"), finding: plain("finding"), then: plain("then"), fixes: [...new Set(ranked)] };
+      try {
+        minillmWritten.amount(commit.number, commit.unit);
+        return commit;
+      } catch (problem) {
+        if (!(problem instanceof minillmSteps.Refused)) throw problem;
+        text = problem.message;
+      }
+    }
+  }
+
+  /** One question at a time; what the answer has said already isn't counted. @param {Drill} drill @param {string} text @param {Commit} committed @returns {Generator<Stage, void, Record<string, string>>} */
+  function* pushback(drill, text, committed) {
+    let taken = 0;
+    for (const asks of followUps(drill, committed)) {
+      if (taken === drill.most_follow_ups) return;
+      const said = yield { part: "Pushback", title: "The interviewer asks", text: `${asks}\n\nIf your answer has said it, quote those words: ${drill.least_words} or more.`,
+        fields: [{ key: "reply", label: "you", options: null, about: "", long: true }] };
+      taken += standsIn(said.reply ?? "", text, drill.least_words) ? 0 : 1;
+    }
+  }
+
+  /** @param {Drill} drill @returns {Generator<Stage, {gap: number, says: string}[], Record<string, string>>} how far off each grade was */
+  function* gradeSamples(drill) {
+    const off = [], labels = Object.keys(drill.samples);
+    for (const [i, stage] of stagesOf(drill, "Calibration").entries()) {
+      const said = yield stage, sample = drill.samples[labels[i]];
+      for (const each of drill.criteria.filter(({ key }) => said[key])) {
+        const right = sample.grades[each.key], place = drill.levels.indexOf(right), why = sample.why[each.key] ?? `${right}: ${each.anchors[place]}`;
+        off.push({ gap: drill.levels.indexOf(said[each.key]) - place, says: `Answer ${labels[i]}, ${each.name}: you said ${said[each.key]}, it is ${right}. ${why}` });
+      }
+    }
+    return off;
+  }
+
+  /** The learner's own levels, each with words of the answer. @param {Drill} drill @param {string} text @param {number} weight @param {Record<string, string>} said */
+  function ownGrades(drill, text, weight, said) {
+    /** @type {string[]} */ const used = [];
+    return drill.criteria.map(({ key, name }) => {
+      const level = said[key] ?? "", quote = bare(said[`${key} quote`] ?? ""), isWeak = level === drill.levels[0];
+      const isNew = !used.some((other) => other.includes(quote) || quote.includes(other));
+      const counts = isWeak || (standsIn(quote, text, drill.least_words) && isNew);
+      if (counts && quote && !isWeak) used.push(quote);
+      const why = isNew ? `it needs ${drill.least_words} words of your answer or more` : "you've used that sentence already";
+      return `${name}: ${level ? (counts ? `${level}, weighs ${Math.round(100 * weight)}%` : `${level}, which doesn't count: ${why}`) : "not graded"}`;
     });
   }
 
-  /** @param {Commit} committed @param {Judgement[]} judgements @param {number} weight @param {string[]} own */
-  function result(committed, judgements, weight, own) {
-    const found = checks(drill, committed);
-    const table = make("table", "", { class: "marks" });
-    for (const each of found) {
-      const row = make("tr");
-      row.append(make("th", each.name, { scope: "row" }), make("td", `${each.points.toFixed(1)} of ${each.most}`), make("td", each.says));
-      table.append(row);
-    }
-    const claims = make("ol");
-    drill.statements.forEach((claim, i) => {
-      const said = judgements[i];
-      const words = said ? `you: ${said.agrees ? "agree" : "disagree"}, ${said.sure}%` : "not answered";
-      const source = claim.source ? ` (${claim.source})` : "";
-      claims.append(make("li", `${claim.says} ${claim.is_true ? "True" : "False"}; ${words}: ${worth(claim, said ?? null).toFixed(1)}. ${claim.because}${source}`));
-    });
-    const sum = (/** @type {number[]} */ of) => of.reduce((total, each) => total + each, 0);
+  /** @param {Drill} drill @param {string} text @param {Commit} committed @param {Judgement[]} judgements @param {number} weight @param {Record<string, string>} said @returns {Verdict} */
+  function verdict(drill, text, committed, judgements, weight, said) {
+    const found = checks(drill, committed), sum = (/** @type {number[]} */ of) => of.reduce((total, each) => total + each, 0);
     const right = judgements.filter((each, i) => each && each.agrees === drill.statements[i].is_true).length;
     const parts = [`commitments ${sum(found.map((each) => each.points)).toFixed(1)} of ${sum(found.map((each) => each.most))}`];
     if (drill.statements.length) parts.push(`statements ${right} of ${drill.statements.length}`);
     parts.push(`argument: yours, weighs ${Math.round(100 * weight)}%, unread by the page`);
-    const reached = levelOf(drill, found, judgements);
-    const verdict = drill.statements.length ? [make("p", reached ? `Hire at ${reached}, as far as that can be computed.` : "No hire yet, as far as that can be computed.")] : [];
-    const list = make("ul");
-    own.forEach((words) => list.append(make("li", words)));
-    const facts = make("ul");
-    drill.must_say.forEach((words) => facts.append(make("li", words)));
-    const answers = Object.entries(drill.answers).map(([level, words]) => fold(`A ${level} answer`, paragraphs(words)));
-    step("What came out", [
-      make("p", drill.tags), make("p", parts.join(", ")), ...verdict, table,
-      ...(drill.statements.length ? [make("h3", "The statements"), claims] : []),
-      make("h3", "Your own grade"), list,
-      make("p", "No program reads your prose. The notebook also points at sentences, takes disputes and asks you to write one paragraph again.", { class: "yours" }),
-      make("h3", "What the prompt's own numbers imply"), paragraphs(drill.impossible),
-      make("h3", "A strong answer says"), facts, ...answers,
-    ], "Once more", () => location.reload());
+    const claims = drill.statements.map((claim, i) => {
+      const judged = judgements[i] ?? null, words = judged ? `you: ${judged.agrees ? "agree" : "disagree"}, ${judged.sure}%` : "not answered";
+      return `[${worth(claim, judged).toFixed(1)}] ${claim.says} ${claim.is_true ? "True" : "False"}; ${words}. ${claim.because}${claim.source ? ` (${claim.source})` : ""}`;
+    });
+    const ticked = drill.must_say.map((fact, i) => `${standsIn(said[`fact ${i + 1}`] ?? "", text, drill.least_words) ? "✓" : "–"} ${fact}`);
+    const rows = [["commitments", found.map((each) => `[${each.points.toFixed(1)} of ${each.most}] ${each.name}: ${each.says}`)], ["statements", claims], ["a strong answer says", ticked],
+      ["your own grade", [...ownGrades(drill, text, weight, said), "No program reads your prose. The notebook also points at sentences, takes disputes and asks you to write one paragraph again."]]];
+    const { answer, understanding } = sharesOf(drill, found, judgements);
+    return { tags: drill.tags, headline: parts.join(", "), level: levelOf(drill, found, judgements), levels: drill.standing.bars.map(([name]) => name), answer, understanding,
+      rows: rows.map(([name, lines]) => ({ name: /** @type {string} */ (name), lines: /** @type {string[]} */ (lines) })).filter(({ lines }) => lines.length), graders: drill.graders, solution: drill.solution };
   }
 
-  step(BEFORE, [make("p", "Ask, write, commit, take pushback, judge statements, grade two samples, then yourself. The prompt appears when the clock starts.")],
-    `Start ${drill.minutes} minutes`, () => { stage.replaceChildren(); start(); });
+  /**
+   * Sits a drill. Every answer is a new state, as a session's would be.
+   * @param {Drill} drill
+   * @returns {import("../../lab/view/drill_types.js").Port}
+   */
+  function recordedPort(drill) {
+    /** @type {State} */ let state = drill.start;
+    /** @type {Steps | null} */ let run = null;
+    let began = 0;
+    /** @type {Fact[]} */ const answered = [];
+    const used = () => (began && !run ? (Date.now() - began) / 1000 : state.clock.used);
+
+    /** @param {string} text */
+    function handIn(text) {
+      if (!text.trim()) throw new Error("nothing is written yet, so there's nothing to grade; the clock's running");
+      state = { ...state, text, clock: { ...state.clock, used: used(), state: "stopped" } };
+      run = steps(drill, text, answered);
+      turn(run.next());
+    }
+
+    /** @param {IteratorResult<Stage, Verdict>} came */
+    function turn(came) {
+      const at = came.done ? state.steps.length - 1 : state.steps.indexOf(came.value.part);
+      state = { ...state, at, stage: came.done ? null : came.value, verdict: came.done ? came.value : null };
+    }
+
+    /** @param {string} key */
+    function ask(key) {
+      const fact = drill.facts.find((each) => each.key === key);
+      if (!fact) throw new Error("choose a question first");
+      if (answered.includes(fact)) return;
+      if (answered.length === drill.questions) throw new Error(`you may ask ${drill.questions} questions, and have`);
+      answered.push(fact);
+      state = { ...state, asking: { ...state.asking, told: answered.map(({ asks, says }) => ({ asks, says })), left: drill.questions - answered.length } };
+    }
+
+    /** @param {Action} action */
+    function act(action) {
+      if (action.do === "start" && !began) {
+        began = Date.now();
+        const options = drill.facts.map(({ key, asks }) => ({ id: key, name: asks }));
+        state = { ...state, at: 1, prompt: drill.prompt, clock: { ...state.clock, state: "running" }, asking: { ...state.asking, options } };
+      } else if (action.do === "ask") ask(action.fact);
+      else if (action.do === "hand_in" && began && !run) handIn(action.text);
+      else if (action.do === "go_on" && run && state.stage) {
+        const isBlank = !Object.values(action.filled).some((each) => each.trim());
+        if (state.stage.part === "Commit" && isBlank) throw new Error("commit to something first: a guess that's wrong costs nothing more than none");
+        turn(run.next(action.filled));
+      }
+    }
+
+    return {
+      ask: async (action) => {
+        act(action);
+        return { ...state, clock: { ...state.clock, used: used() } };
+      },
+    };
+  }
+
+  Object.assign(window, { minillmDrills: { number, checks, followUps, standsIn, worth, levelOf, recordedPort } });
+  const place = document.getElementById("drill"), page = /** @type {any} */ (window);
+  if (!place || !page.minillmDrill) return;
+  const port = recordedPort(page.minillmDrill);
+  port.ask({ do: "look" }).then((start) => page.minillmDrillView.mountDrill(place, port, start));
 })();

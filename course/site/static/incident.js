@@ -1,18 +1,22 @@
-// One recorded incident: ask, suspect, commit, help users, deploy to a canary or to all, roll back, be graded (course/incidents).
+// One recorded incident as the console's port (course/incidents/console.py is the other one): what an action makes of the
+// state that a session began with. Only what Python can't know in advance is worked out here: the clock, and the marks.
 "use strict";
 
 (() => {
   /**
-   * @typedef {{before: number, after: number, restored: boolean, regressions: string[], bill_before: number, bill_after: number, lost: number, value: number, relief: number, html: string}} Effect
-   * @typedef {{id: string, text: string, cost: string, minutes: number, quick: boolean, now: boolean, all: Effect, canary: Effect}} Change
+   * @typedef {import("../../lab/view/console_types.js").State} State
+   * @typedef {import("../../lab/view/console_types.js").Action} Action
+   * @typedef {import("../../lab/view/console_types.js").Deployed & {regressions: string[], bill_before: number, bill_after: number, value: number, relief: number}} Effect
+   * @typedef {{id: string, text: string, cost: string, minutes: number, quick: boolean, all: Effect, canary: Effect}} Change
    * @typedef {{cause: string, dominant: string, second: string, regime: string, evidence: string[], ruledOut: [string, string][], ranked: string[], asked: string[], minute: number}} Answer
-   * @typedef {{change: Change | null, isCanary: boolean, mitigations: {change: Change, minute: number}[], attemptsUndone: number, canariesUndone: number, allUndone: number, minutes: number}} Rollout
-   * @typedef {{id: string, page: string, alarm: string, questions: {id: string, group: string, text: string, minutes: number}[],
-   *   stages: {minute: number, failing: number, waiting: number, answers: Record<string, string>}[], changes: Change[], places: string[],
+   * @typedef {{change: Change | null, isCanary: boolean, mitigations: {change: Change, minute: number}[], attemptsUndone: number, canariesUndone: number, allUndone: number}} Rollout
+   * @typedef {{minute: number, failing: number, waiting: number, answers: Record<string, import("../../lab/view/console_types.js").Evidence>}} Stage
+   * @typedef {{id: string, alarm: string, start: State, curve: [number, number][], truth: import("../../lab/view/console_types.js").Debrief,
+   *   questions: {id: string, group: string, text: string, minutes: number}[], stages: Stage[], changes: Change[],
    *   suspects: {id: string, title: string, alike: number}[], named: string[], rules_out: Record<string, string[]>, best: number,
    *   dominant: string[], second: string[], phase: string, regime: string, convict: string[], enough: number, moved: string[], twin: string,
    *   says: Record<string, string>, needed: number, fixes: string[], splits: string[],
-   *   tempting: {id: string, why_not: string}, target: number, told: string[], rules: Record<string, number>, clock: Record<string, number>}} Incident
+   *   tempting: {id: string, why_not: string}, target: number, rules: Record<string, number>, clock: Record<string, number>}} Incident
    */
   const words = (/** @type {string} */ id) => id.replaceAll("_", " ");
   const percent = (/** @type {number} */ share) => `${Math.round(100 * share)}%`;
@@ -110,231 +114,137 @@
     return found;
   }
 
-  Object.assign(window, { minillmIncidents: { mark } });
-  const desk = document.getElementById("incident");
-  const given = /** @type {Incident | undefined} */ (/** @type {any} */ (window).minillmIncident);
-  if (!desk || !given) return;
-  const incident = given;
-
-  /** @param {string} tag @param {string} text @param {Record<string, string>} attributes @returns {any} */
-  function make(tag, text = "", attributes = {}) {
-    const element = document.createElement(tag);
-    element.textContent = text;
-    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-    return element;
-  }
-  /** A row of a table. @param {string} tag of its cells @param {string[]} texts */
-  function line(tag, texts) {
-    const row = make("tr");
-    row.append(...texts.map((text) => make(tag, text)));
-    return row;
-  }
-  /** @param {string} html a recorded answer */
-  function shown(html) {
-    const box = make("div", "", { class: "output" });
-    box.innerHTML = html;
-    return box;
-  }
-  /** @param {string} label @param {[string, string][]} options */
-  function choice(label, options) {
-    const select = make("select");
-    for (const [id, text] of [["", "–"], ...options]) select.add(new Option(text, id));
-    const wrapped = make("label", `${label} `);
-    wrapped.append(select);
-    return { wrapped, select };
-  }
-  /** @param {string} text @param {() => void} press @param {string} look */
-  function button(text, press, look = "") {
-    const element = make("button", text, { type: "button", class: look });
-    element.addEventListener("click", press);
-    return element;
+  /** The incident at a minute: recorded at some, and in between on the way from one to the next. @param {Incident} incident @param {number} minute */
+  function burning(incident, minute) {
+    const after = incident.stages.find((each) => each.minute >= minute) ?? incident.stages[incident.stages.length - 1];
+    const before = incident.stages.filter((each) => each.minute <= minute).at(-1) ?? after;
+    const share = after === before ? 0 : (minute - before.minute) / (after.minute - before.minute);
+    const mix = (/** @type {number} */ from, /** @type {number} */ to) => from + share * (to - from);
+    const failing = mix(before.failing, after.failing);
+    return { failing, waiting: Math.round(mix(before.waiting, after.waiting)), burned: (failing * (incident.clock.paged + minute)) / ((1 - incident.target) * incident.clock.day),
+      curve: incident.curve.filter(([at]) => at <= minute) };
   }
 
-  let minutes = 0;
-  let isOver = false;
-  /** @type {number | null} */ let healed = null;
-  let isForNow = false;
-  /** @type {Rollout} */ const rollout = { change: null, isCanary: false, mitigations: [], attemptsUndone: 0, canariesUndone: 0, allUndone: 0, minutes: 0 };
-  /** @type {Set<string>} */ const asked = new Set();
-  /** @type {Answer | null} */ let answer = null;
-  /** @type {[number, string][]} */ const done = [[0, "paged"]];
-  const status = make("p", "", { class: "status", role: "status" });
-  const stage = () => incident.stages.filter((each) => each.minute <= (healed ?? minutes)).at(-1) ?? incident.stages[0];
+  /**
+   * Plays a recorded incident. Every answer is a new state, as a session's would be.
+   * @param {Incident} incident
+   * @returns {import("../../lab/view/console_types.js").Port}
+   */
+  function recordedPort(incident) {
+    const { clock } = incident;
+    /** @type {State} */ let state = { ...incident.start, title: `incident ${incident.id}` };
+    /** @type {Rollout} */ const rollout = { change: null, isCanary: false, mitigations: [], attemptsUndone: 0, canariesUndone: 0, allUndone: 0 };
+    /** @type {Answer | null} */ let answer = null;
+    /** @type {number | null} */ let followedUp = null;
+    let isForNow = false;
 
-  function tell() {
-    const { failing, waiting } = stage();
-    const burned = (failing * (incident.clock.paged + (healed ?? minutes))) / ((1 - incident.target) * incident.clock.day);
-    const state = healed === null ? `${percent(failing)} of requests missed the SLO so far, ${Math.round(waiting)} waiting` : `SLO restored since minute ${healed}`;
-    status.textContent = `Minute ${minutes}: ${state}, ${percent(burned)} of the day's error budget burned`;
-  }
-
-  /** Append a section and go there, for eyes and for screen readers. @param {HTMLElement} section */
-  function arrive(section) {
-    desk?.append(section);
-    const heading = section.querySelector("h2");
-    heading?.setAttribute("tabindex", "-1");
-    heading?.scrollIntoView();
-    heading?.focus({ preventScroll: true });
-  }
-
-  /** What was done before the diagnosis gives way to the follow-up for nothing, and so does one that restored the SLO. */
-  function takeBack() {
-    const { change, isCanary } = rollout;
-    if (!change) return;
-    if (isCanary) rollout.canariesUndone += 1;
-    else if (!answer) rollout.attemptsUndone += change.all.restored ? 0 : 1;
-    else if (!isForNow && !(change.all.restored && change.quick)) rollout.allUndone += 1;
-  }
-
-  /** @param {Change} change @param {boolean} isCanary @returns {HTMLElement[]} what it did */
-  function put(change, isCanary) {
-    if (rollout.change !== change) takeBack();
-    isForNow = answer === null;
-    Object.assign(rollout, { change, isCanary });
-    const isQuick = change.quick;
-    minutes += isCanary ? incident.clock.canary : isQuick ? change.minutes ?? incident.clock.all : incident.clock.plan;
-    rollout.minutes = minutes;
-    if (isQuick && !isCanary) {
-      rollout.mitigations.push({ change, minute: minutes });
-      healed = change.all.restored ? healed ?? minutes : null;
+    /** @param {string} kind @param {string} told @param {string} saw @param {number} took minutes @param {Partial<State>} changed */
+    function go(kind, told, saw = "", took = 0, changed = {}) {
+      const minute = state.minute + took, relief = "relief" in changed ? changed.relief ?? null : state.relief;
+      state = { ...state, minute, ...changed, ...burning(incident, relief?.minute ?? minute), events: [...state.events, { minute, kind, words: told, saw }] };
     }
-    const where = isCanary ? "on a canary" : isQuick ? "on all" : `for good, in ${Math.round(change.minutes / incident.clock.day)} days`;
-    done.push([minutes, `deployed ${where}: ${change.text}`]);
-    tell();
-    return [make("h3", `${change.text}, ${where}`), shown((isCanary ? change.canary : change.all).html)];
-  }
 
-  const helping = make("section", "", { "aria-label": "Help users first" });
-  const helped = make("div", "", { role: "log", "aria-label": "What it did" });
-  helping.append(make("h2", "Help users first"));
-  for (const change of incident.changes.filter((each) => each.now)) {
-    helping.append(button(`${change.text} (${change.cost})`, () => { if (!answer) helped.prepend(...put(change, false)); }, "quiet"));
-  }
-  helping.append(helped);
-
-  const questions = make("section", "", { "aria-label": "Questions" });
-  questions.append(make("h2", "Ask"));
-  for (const group of new Set(incident.questions.map((each) => each.group))) {
-    const box = make("div", "", { class: "asks" });
-    box.append(make("h3", group));
-    for (const question of incident.questions.filter((each) => each.group === group)) {
-      const fold = make("details");
-      const summary = make("summary", `${question.text} (${question.minutes} min)`);
-      fold.append(summary);
-      fold.addEventListener("toggle", () => {
-        if (asked.has(question.id) || !fold.open) return;
-        asked.add(question.id);
-        fold.append(shown(stage().answers[question.id]));
-        if (isOver) return; // to look at what was not asked costs nothing any more
-        minutes += question.minutes;
-        done.push([minutes, `asked: ${question.text}`]);
-        tell();
-      });
-      box.append(fold);
+    /** What was done before the diagnosis gives way to the follow-up for nothing, and so does one that restored the SLO. */
+    function takeBack() {
+      const { change, isCanary } = rollout;
+      if (!change) return;
+      if (isCanary) rollout.canariesUndone += 1;
+      else if (!answer) rollout.attemptsUndone += change.quick && !change.all.restored ? 1 : 0;
+      else if (!isForNow && !(change.all.restored && change.quick)) rollout.allUndone += 1;
     }
-    questions.append(box);
-  }
 
-  const diagnosis = make("section", "", { "aria-label": "Diagnosis" });
-  const hypothesis = make("textarea", "", { rows: "2" });
-  const guess = make("label", "What do you think it is, in your own words?");
-  guess.append(hypothesis);
-  diagnosis.append(make("h2", "Commit"), guess, button("Show the menus", () => {
-    done.push([minutes, `suspected: ${hypothesis.value.trim() || "nothing"}`]);
-    diagnosis.lastElementChild?.remove();
-    menus();
-  }));
+    /** @param {Change} change @param {boolean} isCanary */
+    function deploy(change, isCanary) {
+      const isKept = rollout.change === change && rollout.isCanary === isCanary;
+      if (rollout.change !== change) takeBack();
+      isForNow = answer === null;
+      Object.assign(rollout, { change, isCanary });
+      const effect = isCanary ? change.canary : change.all, began = state.minute;
+      const took = isKept ? 0 : isCanary ? clock.canary : change.quick ? change.minutes : clock.plan, minute = began + took;
+      followedUp = isCanary ? null : minute;
+      let { relief } = state;
+      if (change.quick && !isCanary && !isKept) {
+        rollout.mitigations.push({ change, minute });
+        relief = effect.restored ? relief ?? { minute, failing: 1 - effect.after } : null;
+      }
+      const where = isCanary ? "deployed to a canary" : change.quick ? "deployed to all" : "deployed for good";
+      go(isKept ? "kept" : where, change.text, "", took, { relief, standing: [change.id], deployed: [...state.deployed, { ...effect, began, minute }] });
+    }
 
-  function menus() {
-    const places = /** @type {[string, string][]} */ (incident.places.map((id) => [id, words(id)]));
-    const suspects = /** @type {[string, string][]} */ (incident.suspects.map((each) => [each.id, each.title]));
-    const cause = choice("What is the cause?", suspects);
-    const dominant = choice("Where is the time lost?", places);
-    const second = choice("A second problem?", places);
-    const regime = choice("Does it pass by itself?", [["steady", "no, it's steady"], ["spike", "yes, it's a spike"]]);
-    const cited = make("fieldset");
-    cited.append(make("legend", "Which answers prove it?"));
-    const boxes = incident.questions.filter((each) => asked.has(each.id)).map((question) => {
-      const label = make("label");
-      const box = make("input", "", { type: "checkbox", value: question.id });
-      label.append(box, ` ${question.text}`);
-      cited.append(label);
-      return box;
-    });
-    const other = choice("Which other cause is ruled out?", suspects);
-    const by = choice("By which answer?", incident.questions.filter((each) => asked.has(each.id)).map((each) => [each.id, each.text]));
-    const options = /** @type {[string, string][]} */ (incident.changes.map((each) => [each.id, `${each.text} (${each.cost})`]));
-    const ranks = [1, 2, 3].map((place) => choice(`Change ${place}`, options));
-    const problem = make("p", "", { role: "status" });
-    diagnosis.append(cause.wrapped, dominant.wrapped, second.wrapped, regime.wrapped, cited, other.wrapped, by.wrapped, ...ranks.map((each) => each.wrapped), problem, button("Commit to this", () => {
-      const ranked = [...new Set(ranks.map((each) => each.select.value).filter(Boolean))];
-      if (!cause.select.value && !dominant.select.value && !ranked.length) { problem.textContent = "A diagnosis needs a cause, a place, or a change that would help."; return; }
-      /** @type {[string, string][]} */
-      const ruledOut = other.select.value && by.select.value ? [[by.select.value, other.select.value]] : [];
-      answer = { cause: cause.select.value, minute: minutes, ruledOut, dominant: dominant.select.value, second: second.select.value, regime: regime.select.value, evidence: boxes.filter((each) => each.checked).map((each) => each.value), ranked, asked: [...asked] };
-      done.push([minutes, `committed: ${cause.select.value ? `${cause.select.selectedOptions[0].text}, ` : ""}${words(answer.dominant) || "no phase"}`]);
-      for (const section of [questions, diagnosis]) section.querySelectorAll("select, input, textarea").forEach((/** @type {any} */ each) => { each.disabled = true; });
-      diagnosis.lastElementChild?.remove();
-      deploying();
-    }));
-    cause.select.focus();
-  }
+    function rollBack() {
+      const { change, isCanary } = rollout;
+      if (!change) throw new Error("there is nothing to roll back");
+      if (isCanary) rollout.canariesUndone += 1;
+      else if (answer) rollout.allUndone += 1;
+      else rollout.attemptsUndone += 1;
+      const isMitigation = change.quick && !isCanary;
+      if (isMitigation) rollout.mitigations = rollout.mitigations.filter((each) => each.change !== change);
+      rollout.change = followedUp = null;
+      go("rolled back", "", "", clock.back, { standing: [], relief: isMitigation ? null : state.relief });
+    }
 
-  function deploying() {
-    const section = make("section", "", { "aria-label": "Deploy" });
-    const change = choice("One change", incident.changes.map((each) => [each.id, `${each.text} (${each.cost})`]));
-    const log = make("div", "", { role: "log", "aria-label": "What it did" });
-    const problem = make("p", "", { role: "status" });
-    const press = (/** @type {boolean} */ isCanary) => {
-      const found = incident.changes.find((each) => each.id === change.select.value);
-      problem.textContent = found ? "" : "Choose a change first.";
-      if (found) log.prepend(...put(found, isCanary));
+    /** @param {Extract<Action, {do: "commit"}>} said */
+    function commit(said) {
+      if (answer) throw new Error("this incident has its diagnosis: deploy something, or grade it");
+      if (!said.cause && !said.phase && !said.ranked.length) throw new Error("a diagnosis needs a cause, a phase, or a change that would help: this one is blank");
+      const { minute } = state, title = incident.suspects.find((each) => each.id === said.cause)?.title ?? "not said";
+      answer = { cause: said.cause, dominant: said.phase, second: said.second, regime: said.regime, evidence: said.evidence, ranked: said.ranked, minute,
+        ruledOut: said.by && said.other ? [[said.by, said.other]] : [], asked: state.evidence.map((each) => each.id) };
+      const says = /** @type {[string, string][]} */ ([["Cause", title], ["Where the time is lost", words(said.phase) || "not said"], ["Second problem", words(said.second) || "not said"],
+        ["Passes by itself", { spike: "yes, a spike", steady: "no, steady" }[said.regime] ?? "not said"]]);
+      go("committed", `${title} (${words(said.phase) || "no phase"})`, "", 0, { diagnosis: { minute, says } });
+    }
+
+    /** @param {boolean} isSure */
+    function grade(isSure) {
+      if (!answer) throw new Error("there is nothing to grade: answer first");
+      if (state.undeployed && !isSure) throw new Error("nothing is deployed to all: be sure that you want the grade without it");
+      const marks = mark(incident, answer, rollout), score = marks.reduce((sum, each) => sum + each.points, 0), helped = state.relief?.minute ?? null;
+      const reached = [helped, answer.minute, followedUp], undone = rollout.attemptsUndone + rollout.canariesUndone + rollout.allUndone;
+      const share = `minillm incident ${incident.id}: ${helped === null ? "users still waiting" : `users helped in ${helped} min`}, ${Math.round(score)}/100, ${state.evidence.length} questions, diagnosis in ${answer.minute} min, ${undone} rolled back`;
+      state = { ...state, debrief: { ...incident.truth, score, share, milestones: incident.truth.milestones.map((each, i) => ({ ...each, minute: reached[i] })),
+        criteria: marks.map((each) => ({ name: each.name, earned: each.points, possible: each.most, feedback: each.says })) } };
+    }
+
+    /** @param {string} id */
+    function ask(id) {
+      const question = state.questions.find((each) => each.id === id);
+      if (!question) throw new Error(`no question ${id}`);
+      if (question.asked) return;
+      const minute = state.minute + question.minutes, seen = state.relief?.minute ?? minute;
+      const stage = incident.stages.filter((each) => each.minute <= seen).at(-1) ?? incident.stages[0], found = { ...stage.answers[id], minute };
+      go("asked", question.text, found.text, question.minutes, { evidence: [...state.evidence, found],
+        questions: state.questions.map((each) => (each.id === id ? { ...each, asked: true } : each)) });
+    }
+
+    /** @param {Action} action */
+    function act(action) {
+      if (action.do === "ask") ask(action.question);
+      else if (action.do === "suspect") {
+        if (!action.words.trim()) throw new Error("write down what you suspect; a few words will do");
+        go("suspected", action.words.trim(), "", 0, { hypothesis: action.words.trim() });
+      } else if (action.do === "deploy") {
+        const [change, ...more] = action.changes.map((id) => incident.changes.find((each) => each.id === id));
+        if (!change) throw new Error("name at least one change to deploy");
+        if (more.length) throw new Error("only single changes were recorded: deploy one");
+        deploy(change, action.canary);
+      } else if (action.do === "roll_back") rollBack();
+      else if (action.do === "commit") commit(action);
+      else if (action.do === "grade") grade(action.sure);
+      state = { ...state, undeployed: answer !== null && (rollout.change === null || rollout.isCanary) };
+    }
+
+    return {
+      ask: async (action) => {
+        act(action);
+        return state;
+      },
     };
-    section.append(make("h2", "Deploy"), change.wrapped,
-      button("To a canary", () => press(true)), button("To all", () => press(false)),
-      button("Roll back", () => {
-        problem.textContent = rollout.change ? "" : "Nothing is deployed.";
-        if (!rollout.change) return;
-        if (rollout.isCanary) rollout.canariesUndone += 1; else rollout.allUndone += 1;
-        if (rollout.change.quick && !rollout.isCanary) {
-          rollout.mitigations.pop();
-          healed = null;
-        }
-        rollout.change = null;
-        minutes += incident.clock.back;
-        rollout.minutes = minutes;
-        done.push([minutes, "rolled back"]);
-        tell();
-      }, "quiet"),
-      button("Grade", () => { section.querySelectorAll("button, select").forEach((/** @type {any} */ each) => { each.disabled = true; }); graded(); }, "quiet"), problem, log);
-    arrive(section);
   }
 
-  function graded() {
-    if (!answer) return;
-    const found = mark(incident, answer, rollout);
-    const total = found.reduce((sum, each) => sum + each.points, 0);
-    const section = make("section", "", { "aria-label": "Grade" });
-    isOver = true;
-    const table = make("table", "", { class: "marks" });
-    for (const each of found) {
-      const row = make("tr");
-      row.append(make("th", each.name, { scope: "row" }), make("td", `${each.points.toFixed(1)} of ${each.most}`), make("td", each.says));
-      table.append(row);
-    }
-    const truth = make("div");
-    incident.told.forEach((text) => truth.append(make("p", text)));
-    const tried = make("table");
-    tried.append(line("th", ["change", "within the SLO after it", "worth"]));
-    [...incident.changes].sort((a, b) => b.all.value - a.all.value).forEach((each) => tried.append(line("td", [each.text, percent(each.all.after), each.all.value.toFixed(2)])));
-    const history = make("ol");
-    done.forEach(([minute, what]) => history.append(make("li", `minute ${minute}: ${what}`)));
-    section.append(make("h2", `${Math.round(total)} of 100`), table, make("h3", "What it was"), truth, make("h3", "What each change does, alone"), tried, make("h3", "What you did"), history,
-      make("p", `minillm incident ${incident.id}: ${healed === null ? "users still waiting" : `users helped in ${healed} min`}, ${Math.round(total)}/100, ${asked.size} questions, diagnosis in ${answer.minute} min, ${rollout.attemptsUndone + rollout.canariesUndone + rollout.allUndone} rolled back`, { class: "yours" }),
-      button("Play it again", () => location.reload()), make("a", "Another incident", { href: "incidents_to_play.html" }));
-    arrive(section);
-  }
-
-  tell();
-  desk.append(shown(incident.page), status, helping, questions, diagnosis);
+  Object.assign(window, { minillmIncidents: { mark, recordedPort } });
+  const place = document.getElementById("incident"), page = /** @type {any} */ (window);
+  if (!place || !page.minillmIncident) return;
+  const port = recordedPort(page.minillmIncident);
+  port.ask({ do: "look" }).then((start) => page.minillmConsole.mountConsole(place, port, start));
 })();

@@ -1,5 +1,6 @@
 """The static site in a real browser, opened from files: bets, explorers, the calculator."""
 
+import json
 import random
 from dataclasses import asdict
 from datetime import date
@@ -20,6 +21,7 @@ from course.drills.sitting import sit
 from course.drills.talk import talk_of
 from course.incidents import Incident
 from course.incidents.causes import CAUSES
+from course.incidents.console import ConsoleSession
 from course.incidents.generate import Hidden
 from course.lab.controls import FIELDS
 from course.lab.noise import figures
@@ -46,6 +48,8 @@ AXED = {
 }
 """Pages by theme. They share one stylesheet, so that each need not be looked at in both."""
 RECORDED = sorted(incidents.FOLDER.glob("*.json.gz"))
+ALIKE = ("minute", "standing", "undeployed", "relief", "hypothesis", "diagnosis", "questions", "target")
+"""Parts of an incident's state that a recording and a session have in common, to the letter."""
 
 
 def opened(browser: Any, path: Path, told: list[str], **options: Any) -> Any:
@@ -210,42 +214,68 @@ def test_a_commit_is_worth_what_it_is_in_the_notebook(browser: Any, site: Path) 
     page.close()
 
 
-def test_a_drill_runs_to_its_end(browser: Any, site: Path) -> None:
+@pytest.mark.parametrize(("wide", "high", "scheme"), [(1280, 720, "light"), (390, 844, "dark")])
+def test_a_drill_runs_to_its_end_a_step_a_screen(browser: Any, site: Path, wide: int, high: int, scheme: str) -> None:
     told: list[str] = []
-    page = opened(browser, site / "drill_dump-13b.html", told)
+    window = {"viewport": {"width": wide, "height": high}, "color_scheme": scheme}
+    page = opened(browser, site / "drill_dump-13b.html", told, **window)
     drawn = next(drill for drill in DRILLS if drill.id == "dump-13b").drawn()
     assert drawn.drill.title not in page.locator("body").inner_text(), "a title is half of the answer"
-    page.get_by_role("button", name="Start").click()
-    page.get_by_role("button", name="Hand in").click()
-    assert "Nothing is written" in page.locator("#drill").inner_text()
-    page.get_by_label("Ask the interviewer").select_option(index=1)
-    page.get_by_role("button", name="Ask").click()
-    assert any(fact.says in page.locator("#drill").inner_text() for fact in talk_of(drawn).facts)
+    on = page.locator(".mm-foot .mm-run")
+
+    def go(step: str) -> None:
+        """With the keyboard: what is on screen then fits it."""
+        on.press("Enter")
+        page.wait_for_selector(f".mm-drill[data-step='{step}']:not([aria-busy])")
+        foot = on.bounding_box()
+        assert wide < 640 or foot["y"] + foot["height"] <= high
+        assert page.evaluate("document.documentElement.scrollWidth") <= wide
+
+    go("Write")
+    on.press("Enter")
+    page.wait_for_selector(".mm-said:has-text('Nothing is written')")
+    asks = page.get_by_role("combobox", name="Ask the interviewer")
+    asks.press("ArrowDown")
+    asks.press("Enter")
+    page.get_by_role("button", name="Ask", exact=True).press("Enter")
+    page.wait_for_selector(f".mm-told-facts:has-text('{talk_of(drawn).facts[0].says[:20]}')")
     page.get_by_label("Your answer").fill("The queue dominates, and I'd admit less of it than comes.")
-    page.get_by_role("button", name="Hand in").click()
-    page.get_by_label("What dominates?").select_option("queue")
-    page.get_by_label(drawn.rubric.commit.number.asks).fill("some")
-    page.get_by_role("button", name="Commit").click()
-    assert "isn't one number" in page.locator("#drill").inner_text()
-    page.get_by_label(drawn.rubric.commit.number.asks).fill("about 5.4 times")
-    page.get_by_role("button", name="Commit").click()
-    for _ in range(PUSHBACKS):
-        page.get_by_role("button", name="Reply").click()
-    for select in page.locator("section").last.locator("select").all():
-        select.select_option("agree 95")
-    page.get_by_role("button", name="Go on").click()
-    for _ in "AB":
-        page.locator("section").last.locator("select").first.select_option("strong")
-        page.get_by_role("button", name="Compare").click()
-    own = page.locator("section").last
-    own.locator("select").first.select_option("strong")
-    own.locator("input").first.fill("the queue dominates and I'd admit less of it")
-    page.get_by_role("button", name="See").click()
-    result = page.locator("section").last.inner_text()
-    assert "2.0 of 2\tRight." in result and drawn.drill.title in result
+    go("Commit")
+    on.press("Enter")
+    page.wait_for_selector(".mm-said:has-text('Commit to something first')")
+    page.get_by_role("combobox", name="what dominates").press_sequentially("queue wait")
+    page.get_by_role("combobox", name="what dominates").press("Enter")
+    number = page.get_by_label(drawn.rubric.commit.number.asks)
+    number.fill("some")
+    on.press("Enter")
+    page.wait_for_selector(".mm-said:has-text(\"isn't one number\")")
+    number.fill("about 5.4 times")  # the rest stays
+    assert_clean(page)
+    go("Pushback")
+    for _ in range(PUSHBACKS - 1):
+        asked = page.inner_text(".mm-stagebody")
+        on.press("Enter")
+        page.wait_for_function("was => document.querySelector('.mm-stagebody').innerText !== was", arg=asked)
+    go("Statements")
+    for group in page.get_by_role("radiogroup").all():
+        group.get_by_role("radio", name="agree, sure (95%)", exact=True).press("Enter")
+    assert_clean(page)
+    go("Calibration")
+    for title in ("answer B", "your own"):
+        page.get_by_role("radiogroup").first.get_by_role("radio", name="strong").press("Enter")
+        on.press("Enter")
+        page.wait_for_selector(f".mm-drill h2:has-text('{title}')")
+    page.get_by_role("radiogroup").first.get_by_role("radio", name="strong").press("Enter")
+    page.get_by_label("your words for it").first.fill("the queue dominates and I'd admit less of it")
+    on.press("Enter")
+    page.wait_for_selector(".mm-drill[data-step=Verdict]")
+    page.evaluate("document.querySelectorAll('.mm-drill details').forEach(each => { each.open = true })")
+    result = page.inner_text(".mm-drill")
+    assert "[2.0 of 2] What dominates: Right." in result and drawn.drill.title in result
     assert "strong, weighs" in result and "unread by the page" in result and "No hire yet" in result
+    assert_clean(page)
     page.close()
-    assert told == []
+    assert not [each for each in told if "Error" in each]  # Axe has requests of its own
 
 
 def test_a_number_is_read_as_in_a_terminal(browser: Any, site: Path) -> None:
@@ -412,7 +442,7 @@ def assert_clean(page: Any) -> None:
 
 
 @pytest.mark.parametrize("path", [pytest.param(p, marks=[pytest.mark.slow] * (i > 0)) for i, p in enumerate(RECORDED)])
-def test_an_incident_is_graded_as_in_the_notebook(
+def test_a_recorded_incident_is_played_and_graded_as_a_session_is(
     browser: Any, site: Path, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Hidden, "scene_at", lambda hidden, minute: hidden.scene)  # no mark depends on what was seen
@@ -421,63 +451,68 @@ def test_an_incident_is_graded_as_in_the_notebook(
     incident = Incident.generate(int(seed), 1, cause)
     page = opened(browser, site / "incident_115.html", [])
     good, bad = recorded["fixes"][0], recorded["tempting"]["id"]
-    at_once = {each["id"]: each for each in recorded["changes"]}["revert"]
     known, twin = recorded["named"][0], CAUSES[recorded["named"][0]].looks_like
-    for cause, phase, second, cited, against, ranked, canary, deployed in (
-        (known, recorded["phase"], None, recorded["convict"][:2], twin, (good, bad), bad, good),
-        (known, "stream", None, recorded["convict"][:1], known, (good,), None, bad),
-        (twin, "stream", "decode", ("gpu", "config"), twin, (bad,), None, bad),
+    for cause, phase, second, cited, against, ranked, tries in (
+        (known, recorded["phase"], "", recorded["convict"][:2], twin, [good, bad], [bad, good]),
+        (known, "stream", "", recorded["convict"][:1], known, [good], [bad]),
+        (twin, "stream", "decode", ["gpu", "config"], twin, [bad], [bad]),
     ):
-        played = incident.fresh()
-        played.mitigate(["revert"])
-        for name in cited:
-            played.ask(name)
-        ruled_out = {cited[0]: against}
-        played.answer(phase, second, cited, ranked, regime="steady", cause=cause, ruled_out=ruled_out)
-        minute = played.minutes
-        if canary:
-            played.deploy([canary], canary=True)
-        played.deploy([deployed])
-        result = played.grade()
-        answer = {"dominant": phase, "second": second or "", "evidence": cited, "ranked": ranked, "asked": cited}
-        answer |= {"cause": cause, "ruledOut": list(ruled_out.items()), "minute": minute}
-        change = next(each for each in recorded["changes"] if each["id"] == deployed)
-        rollout = {"change": change, "isCanary": False, "allUndone": 0, "attemptsUndone": 0}
-        rollout["mitigations"] = [{"change": at_once, "minute": 10}]
-        if change["quick"]:
-            rollout["mitigations"].append({"change": change, "minute": played.minutes})
-        rollout["canariesUndone"] = int(canary is not None)
-        marks = page.evaluate(
-            "([incident, answer, rollout]) => minillmIncidents.mark(incident, answer, rollout)",
-            [recorded, {**answer, "regime": "steady"}, rollout],
+        diagnosis = {"cause": cause, "phase": phase, "second": second, "regime": "steady", "evidence": cited}
+        actions: list[dict[str, Any]] = [
+            {"do": "deploy", "changes": ["drafts_off"], "canary": False},
+            {"do": "roll_back"},
+            {"do": "deploy", "changes": ["revert"], "canary": False},
+            *({"do": "ask", "question": name} for name in cited),
+            {"do": "suspect", "words": "a guess"},
+            {"do": "commit", **diagnosis, "other": against, "by": cited[0], "ranked": ranked},
+            {"do": "deploy", "changes": tries[:1], "canary": True},
+            {"do": "deploy", "changes": tries[-1:], "canary": False},
+            {"do": "grade", "sure": True},
+        ]
+        session = ConsoleSession(incident.fresh())
+        for action in actions:
+            right = session.act(action)
+        shown = page.evaluate(
+            """async ([incident, actions]) => {
+                const port = minillmIncidents.recordedPort(incident);
+                let state;
+                for (const action of actions) state = await port.ask(action);
+                return state;
+            }""",
+            [recorded, actions],
         )
-        told = {each["name"]: each["points"] for each in marks}
-        assert told == pytest.approx({each.name: each.earned for each in result.criteria}, abs=0.01)
+        assert [shown[name] for name in ALIKE] == [json.loads(json.dumps(right[name])) for name in ALIKE]
+        moments = [
+            [(each["minute"], each["kind"].partition(" (")[0]) for each in of["events"]] for of in (shown, right)
+        ]
+        assert moments[0] == moments[1]
+        marks, truth = shown["debrief"], right["debrief"]
+        assert marks["milestones"] == truth["milestones"] and marks["truth"] == json.loads(json.dumps(truth["truth"]))
+        told = {each["name"]: each["earned"] for each in marks["criteria"]}
+        assert told == pytest.approx({each["name"]: each["earned"] for each in truth["criteria"]}, abs=0.01)
         # The page names only what it lists, and what it has recorded.
         own_words = ("secondary problem", "evidence", "ruled out", "minutes to mitigation", "cause")
-        told = [each["says"] for each in marks if each["name"] not in own_words]
-        assert told == [each.feedback for each in result.criteria if each.name not in own_words]
+        told = [each["feedback"] for each in marks["criteria"] if each["name"] not in own_words]
+        assert told == [each["feedback"] for each in truth["criteria"] if each["name"] not in own_words]
     page.close()
 
 
-def test_an_incident_is_played_to_its_grade(browser: Any, site: Path) -> None:
-    told: list[str] = []
-    page = opened(browser, site / "incident_115.html", told)
-    assert page.locator(".status").inner_text().startswith("Minute 0")
-    page.locator("section summary").first.click()
-    page.locator(".status").filter(has_not_text="Minute 0").wait_for()
-    page.get_by_role("button", name="Show the menus").click()
-    page.get_by_role("button", name="Commit to this").click()
-    assert "A diagnosis needs" in page.locator("#incident").inner_text()
-    page.get_by_label("Where is the time lost?").select_option("queue")
-    page.get_by_role("button", name="Commit to this").click()
-    page.get_by_label("One change").select_option(index=1)
-    page.get_by_role("button", name="To a canary").click()
-    page.get_by_role("button", name="To all").click()
-    page.get_by_role("button", name="Grade").click()
-    assert "of 100" in page.evaluate("document.activeElement.textContent")
+def test_a_recorded_incident_refuses_what_a_session_refuses(browser: Any, site: Path) -> None:
+    page = opened(browser, site / "incident_115.html", [])
+    for action, why in (
+        ({"do": "ask", "question": "kv"}, "no question kv"),
+        ({"do": "roll_back"}, "nothing to roll back"),
+        ({"do": "deploy", "changes": [], "canary": False}, "at least one change"),
+        ({"do": "suspect", "words": " "}, "write down what you suspect"),
+        ({"do": "grade", "sure": True}, "answer first"),
+    ):
+        refused = page.evaluate(
+            """action => minillmIncidents.recordedPort(window.minillmIncident).ask(action)
+                .then(() => "", problem => problem.message)""",
+            action,
+        )
+        assert why in refused
     page.close()
-    assert told == []
 
 
 def test_an_explorer_moves_and_the_calculator_answers(browser: Any, site: Path) -> None:
