@@ -291,7 +291,7 @@ def shown_evidence(found: Evidence, case: Case, minute: int) -> State:
     Args:
         minute: when it was asked for: what drains after that isn't drawn.
     """
-    head, rows = as_cells(found.data)
+    head, rows = as_cells(found.table)
     return {
         "id": found.id,
         "question": found.question,
@@ -335,7 +335,7 @@ def shown_change(change: Intervention) -> State:
 
 def shown_effect(effect: Effect, canary: bool) -> State:
     """What a deployment did, on the same traffic before and after."""
-    head, rows = as_cells(effect.table)
+    head, rows = as_cells(effect.numbers)
     return {
         "changes": list(effect.chosen),
         "names": effect.names,
@@ -400,5 +400,5 @@ def shown_comparison(truth: Reveal) -> list[State]:
             "restored": bool(row["restored"]),
             "worth": row["value"],
         }
-        for name, row in truth.effects.to_dict("index").items()
+        for name, row in truth.tried.rows.items()
     ]

@@ -440,7 +440,7 @@ class Incident:
             broken=(tuple(sorted(hidden.scene.missing)), tuple(sorted(hidden.scene.stale))),
             source=(cause.source, cause.reported),
             timeline=tuple(self._timeline),
-            effects=effects,
+            tried=effects,
             **{name: getattr(cause, name) for name in shared},
         )
 

@@ -9,14 +9,12 @@ import json
 import shutil
 import sys
 import webbrowser
-import zlib
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from nbconvert.filters import markdown2html
@@ -26,13 +24,12 @@ from course.drills.amounts import KNOWN_UNITS
 from course.drills.library import ALL as DRILLS
 from course.grading.exercises import catalogue
 from course.lab.build import COURSE, RECORDED, lesson_sources
-from course.lab.recording import read_recording
 from course.lab.replay import packed
 from course.lab.view import bundle, library
 from course.lab.view.record import start_config
 from course.rounds.library import IDS as ROUNDS
 from course.rounds.library import find_round
-from course.site import drills, incidents, napkins, rounds
+from course.site import drills, napkins, rounds
 from course.site.calculator import exported, stack
 from course.site.pages import Page, map_page, markdown_page, notebook_page, with_math
 from course.tab import challenge, exercises
@@ -118,14 +115,9 @@ def write(folder: Path, url: str = "", day: date | None = None, with_python: boo
     rendered = {page.name: rendering("page", page=page, before=None, after=None) for page in made}
     for before, page, after in zip((None, *lessons), lessons, (*lessons[1:], None)):
         rendered[page.name] = rendering("page", page=page, before=before, after=after)
-    played = recorded_incidents()
-    alarms = json.dumps([[number, each["alarm"]] for number, each in played.items()])
     front = {"replay": packed({"run": library.opening(FRONT_TRAFFIC), "row": FRONT_ROW}), "replay_on": simulated_on}
-    rendered |= {"index": rendering("index", **common, **front, opening=opening(lessons), alarms=alarms)}
-    rendered |= {"incidents_to_play": rendering("incidents_to_play", incidents=played, alarms=alarms)}
-    for number, each in played.items():
-        data = in_script({**each, "id": str(number)})
-        rendered[f"incident_{number}"] = rendering("incident", number=number, alarm=each["alarm"], data=data)
+    rendered |= {"index": rendering("index", **common, **front, opening=opening(lessons))}
+    rendered |= {"incidents_to_play": rendering("incidents_to_play"), "incident": rendering("incident")}
     rendered |= {
         "drills": rendering("drills", drills=DRILLS),
         "calculator": rendering("calculator", stack=stack()),
@@ -142,8 +134,10 @@ def write(folder: Path, url: str = "", day: date | None = None, with_python: boo
     work = [exercises.exported(each) for each in exercises.offered()]
     rendered |= {"exercises": rendering("exercises", exercises=work, others=len(catalogue()) - len(work))}
     for each in work:
-        shown = {"statement": with_math(markdown2html(each["statement"])), "data": json.dumps(each)}
-        rendered[f"exercise_{each['id']}"] = rendering("exercise", exercise=each, **shown)
+        asked = with_math(markdown2html(each.pop("statement")))
+        rendered[f"exercise_{each['id']}"] = rendering(
+            "exercise", exercise=each, statement=asked, data=json.dumps(each)
+        )
     rendered |= {page.name.partition("_")[0]: rendering("moved", page=page) for page in lessons}
     for name, text in rendered.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
@@ -163,12 +157,6 @@ def write_offline(folder: Path) -> None:
 
 def rendering(template: str, **values: object) -> str:
     return TEMPLATES.get_template(f"{template}.html").render(values)
-
-
-def recorded_incidents() -> dict[int, dict[str, Any]]:
-    """By a number that tells nothing of the cause, and stays when other incidents are added."""
-    numbered = {zlib.crc32(path.name.encode()) % 10_000: path for path in incidents.FOLDER.glob("*.json.gz")}
-    return {number: read_recording(numbered[number]) for number in sorted(numbered)}
 
 
 def in_script(value: object) -> str:
@@ -203,8 +191,11 @@ def write_python(folder: Path) -> str:
 
 def write_views(folder: Path) -> None:
     """Scripts and styles of the incident console and of drills."""
-    console, drill = "window.minillmConsole = { mountConsole };", "window.minillmDrillView = { mountDrill };"
-    (folder / "console.js").write_text(bundle.in_page(console, *bundle.CONSOLE), encoding="utf-8")
+    console, drill = (
+        "window.minillmConsole = { linkIncidents, mountConsole, mountIncident };",
+        "window.minillmDrillView = { mountDrill };",
+    )
+    (folder / "console.js").write_text(bundle.in_page(console, *bundle.CONSOLE_PAGE), encoding="utf-8")
     (folder / "console.css").write_text(bundle.styles("console"), encoding="utf-8")
     (folder / "drill_view.js").write_text(bundle.in_page(drill, *bundle.DRILL), encoding="utf-8")
     (folder / "drill_view.css").write_text(bundle.styles("drill"), encoding="utf-8")

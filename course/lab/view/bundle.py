@@ -31,6 +31,8 @@ CONSOLE = (
     "console",
 )
 """The incident console's, in the same order."""
+CONSOLE_PAGE = (*CONSOLE, "port", "console_page")
+"""What it takes on a page."""
 DRILL = ("elements", "kernel_port", "drill")
 """A drill's."""
 IMPORT = re.compile(r'^import .*? from "\./\w+\.js";\n', re.M | re.S)

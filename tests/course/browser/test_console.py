@@ -1,5 +1,5 @@
-"""The incident console in Chromium: on the built site, over recorded states; and the notebook's module on a page of its
-own, with a Python session at the other end of its messages.
+"""The incident console in Chromium: its module on a page of its own, with a Python session at the other end of its
+messages. (On the site the session is in the tab: test_tab.py.)
 """
 
 import json
@@ -53,17 +53,10 @@ def desk(monkeypatch: pytest.MonkeyPatch) -> IncidentDesk:
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_an_incident_is_played_on_the_site(browser: Any, site: Path, size: tuple[int, int, str]) -> None:
+def test_the_module_plays_a_session(
+    browser: Any, desk: IncidentDesk, tmp_path: Path, size: tuple[int, int, str]
+) -> None:
     look = window(*size)
-    page = watched(browser, look)
-    page.goto((site / "incident_115.html").as_uri())
-    play(page)
-    assert_fits(page, look)
-    page.close()
-
-
-def test_the_notebooks_module_plays_a_session(browser: Any, desk: IncidentDesk, tmp_path: Path) -> None:
-    look = window(1280, 720, "dark")
     page = watched(browser, look)
     answers: list[dict[str, str]] = []
     desk.widget.send = answers.append

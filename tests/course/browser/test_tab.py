@@ -95,3 +95,18 @@ def test_a_bet_on_the_front_page_is_decided_by_its_server(context: Any, address:
     wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert wide <= 0 and told == []
     page.close()
+
+
+@pytest.mark.slow
+def test_an_incident_of_any_seed_is_paged_and_helped(context: Any, address: str) -> None:
+    told: list[str] = []
+    page = opened(context, f"{address}/incidents_to_play.html", told)
+    page.get_by_role("spinbutton", name="seed").fill("4")
+    page.get_by_role("button", name="Page me").click()
+    page.wait_for_selector(".mm-console", timeout=START_MS)
+    assert "seed=4" in page.url
+    page.get_by_role("button", name="Switch speculation off").first.click()
+    page.wait_for_selector(".mm-effect", timeout=START_MS)
+    assert page.get_attribute(".mm-console", "data-minute") != "0"
+    assert told == []
+    page.close()

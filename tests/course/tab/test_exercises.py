@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-GRADING = Path(__file__).parents[1] / "grading"
-sys.path.insert(0, str(GRADING))
+sys.path.insert(0, str(Path(__file__).parents[1] / "grading"))  # wrong_answers
 
 from wrong_answers import wrong_answers
 
@@ -16,7 +15,7 @@ from course.grading.source import answer_file
 from course.tab import exercises
 from minillm.core.errors import ConfigError
 
-WRONG = GRADING / "wrong"
+WRONG = Path(__file__).parents[1] / "grading" / "wrong"
 QUICK = ("block-pool", "chunked-prefill", "prefix-hash-chain")
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from course.incidents import Incident
+from course.incidents.console import ConsoleSession
 from course.lab.controls import shown_by
 from course.lab.simulated_device import placeholder_tokenizer, placeholder_tokens
 from course.lab.view import library
@@ -118,6 +120,21 @@ def test_answers_keep_what_was_opened_and_refuse_in_words() -> None:
     for name in ("server.go_on", "server._serve_until", "os.system"):
         with pytest.raises(KeyError):
             ask(name, server, until=3.0)
+
+
+def test_an_incident_is_the_one_of_its_seed_or_its_day() -> None:
+    answers = Answers()
+
+    def ask(asked: str, of: int | None = None, **given: Any) -> Any:
+        return json.loads(answers.answer(json.dumps({"name": asked, "given": given, "of": of})))
+
+    number = ask("incident.open", seed=4, difficulty=1, day="")["value"]
+    session = ConsoleSession(Incident.generate(seed=4))
+    for action in ({"do": "look"}, {"do": "ask", "question": "ttft_itl"}, {"do": "deploy", "changes": ["revert"]}):
+        assert ask("incident.act", number, action=action)["value"] == json.loads(json.dumps(session.act(action)))
+    assert "no question" in ask("incident.act", number, action={"do": "ask", "question": "x"})["refused"]
+    assert "difficulty" in ask("incident.open", seed=4, difficulty=9, day="")["refused"]
+    assert "day" in ask("incident.open", seed=None, difficulty=1, day="tomorrow")["refused"]
 
 
 def test_what_travels_is_all_that_it_needs(tmp_path: Path) -> None:
