@@ -20,7 +20,8 @@ START_MS = 120_000
 ASK = """async given => {
   const python = new minillmDashboard.TabPython(new URL("tab/worker.js", document.baseURI), () => {});
   const run = await python.ask("dashboard.run", given);
-  return [run, await python.ask("server.go_on", { until: 20 }, await python.ask("server.open", { seed: 5, fields: {} }))];
+  const server = await python.ask("server.open", { seed: 5, fields: {} });
+  return [run, await python.ask("server.go_on", { until: 20 }, server)];
 }"""
 
 
