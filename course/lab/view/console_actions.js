@@ -149,17 +149,17 @@ function diagnosePart(start, act, onMenus) {
 /** @param {State} start @param {Do} act @returns {Part} */
 function deployPart(start, act) {
   const said = reply(), result = make("div", {}), locked = make("p", { class: "mm-lead" }, "Write down what you suspect first, under Diagnose: what can be changed gives ideas.");
-  const search = make("input", { type: "search", placeholder: "Search changes", "aria-label": "Search changes", oninput: () => {
-    for (const { change, element } of rows) element.hidden = !`${change.text} ${change.phase}`.toLowerCase().includes(search.value.trim().toLowerCase());
-    for (const group of groups) group.hidden = [...group.querySelectorAll("label")].every((each) => each.hidden);
-  } });
-  search.hidden = start.changes.length < SEARCHED;
   const rows = start.changes.map((change) => {
     const box = make("input", { type: "checkbox" });
     return { change, box, element: make("label", { class: "mm-option" }, box, make("span", {}, change.text, make("small", {}, change.cost))) };
   });
   const groups = [...new Set(start.changes.map((each) => each.phase))].map((phase) => make("fieldset", { class: "mm-checks" }, make("legend", {}, phase),
     ...rows.filter((each) => each.change.phase === phase).map((each) => each.element)));
+  const search = make("input", { type: "search", placeholder: "Search changes", "aria-label": "Search changes", oninput: () => {
+    for (const { change, element } of rows) element.hidden = !`${change.text} ${change.phase}`.toLowerCase().includes(search.value.trim().toLowerCase());
+    for (const group of groups) group.hidden = [...group.querySelectorAll("label")].every((each) => each.hidden);
+  } });
+  search.hidden = start.changes.length < SEARCHED;
   const deploy = async (/** @type {boolean} */ canary) => {
     const after = await act({ do: "deploy", changes: rows.filter((each) => each.box.checked).map((each) => each.change.id), canary }, said);
     if (after) result.replaceChildren(effectOf(after.deployed[after.deployed.length - 1]));
@@ -198,7 +198,7 @@ function actionsPane(start, act, look) {
   /** @type {[string, Part][]} */
   const parts = [["Mitigate", mitigatePart(start.changes, act)], ["Ask", askPart(start, act, look)], ["Diagnose", diagnosePart(start, act, () => parts[2][1].element.querySelector("select")?.focus())], ["Deploy", deployPart(start, act)]];
   const id = `mm${Math.random().toString(36).slice(2, 8)}`;
-  const panels = parts.map(([name, part], i) => make("div", { class: "mm-panel", role: "tabpanel", id: `${id}-panel${i}`, "aria-labelledby": `${id}-tab${i}`, tabindex: 0 }, part.element));
+  const panels = parts.map(([, part], i) => make("div", { class: "mm-panel", role: "tabpanel", id: `${id}-panel${i}`, "aria-labelledby": `${id}-tab${i}`, tabindex: 0 }, part.element));
   const tabs = parts.map(([name], i) => make("button", { type: "button", role: "tab", id: `${id}-tab${i}`, "aria-controls": `${id}-panel${i}`, onclick: () => open(i),
     onkeydown: (/** @type {KeyboardEvent} */ event) => {
       const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
