@@ -29,7 +29,7 @@ from course.lab.view import bundle, library
 from course.lab.view.record import start_config
 from course.rounds.library import IDS as ROUNDS
 from course.rounds.library import find_round
-from course.site import drills, napkins, rounds
+from course.site import napkins, rounds
 from course.site.calculator import exported, stack
 from course.site.pages import Page, map_page, markdown_page, notebook_page, with_math
 from course.tab import challenge, exercises
@@ -124,8 +124,7 @@ def write(folder: Path, url: str = "", day: date | None = None, with_python: boo
         "dashboard": rendering("dashboard", on=simulated_on),
     }
     for number, drill in enumerate(DRILLS, 1):
-        data = in_script(drills.exported(drill.drawn()))
-        rendered[f"drill_{drill.id}"] = rendering("drill", drill=drill, number=number, data=data)
+        rendered[f"drill_{drill.id}"] = rendering("drill", drill=drill, number=number)
     rendered |= {"rounds": rendering("rounds", rounds=list(map(find_round, ROUNDS))), "napkin": rendering("napkin")}
     for name in ROUNDS:
         data = in_script(rounds.exported(find_round(name).drawn()))
@@ -193,11 +192,11 @@ def write_views(folder: Path) -> None:
     """Scripts and styles of the incident console and of drills."""
     console, drill = (
         "window.minillmConsole = { linkIncidents, mountConsole, mountIncident };",
-        "window.minillmDrillView = { mountDrill };",
+        "window.minillmDrill = { mountDrillPage };",
     )
     (folder / "console.js").write_text(bundle.in_page(console, *bundle.CONSOLE_PAGE), encoding="utf-8")
     (folder / "console.css").write_text(bundle.styles("console"), encoding="utf-8")
-    (folder / "drill_view.js").write_text(bundle.in_page(drill, *bundle.DRILL), encoding="utf-8")
+    (folder / "drill_view.js").write_text(bundle.in_page(drill, *bundle.DRILL_PAGE), encoding="utf-8")
     (folder / "drill_view.css").write_text(bundle.styles("drill"), encoding="utf-8")
 
 

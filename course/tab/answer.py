@@ -16,7 +16,11 @@ FUNCTIONS = {
     "exercise.serve": "course.tab.exercises:serve",
 }
 """By name: the function that answers, imported when it's first asked."""
-KINDS = {"incident": "course.tab.incidents:TabIncident", "server": "course.tab.live_server:LiveServer"}
+KINDS = {
+    "drill": "course.tab.drills:TabDrill",
+    "incident": "course.tab.incidents:TabIncident",
+    "server": "course.tab.live_server:LiveServer",
+}
 """What can be opened, and then asked by its number: `server.open` makes one, `server.go_on` is a method of it."""
 
 

@@ -35,6 +35,8 @@ CONSOLE_PAGE = (*CONSOLE, "port", "console_page")
 """What it takes on a page."""
 DRILL = ("elements", "kernel_port", "drill")
 """A drill's."""
+DRILL_PAGE = (*DRILL, "port", "drill_page")
+"""What it takes on a page."""
 IMPORT = re.compile(r'^import .*? from "\./\w+\.js";\n', re.M | re.S)
 EXPORT = re.compile(r"^export \{.*?\};\n", re.M | re.S)
 STYLE = FOLDER / "view.css"

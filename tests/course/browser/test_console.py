@@ -2,44 +2,20 @@
 messages. (On the site the session is in the tab: test_tab.py.)
 """
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from browser.module_page import show
 
 from course.incidents import Incident
-from course.incidents.desk import ConsoleView, IncidentDesk
+from course.incidents.desk import IncidentDesk
 from course.incidents.generate import Hidden
 
 pytestmark = pytest.mark.browser
 SIZES = ((1440, 900, "light"), (1280, 720, "dark"), (390, 844, "light"))
-HARNESS = """<!doctype html><html lang="en"><head><title>Console</title><style>{style}</style></head>
-<body data-jp-theme-light="false" style="background: #111; --jp-layout-color0: #111; --jp-layout-color2: #333;
-  --jp-ui-font-color1: #fff; --jp-ui-font-color2: #bbb; --jp-border-color2: #555"><main id="el"></main>
-<script type="module">
-{script}
-</script></body></html>"""
-"""JupyterLab's dark theme, as far as the module uses it."""
-MODEL = """
-const listeners = {}, state = JSON.parse(await window.start());
-const tell = (event, message) => [...(listeners[event] ?? [])].forEach((heard) => heard(message));
-const model = {
-  get: (name) => state[name],
-  on: (event, heard) => (listeners[event] ??= []).push(heard),
-  off: (event, heard) => { listeners[event] = listeners[event].filter((each) => each !== heard); },
-  send: async (message) => {
-    const [after, answer] = JSON.parse(await window.hear(JSON.stringify(message)));
-    state.state = after;
-    tell("change:state");
-    tell("msg:custom", answer);
-  },
-};
-widget.render({ model, el: document.getElementById("el") });
-"""
-"""A kernel's place: anywidget's model, as far as the module uses it."""
 
 
 def window(wide: int, high: int, scheme: str) -> dict[str, Any]:
@@ -58,19 +34,7 @@ def test_the_module_plays_a_session(
 ) -> None:
     look = window(*size)
     page = watched(browser, look)
-    answers: list[dict[str, str]] = []
-    desk.widget.send = answers.append
-
-    def hear(message: str) -> str:
-        desk.widget._handle_custom_msg(json.loads(message), [])
-        return json.dumps([desk.widget.state, answers[-1]])
-
-    page.expose_function("start", lambda: json.dumps({"state": desk.widget.state}))
-    page.expose_function("hear", hear)
-    module = str(ConsoleView._esm).replace("export default", "const widget =")
-    harness = tmp_path / "console.html"
-    harness.write_text(HARNESS.format(style=ConsoleView._css, script=module + MODEL), encoding="utf-8")
-    page.goto(harness.as_uri())
+    show(page, desk.widget, tmp_path)
     play(page)
     assert_fits(page, look)
     assert f"{desk.incident.grade().score:.0f} of 100" in page.inner_text(".mm-debrief h2")

@@ -11,13 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from made_run import made_run
 from rounds.players import first_of_the_menu, longest, only, play, silent, staff, staff_but, stuffed
 
-from course.drills.amounts import UNITS, AmountError, read_amount
-from course.drills.calibrate import stands_in
-from course.drills.drill import Commit
-from course.drills.interviewer import PUSHBACKS, questions
-from course.drills.library import ALL as DRILLS
-from course.drills.sitting import sit
-from course.drills.talk import talk_of
+from course.drills.amounts import AmountError, read_amount
 from course.lab.controls import FIELDS
 from course.lab.noise import figures
 from course.lab.predict import MeasuredAnswer, Prediction
@@ -32,13 +26,13 @@ from course.simulator.cost.models import find_model
 from course.simulator.cost.placement import Placement
 from course.simulator.cost.profile import find_profile
 from course.simulator.cost.roofline import StepTimeModel, StepWork
-from course.site import drills, napkins, rounds
+from course.site import napkins, rounds
 from course.site.calculator import CARDS, priced
 
 pytestmark = pytest.mark.browser
 AXED = {
     "light": ("index", "guide_2am", "map", "11c_money", "14_claims_ledger"),
-    "dark": ("index", "calculator", "incidents_to_play", "drill_dump-13b", "02_queue", "rounds"),
+    "dark": ("index", "calculator", "incidents_to_play", "drills", "02_queue", "rounds"),
 }
 """Pages by theme. They share one stylesheet, so that each need not be looked at in both."""
 
@@ -168,105 +162,6 @@ def test_steps_cost_what_the_simulator_says(browser: Any, site: Path) -> None:
         told = page.evaluate("([prices, work]) => minillmCalculator.price(prices, work)", [prices, asdict(work)])
         assert told == pytest.approx(right, rel=1e-5), (name, card, tp, dtypes)
     page.close()
-
-
-def test_a_commit_is_worth_what_it_is_in_the_notebook(browser: Any, site: Path) -> None:
-    page = opened(browser, site / "drill_dump-13b.html", [])
-    for drawn in (drill.drawn() for drill in DRILLS):
-        data, facts = drills.exported(drawn), talk_of(drawn).facts
-        for place, sample in enumerate(drawn.rubric.samples.values()):
-            fields = sample.model_dump(include=set(Commit.model_fields))
-            if given := read_amount(sample.number):
-                unit = next((name for name, (base, _) in UNITS.items() if base == given.unit), "")
-                number = given.value / UNITS[unit][1] if unit else given.value
-                fields |= {"number": f"{number:.9f}", "unit": unit if place else ""}
-            if facts:
-                fields |= {"finding": facts[place].key, "then": "replicas"}
-            commit, put = Commit.model_validate(fields), talk_of(drawn).put()
-            sitting = sit(drawn, commit=commit, statements=[("agree", 80)] * min(place, len(put)))
-            answers = [{"agrees": True, "sure": 80}] * len(sitting.answers)
-            found, asks, level = page.evaluate(
-                """([of, commit, answers]) => { const found = minillmDrills.checks(of, commit);
-                return [found, minillmDrills.followUps(of, commit), minillmDrills.levelOf(of, found, answers)] }""",
-                [data, commit.model_dump(), answers],
-            )
-            assert [each["points"] for each in found] == pytest.approx([each.points for each in sitting.checks]), commit
-            assert asks == [each.asks for each in questions(drawn, commit, sitting.checks)], (drawn.id, commit)
-            assert level == sitting.standing.level
-    text = "Here the queue\ndominates the rest of it, and nothing else does."
-    for quote in (
-        "The QUEUE, dominates: the rest of it, and",
-        "the queue",
-        "he queue dominates the rest of it and noth",
-        "",
-    ):
-        told = page.evaluate("([quote, text]) => minillmDrills.standsIn(quote, text)", [quote, text])
-        assert told == stands_in(quote, text), quote
-    page.close()
-
-
-@pytest.mark.parametrize(("wide", "high", "scheme"), [(1280, 720, "light"), (390, 844, "dark")])
-def test_a_drill_runs_to_its_end_a_step_a_screen(browser: Any, site: Path, wide: int, high: int, scheme: str) -> None:
-    told: list[str] = []
-    window = {"viewport": {"width": wide, "height": high}, "color_scheme": scheme}
-    page = opened(browser, site / "drill_dump-13b.html", told, **window)
-    drawn = next(drill for drill in DRILLS if drill.id == "dump-13b").drawn()
-    assert drawn.drill.title not in page.locator("body").inner_text(), "a title is half of the answer"
-    on = page.locator(".mm-foot .mm-run")
-
-    def go(step: str) -> None:
-        """With the keyboard: what is on screen then fits it."""
-        on.press("Enter")
-        page.wait_for_selector(f".mm-drill[data-step='{step}']:not([aria-busy])")
-        foot = on.bounding_box()
-        assert wide < 640 or foot["y"] + foot["height"] <= high
-        assert page.evaluate("document.documentElement.scrollWidth") <= wide
-
-    go("Write")
-    on.press("Enter")
-    page.wait_for_selector(".mm-said:has-text('Nothing is written')")
-    asks = page.get_by_role("combobox", name="Ask the interviewer")
-    asks.press("ArrowDown")
-    asks.press("Enter")
-    page.get_by_role("button", name="Ask", exact=True).press("Enter")
-    page.wait_for_selector(f".mm-told-facts:has-text('{talk_of(drawn).facts[0].says[:20]}')")
-    page.get_by_label("Your answer").fill("The queue dominates, and I'd admit less of it than comes.")
-    go("Commit")
-    on.press("Enter")
-    page.wait_for_selector(".mm-said:has-text('Commit to something first')")
-    page.get_by_role("combobox", name="what dominates").press_sequentially("queue wait")
-    page.get_by_role("combobox", name="what dominates").press("Enter")
-    number = page.get_by_label(drawn.rubric.commit.number.asks)
-    number.fill("some")
-    on.press("Enter")
-    page.wait_for_selector('.mm-said:has-text("isn\'t one number")')
-    number.fill("about 5.4 times")  # the rest stays
-    assert_clean(page)
-    go("Pushback")
-    for _ in range(PUSHBACKS - 1):
-        asked = page.inner_text(".mm-stagebody")
-        on.press("Enter")
-        page.wait_for_function("was => document.querySelector('.mm-stagebody').innerText !== was", arg=asked)
-    go("Statements")
-    for group in page.get_by_role("radiogroup").all():
-        group.get_by_role("radio", name="agree, sure (95%)", exact=True).press("Enter")
-    assert_clean(page)
-    go("Calibration")
-    for title in ("answer B", "your own"):
-        page.get_by_role("radiogroup").first.get_by_role("radio", name="strong").press("Enter")
-        on.press("Enter")
-        page.wait_for_selector(f".mm-drill h2:has-text('{title}')")
-    page.get_by_role("radiogroup").first.get_by_role("radio", name="strong").press("Enter")
-    page.get_by_label("your words for it").first.fill("the queue dominates and I'd admit less of it")
-    on.press("Enter")
-    page.wait_for_selector(".mm-drill[data-step=Verdict]")
-    page.evaluate("document.querySelectorAll('.mm-drill details').forEach(each => { each.open = true })")
-    result = page.inner_text(".mm-drill")
-    assert "[2.0 of 2] What dominates: Right." in result and drawn.drill.title in result
-    assert "strong, weighs" in result and "unread by the page" in result and "No hire yet" in result
-    assert_clean(page)
-    page.close()
-    assert not [each for each in told if "Error" in each]  # Axe has requests of its own
 
 
 def test_a_number_is_read_as_in_a_terminal(browser: Any, site: Path) -> None:

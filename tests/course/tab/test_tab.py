@@ -6,11 +6,14 @@ import json
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from course.drills.console import DrillSession
+from course.drills.library import find_drill
 from course.incidents import Incident
 from course.incidents.console import ConsoleSession
 from course.lab.controls import shown_by
@@ -104,12 +107,18 @@ def test_a_change_is_for_those_that_come_after_it() -> None:
     )
 
 
-def test_answers_keep_what_was_opened_and_refuse_in_words() -> None:
+def asking() -> Callable[..., Any]:
+    """As a page asks: by name, of what was opened."""
     answers = Answers()
 
     def ask(asked: str, of: int | None = None, **given: Any) -> Any:
         return json.loads(answers.answer(json.dumps({"name": asked, "given": given, "of": of})))
 
+    return ask
+
+
+def test_answers_keep_what_was_opened_and_refuse_in_words() -> None:
+    ask = asking()
     server = ask("server.open", seed=0, fields={})["value"]
     assert ask("server.go_on", server, until=2.0)["value"]["now"] == 2.0
     assert "not to be changed" in ask("server.change", server, fields={"model": "x"})["refused"]
@@ -123,11 +132,7 @@ def test_answers_keep_what_was_opened_and_refuse_in_words() -> None:
 
 
 def test_an_incident_is_the_one_of_its_seed_or_its_day() -> None:
-    answers = Answers()
-
-    def ask(asked: str, of: int | None = None, **given: Any) -> Any:
-        return json.loads(answers.answer(json.dumps({"name": asked, "given": given, "of": of})))
-
+    ask = asking()
     number = ask("incident.open", seed=4, difficulty=1, day="")["value"]
     session = ConsoleSession(Incident.generate(seed=4))
     for action in ({"do": "look"}, {"do": "ask", "question": "ttft_itl"}, {"do": "deploy", "changes": ["revert"]}):
@@ -135,6 +140,17 @@ def test_an_incident_is_the_one_of_its_seed_or_its_day() -> None:
     assert "no question" in ask("incident.act", number, action={"do": "ask", "question": "x"})["refused"]
     assert "difficulty" in ask("incident.open", seed=4, difficulty=9, day="")["refused"]
     assert "day" in ask("incident.open", seed=None, difficulty=1, day="tomorrow")["refused"]
+
+
+def test_a_drill_is_sat_as_in_a_notebook() -> None:
+    ask = asking()
+    number = ask("drill.open", drill="dump-13b", seed=3)["value"]
+    session = DrillSession(find_drill("dump-13b").drawn(3), judge_url="")
+    for action in ({"do": "start"}, {"do": "hand_in", "text": "The queue."}):
+        told, here = ask("drill.act", number, action=action)["value"], session.act(action)
+        assert told["stage"] == json.loads(json.dumps(here["stage"])) and told["prompt"] == here["prompt"]
+    assert "commit to something" in str(ask("drill.act", number, action={"do": "go_on", "filled": {}}))
+    assert "refused" in ask("drill.open", drill="none", seed=0)
 
 
 def test_what_travels_is_all_that_it_needs(tmp_path: Path) -> None:
