@@ -53,7 +53,7 @@ LEFT_OUT = (
 )
 KEPT = "course/data/challenge"
 """Of what is left out, all the same: the ladder's recorded scores."""
-KINDS = {".py", ".toml", ".json"}
+KINDS = {".py", ".toml", ".json", ".js"}
 CHUNK_BYTES = 1 << 16
 
 
