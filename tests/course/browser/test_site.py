@@ -248,7 +248,7 @@ def test_a_drill_runs_to_its_end_a_step_a_screen(browser: Any, site: Path, wide:
     number = page.get_by_label(drawn.rubric.commit.number.asks)
     number.fill("some")
     on.press("Enter")
-    page.wait_for_selector(".mm-said:has-text(\"isn't one number\")")
+    page.wait_for_selector('.mm-said:has-text("isn\'t one number")')
     number.fill("about 5.4 times")  # the rest stays
     assert_clean(page)
     go("Pushback")
