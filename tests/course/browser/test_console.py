@@ -1,5 +1,5 @@
-"""The incident console in Chromium: on the built site, over recorded states; and the notebook's module on a page of its
-own, with a Python session at the other end of its messages.
+"""The incident console in Chromium: on the built site, over recorded states; and the notebooks' modules, a drill's as
+well, each on a page of its own with a Python session at the other end of its messages.
 """
 
 import json
@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+from course.drills.desk import DrillDesk
 from course.incidents import Incident
-from course.incidents.desk import ConsoleView, IncidentDesk
+from course.incidents.desk import IncidentDesk
 from course.incidents.generate import Hidden
 
 pytestmark = pytest.mark.browser
@@ -65,23 +66,43 @@ def test_an_incident_is_played_on_the_site(browser: Any, site: Path, size: tuple
 def test_the_notebooks_module_plays_a_session(browser: Any, desk: IncidentDesk, tmp_path: Path) -> None:
     look = window(1280, 720, "dark")
     page = watched(browser, look)
-    answers: list[dict[str, str]] = []
-    desk.widget.send = answers.append
-
-    def hear(message: str) -> str:
-        desk.widget._handle_custom_msg(json.loads(message), [])
-        return json.dumps([desk.widget.state, answers[-1]])
-
-    page.expose_function("start", lambda: json.dumps({"state": desk.widget.state}))
-    page.expose_function("hear", hear)
-    module = str(ConsoleView._esm).replace("export default", "const widget =")
-    harness = tmp_path / "console.html"
-    harness.write_text(HARNESS.format(style=ConsoleView._css, script=module + MODEL), encoding="utf-8")
-    page.goto(harness.as_uri())
+    show(page, desk, tmp_path)
     play(page)
     assert_fits(page, look)
     assert f"{desk.incident.grade().score:.0f} of 100" in page.inner_text(".mm-debrief h2")
     page.close()
+
+
+def test_the_notebooks_drill_is_a_sessions(browser: Any, tmp_path: Path) -> None:
+    desk = DrillDesk("p99-8s")
+    page = watched(browser, window(1280, 720, "dark"))
+    show(page, desk, tmp_path)
+    press(page, "Start 3 minutes")
+    press(page, "Hand in")
+    page.wait_for_selector(".mm-said:has-text('Nothing is written yet')")
+    page.get_by_label("Your answer").fill("It's the queue.")
+    press(page, "Hand in")
+    page.wait_for_selector(".mm-drill[data-step=Commit]")
+    assert desk.sitting.text == "It's the queue." and page.evaluate("document.activeElement.textContent") == "Commit"
+    page.close()
+
+
+def show(page: Any, desk: IncidentDesk | DrillDesk, folder: Path) -> None:
+    """A desk's own module on a page, and the desk at the other end of its messages."""
+    answers: list[dict[str, str]] = []
+    view = desk.widget
+    view.send = answers.append
+
+    def hear(message: str) -> str:
+        view._handle_custom_msg(json.loads(message), [])
+        return json.dumps([view.state, answers[-1]])
+
+    page.expose_function("start", lambda: json.dumps({"state": view.state}))
+    page.expose_function("hear", hear)
+    module = str(view._esm).replace("export default", "const widget =")
+    harness = folder / "desk.html"
+    harness.write_text(HARNESS.format(style=view._css, script=module + MODEL), encoding="utf-8")
+    page.goto(harness.as_uri())
 
 
 def watched(browser: Any, look: dict[str, Any]) -> Any:
