@@ -76,6 +76,8 @@ class ConsoleSession:
         self._answer: dict[str, Any] | None = None
         self._result: Result | None = None
         self._truth: Reveal | None = None
+        self._share = ""
+        """As of the grade: what is looked at after it doesn't count."""
 
     def act(self, action: object) -> State:
         """Do something, and see what there is then.
@@ -139,7 +141,7 @@ class ConsoleSession:
         if self.incident.is_undeployed and not sure:
             raise IncidentError("nothing is deployed to all: be sure that you want the grade without it")
         self._result = self.incident.grade()
-        self._truth = self.incident.reveal(changes=())
+        self._truth, self._share = self.incident.reveal(changes=()), self.incident.share()
         self._on_graded()
 
     def _compare(self) -> None:
@@ -197,7 +199,6 @@ class ConsoleSession:
         if self._result is None or self._truth is None:
             return None
         answered = None if self._answer is None else self._answer["minute"]
-        standing = [each["minute"] for each in self._deployed if not each["canary"]] if self._standing else []
         return {
             **truth_of(self._truth),
             "score": self._result.score,
@@ -206,12 +207,16 @@ class ConsoleSession:
                 for each in self._result.criteria
             ],
             "notes": list(self._result.notes),
-            "milestones": milestones(
-                self.incident.helped_at, answered, None if self.incident.is_undeployed or not standing else standing[-1]
-            ),
+            "milestones": milestones(self.incident.helped_at, answered, self._followed_up),
             "changes": shown_comparison(self._truth),
-            "share": self.incident.share(),
+            "share": self._share,
         }
+
+    @property
+    def _followed_up(self) -> int | None:
+        """The minute since which what stands is there for all users; None = nothing is."""
+        to_all = [each["minute"] for each in self._deployed if not each["canary"]]
+        return to_all[-1] if to_all and self._standing and not self.incident.is_undeployed else None
 
 
 def checked(action: object) -> tuple[str, dict[str, Any]]:
@@ -391,7 +396,7 @@ def milestones(helped: int | None, diagnosed: int | None, fixed: int | None) -> 
 
 
 def shown_comparison(truth: Reveal) -> list[State]:
-    """What each change would have done by itself, the best first; empty while nobody has asked for that."""
+    """What each change would have done by itself, the best first; empty until that was asked for."""
     return [
         {
             "text": find_intervention(str(name)).text,
