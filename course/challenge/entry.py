@@ -18,7 +18,6 @@ from course.grading.blame import explain, shown
 from course.grading.confine import MODULES, refusals
 from course.grading.props import FleetReplica, FleetRequest
 from course.grading.remote import Answer, AnswerEndedError, RemoteValue
-from course.grading.runner import GradingWorker, Submission
 from minillm.core.errors import MinillmError
 
 MOST_LINES, MOST_COLUMNS = 200, 120
@@ -93,13 +92,24 @@ class Entry:
         Raises:
             EntryError: it fails as it is loaded.
         """
+        from course.grading.runner import GradingWorker, Submission  # processes: a browser has none
+
         with GradingWorker() as worker:
             with told(self):
                 submission = Submission.of_text(self.text, self.path, closed_in=True)
                 answer = worker.load(submission, LIMIT_S, MEMORY_MB)
-                answer.spoils = False  # a policy may keep the lists it was given
-                desk = answer.prop("FleetDesk", answer.thing(CLASS))
-            yield Contestant(self, answer, desk)
+            yield self.contestant(answer)
+
+    def contestant(self, answer: Answer) -> "Contestant":
+        """Its policies, for one trace.
+
+        Args:
+            answer: the file, loaded.
+        """
+        with told(self):
+            answer.spoils = False  # a policy may keep the lists it was given
+            desk = answer.prop("FleetDesk", answer.thing(CLASS))
+        return Contestant(self, answer, desk)
 
 
 class Contestant:

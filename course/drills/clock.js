@@ -7,8 +7,7 @@
     state.listening = true;
     document.addEventListener("click", event => {
       if (hit(event, "start")) state.started ??= Date.now();
-      const stop = hit(event, "stop"), written = stop?.closest(".widget-vbox")?.querySelector("textarea")?.value.trim();
-      if (stop && state.started && written !== "") state.stopped ??= Date.now(); // blank: desk.py refuses it
+      if (hit(event, "stop") && state.started) state.stopped ??= Date.now();
       draw();
     }, true);
   }

@@ -8,7 +8,6 @@ print(result.headline, result.verdict.says)      # result.standing.value orders 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from course.drills import calibrate, checks
@@ -26,7 +25,6 @@ from minillm.core.errors import MinillmError
 if TYPE_CHECKING:
     from course.drills.judge import Heard  # its HTTP client takes long to import
 
-CELL = "text-align:left;vertical-align:top;padding:4px 14px 4px 0;line-height:1.35;white-space:normal"
 SHOWN = 160
 """Characters of a quote, at most."""
 LOOK_AGAIN = "Look at it again"
@@ -229,16 +227,6 @@ class Sitting:
         parts = ["\n  ".join([f"{name}:", *lines]) for name, lines in self.rows()]
         told = [f"{name}. {said}" for name, said in self.graders().items()]
         return "\n\n".join([self.drill.drill.tags, self.headline, *parts, *told])
-
-    def html(self) -> str:
-        rows = "".join(
-            f'<tr><th scope="row" style="{CELL}">{escape(name)}</th>'
-            f'<td style="{CELL}">{"<br>".join(map(escape, lines))}</td></tr>'
-            for name, lines in self.rows()
-        )
-        told = "".join(f"<li><b>{name}.</b> {escape(said)}</li>" for name, said in self.graders().items())
-        head = f"<h4>{escape(self.drill.drill.tags)}</h4><p>{escape(self.headline)}</p>"
-        return f'{head}<table style="border-collapse:collapse;font-size:13px">{rows}</table><ul>{told}</ul>'
 
     def _grade(self, key: str) -> str:
         if (own := self.own.get(key)) is None:

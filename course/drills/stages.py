@@ -39,11 +39,17 @@ class Field:
 class DrillStage:
     """Some text, and what is asked about it."""
 
+    part: str
+    """One of PARTS."""
     title: str
     text: str
     fields: Sequence[Field]
 
 
+PARTS = ("Commit", "Pushback", "Statements", "Calibration", "Yourself", "Disputes", "Once more")
+"""Of what comes after the writing, in order."""
+OF_ONESELF = ("Calibration", "Yourself", "Once more")
+"""Those that are left out where the learner doesn't grade."""
 Stages = Generator[DrillStage, dict[str, str], None]
 
 
@@ -67,7 +73,9 @@ def stages(sitting: Sitting, is_graded: bool = True) -> Stages:
     if is_graded and (again := sitting.verdict.again):
         wanted = sitting.verdict.with_this
         text = f"{sitting.verdict.says}\n\n“{again}”" + (f"\n\nThis time, say: {wanted}" if wanted else "")
-        said = yield DrillStage("Write this paragraph again", text, [Field("again", "again", is_long=True)])
+        said = yield DrillStage(
+            "Once more", "Write this paragraph again", text, [Field("again", "again", is_long=True)]
+        )
         sitting.rewritten = said["again"]
 
 
@@ -84,7 +92,7 @@ def _commit(sitting: Sitting) -> Stages:
         fields += [Field("finding", "the finding", open_questions, about), Field("then", "first then", fixes)]
     problem = ""
     while True:
-        said = yield DrillStage("Commit", problem, fields)
+        said = yield DrillStage("Commit", "Commit", problem, fields)
         ranked = tuple(dict.fromkeys(said[each.key] for each in ranks if said[each.key]))
         plain = {key: said.get(key, "") for key in ("dominant", "second", "number", "unit", "finding", "then")}
         commit = Commit(**plain, fixes=ranked)
@@ -102,12 +110,14 @@ def _pushback(sitting: Sitting) -> Stages:
         if len(pressed) == PUSHBACKS:
             break
         told = f"{each.asks}\n\nIf your answer has said it, quote those words: {calibrate.LEAST_WORDS} or more."
-        said = yield DrillStage("The interviewer asks", told, [Field("reply", "you", is_long=True)])
+        said = yield DrillStage("Pushback", "The interviewer asks", told, [Field("reply", "you", is_long=True)])
         replies[each.asks] = said["reply"]
         if not calibrate.stands_in(said["reply"], sitting.text):
             back = press(each, said["reply"], pressed)
             pressed.append(back)
-            said = yield DrillStage("The interviewer asks back", back, [Field("reply", "you", is_long=True)])
+            said = yield DrillStage(
+                "Pushback", "The interviewer asks back", back, [Field("reply", "you", is_long=True)]
+            )
             replies[f"{each.asks} / {back}"] = said["reply"]
     sitting.replies = {asks: reply for asks, reply in replies.items() if reply}
 
@@ -126,7 +136,7 @@ def _statements(sitting: Sitting) -> Stages:
         Field(f"statement {place}", f"{place}", choice, f"{place}. {each.says}")
         for place, each in enumerate(sitting.put, 1)
     ]
-    said = yield DrillStage("Statements on the table", RULE, fields)
+    said = yield DrillStage("Statements", "Statements on the table", RULE, fields)
     sitting.answers = read_answers([said[each.key] for each in fields], len(sitting.put))
 
 
@@ -135,7 +145,7 @@ def _samples(sitting: Sitting) -> Stages:
     choice = dict(zip(LEVELS, LEVELS))
     levels = [Field(each.key, each.name, choice, each.with_anchors()) for each in drill.rubric.criteria]
     for label, name in calibrate.samples(drill).items():
-        said = yield DrillStage(f"Grade this first: answer {label}", drill.answers[name], levels)
+        said = yield DrillStage("Calibration", f"Grade this first: answer {label}", drill.answers[name], levels)
         grades[label] = {key: level for key, level in said.items() if level}
     sitting.samples = grades
 
@@ -149,7 +159,7 @@ def _own(sitting: Sitting) -> Stages:
     facts = list(enumerate(drill.rubric.must_say, 1))
     ticks = [Field(f"fact {n}", "you say it here", about=f"A strong answer says: {fact}") for n, fact in facts]
     said = yield DrillStage(
-        "Now your own, each time with words of yours", off_text(sitting.calibration), [*own, *ticks]
+        "Yourself", "Now your own, each time with words of yours", off_text(sitting.calibration), [*own, *ticks]
     )
     sitting.own_written = {each.key: (said[each.key], said[f"{each.key} quote"]) for each in levels if said[each.key]}
     sitting.ticks = {n: said[f"fact {n}"] for n, _ in facts if said[f"fact {n}"]}
@@ -162,7 +172,7 @@ def _disputes(sitting: Sitting) -> Stages:
         f"What cost you points. If one is wrong, say why: it's shown as disputed, and costs nothing. "
         f"{MOST_DISPUTED} at most; leave the others empty."
     )
-    said = yield DrillStage("Any of these you dispute?", text, fields)
+    said = yield DrillStage("Disputes", "Any of these you dispute?", text, fields)
     reasons = {key: reason for key, reason in said.items() if reason}
     sitting.disputed = dict(list(reasons.items())[:MOST_DISPUTED])
 

@@ -85,7 +85,7 @@ class AnswerDesk:
         """Run the answer's file, or unpack what a notebook sent. Gives back its names: callable, and of which type."""
         self.task, self.files = task, frozenset(task["lines"])
         for name, text in task["lines"].items():
-            linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+            remember(name, text)
         on_its_own()
         if task.get("closed_in") and self.closed_builtins is None:
             self.closed_builtins = confine.builtins_of_a_closed_room()
@@ -171,6 +171,11 @@ class AnswerDesk:
 
     def unpacked(self, data: bytes) -> Any:
         return wire.unpacked(data, self.things.__getitem__)
+
+
+def remember(name: str, text: str) -> None:
+    """So that explanations of errors show the answer's own lines."""
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
 
 
 def read(result: Any) -> Any:

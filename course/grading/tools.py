@@ -5,20 +5,21 @@ tuples, arrays, generators; ints, floats, NumPy scalars) and turn the others int
 """
 
 import copy
+import importlib
 import itertools
 import math
 import numbers
 import random
 import statistics
+import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from course.grading.blame import MOST_ITEMS, Mistake, shown
+from course.grading.blame import Mistake, shown
 from course.grading.remote import Answer
 from course.grading.wire import LONGEST
 
@@ -43,13 +44,13 @@ def number(value: Any, what: str) -> float:
     Args:
         what: how the value is called in feedback, such as "percentile(samples, 50)".
     """
-    _given(value, what)
+    given(value, what)
     try:
         if isinstance(value, (str, bytes)):
             raise TypeError
         found = float(value)
     except (TypeError, ValueError, OverflowError, RuntimeError):
-        raise _unlike("a number", value, what) from None
+        raise unlike("a number", value, what) from None
     if not math.isfinite(found):
         raise Mistake(f"{what} should be a finite number; yours is {found}")
     return found
@@ -66,7 +67,7 @@ def whole(value: Any, what: str) -> int:
 def truth(value: Any, what: str) -> bool:
     """True or False, or 1 or 0."""
     if number(value, what) not in (0, 1):
-        raise _unlike("True or False", value, what)
+        raise unlike("True or False", value, what)
     return bool(value)
 
 
@@ -81,13 +82,13 @@ def listed(value: Any, what: str, length: int | None = None) -> list[Any]:
     Args:
         length: how many there should be; None = any number.
     """
-    _given(value, what)
+    given(value, what)
     try:
         if isinstance(value, (str, bytes, Mapping)):
             raise TypeError
         found = list(itertools.islice(iter(value), LONGEST + 1))
     except TypeError:
-        raise _unlike("a list", value, what) from None
+        raise unlike("a list", value, what) from None
     if len(found) > LONGEST:
         raise Mistake(f"{what} never ends, or has more than {LONGEST} items")
     if length is not None and len(found) != length:
@@ -108,7 +109,7 @@ def table(value: Any, what: str) -> dict[Any, Any]:
     try:
         found = dict(pairs)
     except (TypeError, ValueError):
-        raise _unlike("a dictionary", value, what) from None
+        raise unlike("a dictionary", value, what) from None
     if len(found) != len(pairs):
         raise Mistake(f"{what} names something twice: {shown(pairs)}")
     return found
@@ -116,45 +117,18 @@ def table(value: Any, what: str) -> dict[Any, Any]:
 
 def text(value: Any, what: str) -> str:
     if not isinstance(value, str):
-        raise _unlike("a string", value, what)
+        raise unlike("a string", value, what)
     return value
 
 
-def array(value: Any, what: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Anything that NumPy understands as numbers of this shape, as a float64 copy; it may hold NaN and infinities."""
-    _given(value, what)
-    if hasattr(value, "__next__"):
-        value = listed(value, what)
-    try:
-        if isinstance(value, (str, bytes, Mapping)):
-            raise TypeError
-        found = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError, RuntimeError):
-        raise _unlike("an array of numbers", value, what) from None
-    if found.shape != shape:
-        raise Mistake(f"{what} should have shape {list(shape)}; yours has {list(found.shape)}")
-    return found
-
-
-def finite(value: Any, what: str, shape: tuple[int, ...], tip: str = "") -> np.ndarray:
-    """`array`, without NaN or infinities.
-
-    Args:
-        tip: what usually makes them, in this exercise.
-    """
-    found = array(value, what, shape)
-    if not np.isfinite(found).all():
-        odd = np.argwhere(~np.isfinite(found))[0]
-        raise Mistake(f"{what} holds {found[tuple(odd)]} at {odd.tolist()}. {tip}")
-    return found
-
-
-def _given(value: Any, what: str) -> None:
+def given(value: Any, what: str) -> None:
+    """Raise Mistake where nothing was given back."""
     if value is None:
         raise Mistake(f"{what} gave back None: is there a `return` on every path?")
 
 
-def _unlike(kind: str, value: Any, what: str) -> Mistake:
+def unlike(kind: str, value: Any, what: str) -> Mistake:
+    """A value is of another kind than was asked for."""
     return Mistake(f"{what} should be {kind}; yours is {shown(value)} ({type(value).__name__})")
 
 
@@ -191,13 +165,6 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*copy.deepcopy(arguments))
 
 
-def unchanged(before: Sequence[Any], after: Sequence[Any], names: Sequence[str]) -> None:
-    """Raise Mistake if one of these arrays (or lists) is not as it was; NaN equals NaN."""
-    for name, old, new in zip(names, before, after):
-        if not np.array_equal(np.asarray(old, dtype=np.float64), np.asarray(new, dtype=np.float64), equal_nan=True):
-            raise Mistake(f"it changes `{name}`, which it was given: work on a copy, the caller still needs it")
-
-
 def cut(data: bytes, rng: random.Random, longest: int, empty: float) -> list[bytes]:
     """Data cut anywhere, into 1 to `longest` bytes each; behind a share `empty` of them comes one of no bytes."""
     found, at = [], 0
@@ -230,20 +197,6 @@ def same(found: Any, wanted: Any) -> bool:
     return found == wanted if isinstance(found, int) and isinstance(wanted, int) else close(found, wanted)
 
 
-def alike(found: np.ndarray, wanted: Any, tolerance: float) -> bool:
-    """No entry differs by more than `tolerance` of the largest wanted one; NaN where NaN is wanted."""
-    wanted = np.asarray(wanted, dtype=np.float64)
-    if found.shape != wanted.shape:
-        return False
-    scale = np.abs(wanted[np.isfinite(wanted)]).max(initial=0) or 1.0
-    return bool(np.allclose(found, wanted, rtol=tolerance, atol=tolerance * scale, equal_nan=True))
-
-
-def within(tolerance: float) -> Callable[[Any, Any], bool]:
-    """`alike`, to compare with."""
-    return partial(alike, tolerance=tolerance)
-
-
 def broken(file: str, make: Callable[..., Any]) -> dict[str, Any]:
     """Slips that differ from the rule in a setting: `make(**settings)` of each line of `[broken]`, in the TOML file
     beside these judges."""
@@ -254,11 +207,17 @@ def broken(file: str, make: Callable[..., Any]) -> dict[str, Any]:
 def slip_of(slips: Slips, cases: Cases, agree: Callable[[Any, Any], bool] = same) -> str | None:
     """The usual mistake that explains all cases, right ones among them; None = something else. Take enough cases to
     tell mistakes apart."""
-    with np.errstate(all="ignore"):
+    with _quiet():
         for name, mistaken in slips.items():
             if all(_explains(mistaken, arguments, found, agree) for arguments, found in cases):
                 return name
     return None
+
+
+def _quiet() -> AbstractContextManager[Any]:
+    """NumPy says nothing of what it divides by zero; where it wasn't imported there's nothing to say."""
+    numpy = sys.modules.get("numpy")
+    return nullcontext() if numpy is None else numpy.errstate(all="ignore")
 
 
 def _explains(mistaken: Callable, arguments: Arguments, found: Any, agree: Callable[[Any, Any], bool]) -> bool:
@@ -297,7 +256,7 @@ def compare(
         wanted = call(right, *arguments)
         if agree(found, wanted):
             continue
-        if nan is not None and not all(np.isfinite(each).all() for _, each in cases):
+        if nan is not None and not all(_arrays().is_finite(each) for _, each in cases):
             slip: str | None = nan
         else:
             slip = slip_of(slips, [*cases[number:], *cases[:number]], agree)
@@ -305,19 +264,15 @@ def compare(
         if difference is not None:
             raise Mistake(difference(arguments, found, wanted), share, slip=slip)
         asked = describe(*arguments) if describe else f"{what}({', '.join(map(shown, arguments))})"
-        place, one, other = _entry(found, wanted)
+        place, one, other = ("", found, wanted)
+        if getattr(wanted, "ndim", 0) > 1:
+            place, one, other = _arrays().worst_entry(found, wanted)
         raise Mistake(f"{asked} gave {shown(one)}{place}; expected {shown(other)}", share, slip=slip)
 
 
-def _entry(found: Any, wanted: Any) -> tuple[str, Any, Any]:
-    """Where a table of numbers is off the most, and the rows (of long ones, the numbers) there; other results as they
-    are."""
-    if not isinstance(wanted, np.ndarray) or wanted.ndim < 2:
-        return "", found, wanted
-    with np.errstate(all="ignore"):
-        off = np.nan_to_num(np.abs(found - wanted), nan=np.inf)
-    worst = np.unravel_index(off.argmax(), wanted.shape)[: wanted.ndim - (wanted.shape[-1] <= MOST_ITEMS)]
-    return f" at {[int(index) for index in worst]}", found[worst], wanted[worst]
+def _arrays() -> Any:
+    """What compares arrays: imported for those only, since a browser has no NumPy."""
+    return importlib.import_module("course.grading.arrays")
 
 
 def ask(function: Callable[..., Any], questions: Iterable[Arguments], read: Callable[[Any, str], Any]) -> Cases:

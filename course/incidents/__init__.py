@@ -15,8 +15,9 @@ interventions.py  what can be changed                     generate.py    drawing
 questions*.py   what can be asked                         evidence.py    what an answer looks like
 outcome.py      what a change did to held-out traffic     marking.py     marks
 incident.py     all of it, in order                       cli.py         the same in a terminal
-dumps/          the same on paper                         desk.py        the same with buttons
-daily.py        one a day                                 players.py     the simulator's own
+dumps/          the same on paper                         console.py     the same as states and actions
+players.py      the simulator's own                       desk.py        those in a notebook
+daily.py        one a day
 """
 
 from course.incidents.generate import IncidentError

@@ -1,7 +1,7 @@
 """What an answer to a question looks like: words with numbers, a table, and a panel as on a dashboard.
 
-Panels say what was measured, never what it means. pandas is imported only when a table is wanted: a page in a terminal
-needs none.
+Panels say what was measured, never what it means. Tables are rows of plain values; pandas is imported where somebody
+wants to compute with one (`data`), and a browser has none.
 """
 
 import math
@@ -25,6 +25,38 @@ LAST_WEEK, NOW = "last week", "now"
 NO_DATA = "No data: whatever fed this panel stopped last night."
 PANEL_HEIGHT = 200
 TINY = 1e-3
+
+
+@dataclass(frozen=True)
+class NamedRows:
+    """A table: values by column, of each row by its name."""
+
+    rows: Mapping[Any, Row]
+    name: str = ""
+    """What the rows are named by."""
+
+    @property
+    def columns(self) -> list[str]:
+        """Of any row, in order."""
+        return list(dict.fromkeys(str(column) for row in self.rows.values() for column in row))
+
+    def frame(self) -> "pd.DataFrame":
+        """For those who compute with it."""
+        import pandas as pd
+
+        return pd.DataFrame.from_dict(dict(self.rows), orient="index").rename_axis(self.name or None)
+
+    def records(self, name: str = "") -> list[dict[str, Any]]:
+        """JSON-able: a dictionary a row; what isn't finite, or isn't there, is None."""
+        head = name or self.name or "index"
+        return [
+            {head: key, **{column: _plain(row.get(column)) for column in self.columns}}
+            for key, row in self.rows.items()
+        ]
+
+
+def _plain(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @dataclass(frozen=True)
@@ -105,10 +137,10 @@ class Question:
     def find_out(self, scene: IncidentScene) -> "Evidence":
         """The answer to it, or what a broken panel shows in its place."""
         if self.id in scene.missing:
-            return Evidence(self.id, self.text, NO_DATA, frame({}))
+            return Evidence(self.id, self.text, NO_DATA, NamedRows({}))
         found = self.look(replace(scene, now=scene.before) if self.id in scene.stale else scene)
         told = fill_in(self.says, rows=found.rows, **found.says)
-        return Evidence(self.id, self.text, told, frame(found.rows, found.name), found.panel)
+        return Evidence(self.id, self.text, told, NamedRows(dict(found.rows), found.name), found.panel)
 
 
 @dataclass(frozen=True)
@@ -118,28 +150,25 @@ class Evidence:
     id: str
     question: str
     text: str
-    data: "pd.DataFrame"
+    table: NamedRows
     panel: EvidencePanel | None = None
 
+    @property
+    def data(self) -> "pd.DataFrame":
+        """The table, to compute with."""
+        return self.table.frame()
+
     def __str__(self) -> str:
-        return "\n".join([self.question, self.text, *([as_text(self.data)] if len(self.data) else [])])
+        return "\n".join([self.question, self.text, *([as_text(self.table)] if self.table.rows else [])])
 
     def _repr_html_(self) -> str:
         look = "border:1px solid var(--jp-border-color2, #d0d7de);padding:8px 12px;max-width:840px;line-height:1.4"
         head = self.panel.draw(self.question).svg() if self.panel else f"<b>{escape(self.question)}</b>"
-        return f'<div style="{look}">{head}<p>{escape(self.text)}</p>{as_html(self.data)}</div>'
+        return f'<div style="{look}">{head}<p>{escape(self.text)}</p>{as_html(self.table)}</div>'
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
-        rows = self.data.reset_index().astype(object).where(self.data.reset_index().notna(), None)
-        return {"id": self.id, "question": self.question, "text": self.text, "data": rows.to_dict("records")}
-
-
-def frame(rows: Mapping[Any, Row], name: str = "") -> "pd.DataFrame":
-    """A table with a row for each key."""
-    import pandas as pd
-
-    return pd.DataFrame.from_dict(dict(rows), orient="index").rename_axis(name or None)
+        return {"id": self.id, "question": self.question, "text": self.text, "data": self.table.records()}
 
 
 def written(value: float) -> str:
@@ -153,27 +182,29 @@ def written(value: float) -> str:
     return f"{value:.4g}" if abs(value) < 9_999.5 else f"{value:,.0f}"  # what rounds to 10000 would have an exponent
 
 
-def as_html(data: "pd.DataFrame") -> str:
-    """A frame as a table of the course's look; the name of its index stands over the first column."""
+def as_html(data: NamedRows) -> str:
+    """In the course's look; what rows are named by stands over the first column."""
     from course.lab.display import table
 
-    return table((str(data.index.name or ""), *map(str, data.columns)), _rows(data)) if len(data.columns) else ""
+    return table(*as_cells(data)) if data.columns else ""
 
 
-def as_text(data: "pd.DataFrame") -> str:
-    """A frame as a table for a terminal, with the same units."""
-    told = [(str(data.index.name or ""), *map(str, data.columns)), *_rows(data)]
+def as_text(data: NamedRows) -> str:
+    """For a terminal, with the same units."""
+    head, rows = as_cells(data)
+    told = [head, *rows]
     widths = [max(map(len, column)) for column in zip(*told)]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in told)
 
 
-def _rows(data: "pd.DataFrame") -> list[tuple[str, ...]]:
-    """Each row's name and its cells, for people."""
-    head, columns = str(data.index.name or ""), [str(column) for column in data.columns]
-    return [
-        (str(name), *(_cell(value, head, str(name), column) for value, column in zip(row, columns)))
-        for name, row in zip(data.index, data.to_numpy(dtype=object))
+def as_cells(data: NamedRows) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """What stands over a table's columns, and each row's name and cells, for people."""
+    columns = data.columns
+    rows = [
+        (str(name), *(_cell(row.get(column), data.name, str(name), column) for column in columns))
+        for name, row in data.rows.items()
     ]
+    return (data.name, *columns), rows
 
 
 def _cell(value: object, *names: str) -> str:

@@ -450,7 +450,7 @@ class Incident:
             timeline=tuple(self._timeline),
             mitigation=best_at_once(hidden, self._trials).id,
             yours=tuple(self._tried),
-            effects=effects,
+            tried=effects,
             **{name: getattr(cause, name) for name in shared},
         )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from course.incidents.evidence import as_html, as_text, frame
+from course.incidents.evidence import NamedRows, as_html, as_text
 from course.incidents.interventions import ALL, BY_ID, EFFORTS, SOON, Intervention, applied
 from course.incidents.numbers import latencies
 from course.incidents.service import ServicePlay, SimulatedService, play
@@ -120,7 +120,7 @@ class Effect:
     bill_before: float
     """Dollars an hour for machines."""
     bill_after: float
-    table: "pd.DataFrame"
+    numbers: NamedRows
     """Latencies and failures; columns before, after, limit."""
     regressions: tuple[str, ...]
     minutes: int = 0
@@ -131,6 +131,11 @@ class Effect:
     """Whether such a service can be built."""
 
     __repr__ = brief
+
+    @property
+    def table(self) -> "pd.DataFrame":
+        """The numbers, to compute with."""
+        return self.numbers.frame()
 
     @property
     def restored(self) -> bool:
@@ -163,7 +168,7 @@ class Effect:
     def __str__(self) -> str:
         worse = f" Users lose {self.lost:.0%} of what they asked for." if self.lost else ""
         worse += f" Worse now: {', '.join(self.regressions)}." if self.regressions else ""
-        return f"{self.names}: {self.told}{worse}\n{as_text(self.table)}"
+        return f"{self.names}: {self.told}{worse}\n{as_text(self.numbers)}"
 
     @property
     def names(self) -> str:
@@ -180,7 +185,7 @@ class Effect:
 
     def _repr_html_(self) -> str:
         first, _, _ = str(self).partition("\n")
-        return f'<p style="line-height:1.4">{escape(first)}</p>{self._drawn().svg()}{as_html(self.table)}'
+        return f'<p style="line-height:1.4">{escape(first)}</p>{self._drawn().svg()}{as_html(self.numbers)}'
 
     def _drawn(self) -> Picture:
         """Requests within the SLO: the bar of after grows, or shrinks, from before's."""
@@ -198,12 +203,11 @@ class Effect:
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
         fields = ("before", "after", "target", "restored", "bill_before", "bill_after", "lost")
-        table = self.table.astype(object).where(self.table != math.inf, None)
         return {
             "deployed": list(self.chosen),
             **{name: getattr(self, name) for name in fields},
             "regressions": list(self.regressions),
-            "table": table.reset_index().to_dict("records"),
+            "table": self.numbers.records(),
         }
 
 
@@ -216,15 +220,15 @@ def effect_of(chosen: Sequence[Intervention], service: SimulatedService, trials:
         changed = applied(service, chosen)
         after = trials.of(changed)
     except MinillmError as error:
-        table = frame({"cannot be built": {"why": str(error)}})
-        return Effect(names, share, share, service.target, bill, bill, table, (), possible=False)
+        why = NamedRows({"cannot be built": {"why": str(error)}})
+        return Effect(names, share, share, service.target, bill, bill, why, (), possible=False)
     minutes = max((each.minutes for each in chosen), default=0)
     old, new = (_numbers(each, service.target) for each in (before, after))
     limits = dict(zip(old, [*(getattr(service.slo, name) for name in LIMITED), 1 - service.target]))
     rows = {name: {"before": old[name], "after": new[name], "limit": limits[name]} for name in old}
     is_alike = old[UNANSWERED] - new[UNANSWERED] <= NOTABLE
     worse = tuple(n for n in rows if is_alike and new[n] > WORSE * old[n] and new[n] > limits[n])
-    table = frame(rows, "seconds, or share")
+    table = NamedRows(rows, "seconds, or share")
     lost = min(trials.lost(service, changed) + sum(each.quality for each in chosen), 1.0)
     kept = trials.attainment(changed)
     return Effect(names, share, kept, service.target, bill, bill_of(after), table, worse, minutes, lost)
@@ -249,9 +253,7 @@ def bill_of(trials: Sequence[ServiceTrial]) -> float:
     return mean([one.bill for one in trials])
 
 
-def counterfactuals(
-    service: SimulatedService, trials: ServiceTrials, tried: Sequence[Intervention] = ALL
-) -> "pd.DataFrame":
+def counterfactuals(service: SimulatedService, trials: ServiceTrials, tried: Sequence[Intervention] = ALL) -> NamedRows:
     """Each intervention alone: share of requests within the SLO, and the bill; the most valuable first."""
     rows = {}
     for intervention in tried:
@@ -264,4 +266,4 @@ def counterfactuals(
             "$ an hour": effect.bill_after,
             "value": effect.value,
         }
-    return frame(dict(sorted(rows.items(), key=lambda row: -row[1]["value"])))
+    return NamedRows(dict(sorted(rows.items(), key=lambda row: -row[1]["value"])))

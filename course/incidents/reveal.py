@@ -1,11 +1,12 @@
 """The truth about an incident, and the debrief: what you did, minute by minute, beside what was really going on."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from course.incidents.causes import CAUSES
-from course.incidents.evidence import as_html
+from course.incidents.evidence import NamedRows, Row, as_html
 from course.incidents.generate import find_intervention
 from course.incidents.questions import BY_ID
 from minillm.core.brief import brief
@@ -58,10 +59,15 @@ class Reveal:
     lost_s: dict[str, float]
     """By phase: how much longer a mean request takes than last week."""
     timeline: tuple[TimelineEntry, ...]
-    effects: "pd.DataFrame" = field(repr=False)
+    tried: NamedRows = field(repr=False)
     """Interventions, each alone, on held-out traffic."""
 
     __repr__ = brief
+
+    @property
+    def effects(self) -> "pd.DataFrame":
+        """What was tried, to compute with."""
+        return self.tried.frame()
 
     @property
     def told(self) -> tuple[str, ...]:
@@ -95,10 +101,10 @@ class Reveal:
     def _effects_in_lines(self) -> list[str]:
         """What the best changes would have done, a line each: in a terminal their texts come last, or nothing would be
         in columns."""
-        if not len(self.effects):
+        tried = enumerate(self.tried.rows.items())
+        rows: dict[Any, Any] = {name: row for place, (name, row) in tried if place < SHOWN or name in self.yours}
+        if not rows:
             return []
-        is_shown = [place < SHOWN or name in self.yours for place, name in enumerate(self.effects.index)]
-        rows = self.effects[is_shown].to_dict("index")
         before = next(iter(rows.values()))["before"]
         lines = [
             f"{row['after']:>11.0%}  {row['$ an hour']:>9,.2f}  {row['value']:>+5.2f}  "
@@ -111,14 +117,20 @@ class Reveal:
     def _repr_html_(self) -> str:
         from course.lab.display import table
 
-        rows = [(str(one.minute), one.did, one.saw, one.truth) for one in self.timeline]
-        debrief = table(("minute", "you", "what you saw", "what was going on"), rows)
+        lines = [(str(one.minute), one.did, one.saw, one.truth) for one in self.timeline]
+        debrief = table(("minute", "you", "what you saw", "what was going on"), lines)
         shares = {name: f"{name}, share" for name in ("before", "after")}
-        in_words = self.effects.rename(index=lambda name: find_intervention(name).text, columns=shares)
-        return f"<p>{'<br>'.join(map(escape, self.told))}</p>{debrief}{as_html(in_words.round(2))}"
+        rows = {find_intervention(name).text: _in_words(row, shares) for name, row in self.tried.rows.items()}
+        return f"<p>{'<br>'.join(map(escape, self.told))}</p>{debrief}{as_html(NamedRows(rows))}"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
-        plain = {name: value for name, value in self.__dict__.items() if name not in ("effects", "timeline")}
-        effects = self.effects.reset_index(names="id").to_dict("records")
+        plain = {name: value for name, value in self.__dict__.items() if name not in ("tried", "timeline")}
+        effects = self.tried.records("id")
         return {**plain, "timeline": [asdict(one) for one in self.timeline], "effects": effects}
+
+
+def _in_words(row: Row, names: Mapping[str, str]) -> Row:
+    """To two digits, columns under other names."""
+    rounded = {name: round(value, 2) if isinstance(value, float) else value for name, value in row.items()}
+    return {names.get(name, name): value for name, value in rounded.items()}

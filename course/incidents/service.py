@@ -262,10 +262,19 @@ class ServicePlay:
 
 def attainment(run: FleetRun, slo: SLO, cut: frozenset[int] = frozenset()) -> float:
     """Share of a run's requests that were answered in full, and within every limit; as clients saw it."""
-    if not run.records:
-        return 0.0
-    whole = (r for r in run.records if r.completed and r.request.index not in cut)
-    return sum(slo.met_by(r.as_request_record("intended").timeline) for r in whole) / len(run.records)
+    return sum(_met(run, slo, cut)) / len(run.records) if run.records else 0.0
+
+
+def met_by_request(play: ServicePlay) -> list[bool]:
+    """Whether each of a play's requests was answered in full, and within every limit; as its client saw it."""
+    return _met(play.run, play.service.slo, play.cut)
+
+
+def _met(run: FleetRun, slo: SLO, cut: frozenset[int]) -> list[bool]:
+    return [
+        r.completed and r.request.index not in cut and slo.met_by(r.as_request_record("intended").timeline)
+        for r in run.records
+    ]
 
 
 def play(service: SimulatedService, seed: int, watched: bool = False) -> ServicePlay:

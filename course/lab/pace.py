@@ -7,6 +7,7 @@ would overlap, and there would be nothing to see.
 import math
 
 from course.lab.simulated_device import SimulatedDevice
+from course.simulator.cost.work import decode_work
 from minillm.policies.config import EngineConfig
 
 USUAL_STEP_S = 0.011
@@ -32,9 +33,7 @@ def pace_of(config: EngineConfig, device: SimulatedDevice | None) -> float:
 
 def _simulated_step_s(config: EngineConfig, device: SimulatedDevice) -> float:
     """What the simulator says a decode step takes."""
-    from course.lab.simulated_70b import decode_seconds
-
-    return decode_seconds(device.deployment(config), BATCH, CONTEXT)
+    return device.deployment(config).step_time().price(decode_work(BATCH, CONTEXT)).total
 
 
 def _gpu_step_s(config: EngineConfig) -> float | None:

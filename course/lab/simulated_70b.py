@@ -24,7 +24,7 @@ from course.simulator.cluster.run import FleetRun
 from course.simulator.cost.bands import band_of
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.profile import Profile, find_profile, moved, roofline_profile
-from course.simulator.cost.roofline import StepWork
+from course.simulator.cost.work import decode_work, prefill_work
 from course.simulator.deployment import Deployment
 from course.simulator.report import engines_for
 from course.simulator.simulated_runner import StepWatch
@@ -184,17 +184,6 @@ def prefill_seconds(on: Deployment, tokens: int) -> float:
 def decode_seconds(on: Deployment, batch: int, context: float) -> float:
     """A step in which so many requests write a token each."""
     return on.step_time().price(decode_work(batch, context)).total
-
-
-def prefill_work(tokens: int) -> StepWork:
-    """What a step does that computes all of one prompt."""
-    return StepWork.of_prompt(tokens)
-
-
-def decode_work(batch: int, context: float, rows: int = 1) -> StepWork:
-    """What a step does in which each request computes and judges so many tokens, behind `context` others."""
-    pairs = batch * (rows * context + rows * (rows + 1) / 2)
-    return StepWork(batch * rows, batch * rows, batch, pairs, batch * (context + rows), prefills=0)
 
 
 def steady_rate(ends: Iterable[float]) -> float:

@@ -10,28 +10,31 @@ import os
 import random
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from course.lab import simulated_70b
-from course.lab.display import Html
 from course.lab.errors import NotInThisLabError
 from course.simulator.cost.hardware import find_hardware
+from course.simulator.cost.work import decode_work
 from course.simulator.deployment import Deployment
 from course.simulator.errors import PricingError
 from course.simulator.simulated_runner import MadeUpProposer, SimulatedRunner
 from course.simulator.speculation import SimulatedSpeculation
 from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
+from minillm.core.scheduler import Scheduler
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.prompts import Prompt
 from minillm.model.checkpoints import SHAPES, load_config, load_tokenizer, resolve
 from minillm.model.config import ModelConfig
+from minillm.policies import assemble
 from minillm.policies.config import EngineConfig
 from minillm.strict_model import default_of
 
 if TYPE_CHECKING:
+    from course.lab.display import Html
     from minillm.frontend.engine_thread import EngineThread
     from minillm.runner.torch_runner import TorchRunner
 
@@ -142,6 +145,10 @@ class SimulatedDevice:
     hardware: str
     """A name of the simulator's catalogue."""
     count: int = 1
+    own_tokenizer: Any = None
+    """Counts the prompts' tokens; None = the default model's, from the disk."""
+    make_scheduler: Callable[..., Scheduler] = assemble.make_scheduler
+    """Puts the policies together, for policies of your own."""
 
     @classmethod
     def of(cls, spelt: str) -> "SimulatedDevice":
@@ -156,6 +163,10 @@ class SimulatedDevice:
 
     def __str__(self) -> str:
         return self.hardware if self.count == 1 else f"{self.count} x {self.hardware}"
+
+    @property
+    def tokenizer(self) -> Any:
+        return self.own_tokenizer or placeholder_tokenizer()
 
     def deployment(self, config: EngineConfig) -> Deployment:
         """What the simulator prices for a configuration of the engine.
@@ -186,7 +197,7 @@ class SimulatedDevice:
         """What executes steps by their price, with placeholder tokens; and the configuration, its sizes filled in."""
         bare = self.deployment(config).engine(clock)
         assert isinstance(bare.runner, SimulatedRunner)
-        bare.runner.answer = placeholder_tokens()
+        bare.runner.answer = placeholder_tokens(self.tokenizer)
         return config.replace(**{name: getattr(bare.config, name) for name in SIZES}), bare.runner
 
     def engine(
@@ -202,7 +213,13 @@ class SimulatedDevice:
         config, runner = self.runner(config, clock)
         model = model or self.model(config)
         engine = SimulatedEngine.on_runner(
-            config, runner, clock, model=model, proposer=MadeUpProposer(), row_cost=row_cost
+            config,
+            runner,
+            clock,
+            model=model,
+            proposer=MadeUpProposer(),
+            row_cost=row_cost,
+            make_scheduler=self.make_scheduler,
         )
         # Prompts are in the tokenizer's vocabulary, which the model's may be smaller than: nothing looks them up.
         engine.vocab_size = max(model.model_config.vocab_size, len(model.tokenizer))
@@ -212,9 +229,7 @@ class SimulatedDevice:
         """What one more row adds to a step, over the price of a step with one: where rows are so many that they are no
         longer free, for a request that drafts shares its step with others."""
         on = self.deployment(config)
-        one, many, more = (
-            on.step_time().price(simulated_70b.decode_work(1, USUAL_CONTEXT, rows)).total for rows in (1, *MANY_ROWS)
-        )
+        one, many, more = (on.step_time().price(decode_work(1, USUAL_CONTEXT, rows)).total for rows in (1, *MANY_ROWS))
         return (more - many) / (MANY_ROWS[1] - MANY_ROWS[0]) / one
 
     def serving_thread(self, config: EngineConfig) -> "EngineThread":
@@ -225,7 +240,7 @@ class SimulatedDevice:
 
     def model(self, config: EngineConfig) -> PlaceholderModel:
         """What stands in for the weights."""
-        tokenizer = placeholder_tokenizer()
+        tokenizer = self.tokenizer
         shape = SHAPES.get(config.model.rpartition("/")[2].lower()) or resolve(config.model)
         return PlaceholderModel(
             config.model,
@@ -239,8 +254,10 @@ class SimulatedDevice:
         """What has to stand beside every number, in a few words."""
         return f"simulated: {config.model.rpartition('/')[2]} on {self}"
 
-    def error_band(self, config: EngineConfig) -> Html:
+    def error_band(self, config: EngineConfig) -> "Html":
         """How far its step times were from real ones, in a paragraph."""
+        from course.lab import simulated_70b
+
         return simulated_70b.error_band(self.deployment(config))
 
 
@@ -261,9 +278,9 @@ def placeholder_tokenizer() -> Any:
 
 
 @functools.cache
-def placeholder_tokens() -> list[int]:
+def placeholder_tokens(tokenizer: Any) -> list[int]:
     """Token ids that read as words, and say now and then that they are none of a model's."""
-    tokenizer, rng = placeholder_tokenizer(), random.Random(0)
+    rng = random.Random(0)
     pieces = [tokenizer.encode(f" {word}", add_special_tokens=False) for word in WORDS.split()]
     words = [piece[0] for piece in pieces if len(piece) == 1]
     reminder = tokenizer.encode(REMINDER, add_special_tokens=False)

@@ -8,18 +8,20 @@ watched, each jump takes as long as it says.
 import queue
 import time
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from course.lab.session import Event, Session
 from course.lab.simulated_device import PlaceholderModel, SimulatedDevice, check_params
 from course.lab.workloads import LabWorkload
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import VirtualClock
-from minillm.frontend.engine_thread import PUBLISH_INTERVAL_S, Sink
 from minillm.frontend.outputs import RequestOutput
 from minillm.frontend.prompts import Prompt
-from minillm.frontend.snapshot import EngineSnapshot, RequestView, take_snapshot
+from minillm.frontend.snapshot import PUBLISH_INTERVAL_S, EngineSnapshot, RequestView, take_snapshot
 from minillm.policies.config import EngineConfig
+
+if TYPE_CHECKING:
+    from minillm.frontend.engine_thread import Sink
 
 GLANCE_S = 0.05
 """A client that waits in real time looks so often whether Stop was pressed."""
@@ -71,7 +73,9 @@ class SteppedEngine:
         self._sinks.clear()
         self._publish()
 
-    def submit_nowait(self, prompt: Prompt, params: SamplingParams | None, sink: Sink, **options: Any) -> "Future[str]":
+    def submit_nowait(
+        self, prompt: Prompt, params: SamplingParams | None, sink: "Sink", **options: Any
+    ) -> "Future[str]":
         """Queue a request; each output is passed to `sink`. The future has the id already, or the refusal.
 
         Raises:

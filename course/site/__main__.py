@@ -1,26 +1,30 @@
-"""python -m course.site FOLDER [--url URL]: write the static site."""
+"""python -m course.site FOLDER [--serve] [--url URL]: write the static site."""
 
 import argparse
+import contextlib
+import functools
+import hashlib
 import itertools
 import json
 import shutil
 import sys
-import zlib
+import webbrowser
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from nbconvert.filters import markdown2html
 
 from course.drills import written
 from course.drills.amounts import KNOWN_UNITS
 from course.drills.library import ALL as DRILLS
+from course.grading.exercises import catalogue
 from course.lab.build import COURSE, RECORDED, lesson_sources
 from course.lab.display import phase_strip
-from course.lab.recording import read_recording
 from course.lab.replay import packed
 from course.lab.view import bundle, library
 from course.lab.view.trace import Told
@@ -28,9 +32,12 @@ from course.lessons.start.contents import lessons as known_lessons
 from course.lessons.start.contents import written as minutes_told
 from course.rounds.library import IDS as ROUNDS
 from course.rounds.library import find_round
-from course.site import drills, incidents, napkins, rounds
+from course.site import napkins, rounds
 from course.site.calculator import exported, stack
-from course.site.pages import Page, map_page, markdown_page, notebook_page
+from course.site.pages import Page, map_page, markdown_page, notebook_page, with_math
+from course.tab import challenge, exercises
+from course.tab import files as tab_files
+from minillm.host.errors import StorageError
 
 HERE, ROOT = Path(__file__).parent, COURSE.parent
 TEMPLATES = Environment(
@@ -81,11 +88,12 @@ def opening(lessons: Sequence[Page]) -> Page:
     return replace(lesson, parts=(lesson.parts[start], *after))
 
 
-def write(folder: Path, url: str = "", day: date | None = None) -> list[Path]:
+def write(folder: Path, url: str = "", day: date | None = None, with_python: bool = True) -> list[Path]:
     """The whole site. Returns its pages.
 
     Args:
         day: around which the sums of days are; None = today.
+        with_python: the course's Python runs in the pages; without, they have recordings.
     """
     TEMPLATES.globals["url"] = url
     shutil.rmtree(folder, ignore_errors=True)
@@ -95,6 +103,8 @@ def write(folder: Path, url: str = "", day: date | None = None) -> list[Path]:
         shutil.copy(picture, folder)
     write_frames(folder / "frames")
     simulated_on = write_dashboard(folder / "static")
+    TEMPLATES.globals["python"] = write_python(folder / "tab") if with_python else ""
+    write_views(folder / "static")
     made = list(pages())
     lessons = [page for page in made if page.source.endswith(".ipynb") and page.name != "map"]
     by_number = {page.name.partition("_")[0]: page.name for page in lessons}
@@ -108,8 +118,6 @@ def write(folder: Path, url: str = "", day: date | None = None) -> list[Path]:
     rendered = {page.name: rendering("page", page=page, before=None, after=None) for page in made}
     for before, page, after in zip((None, *lessons), lessons, (*lessons[1:], None)):
         rendered[page.name] = rendering("page", page=page, before=before, after=after)
-    played = recorded_incidents()
-    alarms = json.dumps([[number, each["alarm"]] for number, each in played.items()])
     chat = library.opening(FRONT_TRAFFIC)
     about = {
         each.source.stem: {"minutes": minutes_told(each.minutes()), "phases": phase_strip(each.phases).html}
@@ -121,19 +129,15 @@ def write(folder: Path, url: str = "", day: date | None = None) -> list[Path]:
         "replay": packed({"run": chat, "row": FRONT_ROW}),
         "replay_on": simulated_on,
     }
-    rendered |= {"index": rendering("index", **common, **front, opening=opening(lessons), alarms=alarms)}
-    rendered |= {"incidents_to_play": rendering("incidents_to_play", incidents=played, alarms=alarms)}
-    for number, each in played.items():
-        data = in_script({**each, "id": str(number)})
-        rendered[f"incident_{number}"] = rendering("incident", number=number, alarm=each["alarm"], data=data)
+    rendered |= {"index": rendering("index", **common, **front, opening=opening(lessons))}
+    rendered |= {"incidents_to_play": rendering("incidents_to_play"), "incident": rendering("incident")}
     rendered |= {
         "drills": rendering("drills", drills=DRILLS),
         "calculator": rendering("calculator", stack=stack(), sheet=packed(exported().told(is_simulated=False))),
         "dashboard": rendering("dashboard", on=simulated_on),
     }
     for number, drill in enumerate(DRILLS, 1):
-        data = in_script(drills.exported(drill.drawn()))
-        rendered[f"drill_{drill.id}"] = rendering("drill", drill=drill, number=number, data=data)
+        rendered[f"drill_{drill.id}"] = rendering("drill", drill=drill, number=number)
     rendered |= {
         "rounds": rendering("rounds", rounds=list(map(find_round, ROUNDS)), draws=len(rounds.DRAWS)),
         "napkin": rendering("napkin"),
@@ -141,10 +145,29 @@ def write(folder: Path, url: str = "", day: date | None = None) -> list[Path]:
     for name in ROUNDS:
         data = in_script(rounds.exported_draws(find_round(name)))
         rendered[f"round_{name}"] = rendering("round", round=find_round(name), data=data)
+    rendered |= {"beat": rendering("beat", data=json.dumps(challenge.exported()))}
+    work = [exercises.exported(each) for each in exercises.offered()]
+    rendered |= {"exercises": rendering("exercises", exercises=work, others=len(catalogue()) - len(work))}
+    for each in work:
+        asked = with_math(markdown2html(each.pop("statement")))
+        rendered[f"exercise_{each['id']}"] = rendering(
+            "exercise", exercise=each, statement=asked, data=json.dumps(each)
+        )
     rendered |= {page.name.partition("_")[0]: rendering("moved", page=page) for page in lessons}
     for name, text in rendered.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
+    write_offline(folder)
     return [folder / f"{name}.html" for name in rendered]
+
+
+def write_offline(folder: Path) -> None:
+    """The service worker: it keeps what the first page, the dashboard and Python need, and whatever is opened."""
+    first = [folder / "index.html", folder / "dashboard.html", *folder.glob("static/*.*"), *folder.glob("tab/*")]
+    names = ["./", *sorted(str(path.relative_to(folder)) for path in first)]
+    everything = (path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+    build = hashlib.sha256(b"".join(everything)).hexdigest()[:16]
+    told = f"const BUILD = {json.dumps(build)}, FIRST = {json.dumps(names)};\n"
+    (folder / "offline.js").write_text(told + (HERE / "offline.js").read_text(encoding="utf-8"), encoding="utf-8")
 
 
 def rendering(template: str, **values: object) -> str:
@@ -166,12 +189,6 @@ def alone(run: Told, i: int) -> Told:
     return {**run, "blocks": 0, "rows": [row], "steps": steps, "kv": [], "end": row["borders"][-1]}
 
 
-def recorded_incidents() -> dict[int, dict[str, Any]]:
-    """By a number that tells nothing of the cause, and stays when other incidents are added."""
-    numbered = {zlib.crc32(path.name.encode()) % 10_000: path for path in incidents.FOLDER.glob("*.json.gz")}
-    return {number: read_recording(numbered[number]) for number in sorted(numbered)}
-
-
 def in_script(value: object) -> str:
     """JSON that may stand inside a <script>."""
     return json.dumps(value).replace("</", "<\\/")
@@ -191,6 +208,29 @@ def write_dashboard(folder: Path) -> str:
     return library.note_of(held["runs"]["chat"][0]["run"]).partition("(")[2].rstrip(")")
 
 
+def write_python(folder: Path) -> str:
+    """What the pages' Python starts from. Returns its script; nothing, where it can't be fetched: a site without it has
+    recordings."""
+    try:
+        tab_files.write(folder)
+    except (tab_files.TabFilesError, StorageError) as error:
+        print(f"Without Python in the pages: {error}", file=sys.stderr)
+        return ""
+    return "tab/worker.js"
+
+
+def write_views(folder: Path) -> None:
+    """Scripts and styles of the incident console and of drills."""
+    console, drill = (
+        "window.minillmConsole = { linkIncidents, mountConsole, mountIncident };",
+        "window.minillmDrill = { mountDrillPage };",
+    )
+    (folder / "console.js").write_text(bundle.in_page(console, *bundle.CONSOLE_PAGE), encoding="utf-8")
+    (folder / "console.css").write_text(bundle.styles("console"), encoding="utf-8")
+    (folder / "drill_view.js").write_text(bundle.in_page(drill, *bundle.DRILL_PAGE), encoding="utf-8")
+    (folder / "drill_view.css").write_text(bundle.styles("drill"), encoding="utf-8")
+
+
 def write_frames(folder: Path) -> None:
     """A script for each recorded explorer: a page that was opened as a file may load scripts, but nothing else."""
     for recorded in RECORDED.glob("[0-9]*/*.json.gz"):
@@ -203,13 +243,35 @@ def write_frames(folder: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m course.site", description="Write the course as a static site.")
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--serve", action="store_true", help="then serve it on this machine, and open it in a browser")
     parser.add_argument("--url", default="", help="where it will stand: pictures on social cards need a whole address")
     options = parser.parse_args(arguments)
     if options.folder.exists() and any(options.folder.iterdir()) and not (options.folder / "static/site.css").exists():
         parser.error(f"{options.folder} holds something else: it would be overwritten")
     written = write(options.folder, options.url.rstrip("/"))
-    print(f"{len(written)} pages: open {(written[0].parent / 'index.html').resolve().as_uri()}")
+    if options.serve:
+        print(f"{len(written)} pages in {options.folder}")
+        serve(options.folder)
+    else:
+        print(f"{len(written)} pages: python -m course.site {options.folder} --serve opens them")
     return 0
+
+
+def serve(folder: Path) -> None:
+    """On the loopback interface, until Ctrl-C. Pages opened as files have recordings only: no worker starts there."""
+    handler = functools.partial(QuietHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        address = f"http://127.0.0.1:{server.server_address[1]}/"
+        print(f"At {address} now; Ctrl-C ends it.", flush=True)
+        webbrowser.open(address)
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """Says nothing of what it serves."""
+
+    def log_message(self, *_: object) -> None: ...
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from minillm.frontend.engine import Engine
 from minillm.frontend.errors import EngineDeadError
 from minillm.frontend.outputs import RequestOutput
 from minillm.frontend.prompts import Prompt
-from minillm.frontend.snapshot import EngineSnapshot, RequestView, take_snapshot
+from minillm.frontend.snapshot import PUBLISH_INTERVAL_S, EngineSnapshot, RequestView, take_snapshot
 from minillm.frontend.structured_outputs import GrammarCompiler
 from minillm.host.device import let_go
 from minillm.host.openmp import end_team
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from minillm.frontend.grammar_matcher import CompiledGrammar
 
 logger = logging.getLogger(__name__)
-
-PUBLISH_INTERVAL_S = 1 / 10
-"""Snapshots are taken at most this often while steps run: a little above a dashboard's frame rate."""
 
 WEIGHT_FIELDS = ("model", "dtype", "device", "load_format", "quantization", "int4_group_size", "tensor_parallel_size")
 """Config fields that decide the weights in memory; a change in others needs no loading."""

@@ -71,11 +71,11 @@ class Meter:
     counted: not the wall's, so that a busy machine fails nobody.
 
     Args:
-        clock: CPU seconds of the calling thread.
+        clock: CPU seconds of the calling thread; None = the system's (WebAssembly has none, and no grammars).
     """
 
-    def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        self._clock = clock or time.thread_time
         self._start = 0.0
         self.debt_s = 0.0
 

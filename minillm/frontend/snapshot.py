@@ -1,5 +1,4 @@
-"""One immutable look at a running engine, cheap enough to take ten times a second
-(async_engine.PUBLISH_INTERVAL_S).
+"""One immutable look at a running engine, cheap enough to take ten times a second.
 
 The engine thread makes it between two steps; a dashboard draws it. Nothing in it is shared with
 the engine, so a reader can never see half a step.
@@ -13,6 +12,8 @@ from minillm.core.scheduler import Scheduler
 from minillm.core.timeline import StepRecord
 from minillm.frontend.engine import Engine
 
+PUBLISH_INTERVAL_S = 1 / 10
+"""Between two of them, while steps run: a little above a dashboard's frame rate."""
 FREE, CACHED, SHARED = -1, -2, -3
 """Values in EngineSnapshot.block_owners that are not a request's index."""
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from course.grading.arrays import array, finite, within
 from course.grading.blame import Mistake
 from course.grading.props import DIM, Mlp
 from course.grading.remote import Answer
-from course.grading.tools import Slips, array, compare, each, expect, finite, hold, listed, whole, within
+from course.grading.tools import Slips, compare, each, expect, hold, listed, whole
 
 Array = np.ndarray
 TOLERANCE = 1e-5

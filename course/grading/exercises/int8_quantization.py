@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from course.grading.arrays import array, finite, within
 from course.grading.blame import shown
-from course.grading.tools import Answer, Mistake, Slips, array, compare, expect, finite, hold, refused, within
+from course.grading.tools import Answer, Mistake, Slips, compare, expect, hold, refused
 
 TOP = 127
 STEP = 0.5 + 1e-3

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from course.grading.tools import Answer, alike, array, compare, expect, shown, slip_of, unchanged, within
+from course.grading.arrays import alike, array, unchanged, within
+from course.grading.tools import Answer, compare, expect, shown, slip_of
 
 Tile = tuple[np.ndarray, np.ndarray]
 """Scores [n] and values [n, d] of n keys."""

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from course.grading.tools import Answer, Mistake, alike, array, compare, within
+from course.grading.arrays import alike, array, within
+from course.grading.tools import Answer, Mistake, compare
 
 Spans = Sequence[Sequence[tuple[int, int]]]
 """The (new tokens, context) of each request, step by step."""

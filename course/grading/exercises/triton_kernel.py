@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from course.grading.tools import Answer, Mistake, Slips, compare, expect, within
+from course.grading.arrays import within
+from course.grading.tools import Answer, Mistake, Slips, compare, expect
 
 TOLERANCE = {"float32": 1e-5, "float16": 4e-3}
 LARGEST_FLOAT16 = 65504.0

@@ -1,4 +1,4 @@
-"""The view's files as one script: a widget takes a single file, and a page opened from disk may load no modules."""
+"""Views' files as one script each: a widget takes a single file, and a page opened from disk may load no modules."""
 
 import re
 from pathlib import Path
@@ -23,19 +23,34 @@ PARTS = (
     "sheet",
     "view",
 )
-"""Modules, each after those that it imports."""
+"""The dashboard's modules, each after those that it imports."""
+TAB = ("port", "tab", "live_traffic", "live_strip", "live", "workshop", "contest")
+"""What needs Python in the tab, after the dashboard's."""
+CONSOLE = (
+    "elements",
+    "kernel_port",
+    "console_chart",
+    "console_alarm",
+    "console_evidence",
+    "console_actions",
+    "console_debrief",
+    "console",
+)
+"""The incident console's, in the same order."""
+CONSOLE_PAGE = (*CONSOLE, "port", "console_page")
+"""What it takes on a page."""
+DRILL = ("elements", "kernel_port", "drill")
+"""A drill's."""
+DRILL_PAGE = (*DRILL, "port", "drill_page")
+"""What it takes on a page."""
 IMPORT = re.compile(r'^import .*? from "\./[\w/]+\.js";\n', re.M | re.S)
 EXPORT = re.compile(r"^export \{.*?\};\n", re.M | re.S)
 STYLE = FOLDER / "view.css"
 
 
-def joined(*more: str) -> str:
-    """The modules behind each other, without what imports and exports between them.
-
-    Args:
-        more: modules after PARTS.
-    """
-    return "\n".join(_alone(FOLDER / f"{name}.js") for name in (*PARTS, *more))
+def joined(*names: str) -> str:
+    """Modules behind each other, without what imports and exports between them."""
+    return "\n".join(_alone(FOLDER / f"{name}.js") for name in names)
 
 
 def _alone(module: Path) -> str:
@@ -48,13 +63,27 @@ def keeping_script(module: Path) -> str:
     return f"{_alone(FOLDER / 'keep.js')}\n{_alone(module)}"
 
 
-def widget_script(render: str = "render") -> str:
+def styles(*names: str) -> str:
+    """The style that all views share, and more of this folder's."""
+    return "\n".join(path.read_text(encoding="utf-8") for path in (STYLE, *(FOLDER / f"{name}.css" for name in names)))
+
+
+def widget_script(render: str = "render", parts: tuple[str, ...] = PARTS) -> str:
     """For anywidget: a module with `render`, under the name that it has in the modules."""
-    return f"{joined()}\nexport default {{ render: {render} }};\n"
+    return f"{joined(*parts)}\nexport default {{ render: {render} }};\n"
 
 
 def page_script() -> str:
     """For a page without a kernel: a script that leaves `minillmDashboard`, whose `mountAll` wants recorded runs."""
-    offered = ("mountAll", "mountPlayers", "mountSheets", "figuresAt", "meanPhases", "price")
-    exported = f"window.minillmDashboard = {{ {', '.join(offered)} }};"
-    return f'(() => {{\n"use strict";\n{joined("recorded")}\n{exported}\n}})();\n'
+    offered = ("TabPython", "mountAll", "mountContest", "mountExercise", "mountLive", "mountPlayers", "mountSheets")
+    exported = ", ".join((*offered, "figuresAt", "meanPhases", "price"))
+    return in_page(f"window.minillmDashboard = {{ {exported} }};", *PARTS, *TAB, "recorded")
+
+
+def in_page(exported: str, *names: str) -> str:
+    """A script of modules for a page.
+
+    Args:
+        exported: the statement that leaves something for other scripts.
+    """
+    return f'(() => {{\n"use strict";\n{joined(*names)}\n{exported}\n}})();\n'

@@ -1,6 +1,9 @@
 // Recorded runs in the kernel's place, for pages that have none.
+import { renderLive } from "./live.js";
 import { renderPlayer } from "./player.js";
+import { TabPython } from "./port.js";
 import { renderSheet } from "./sheet.js";
+import { fromAddress, tabModel } from "./tab.js";
 import { render } from "./view.js";
 /** @typedef {import("./trace.js").Trace} Trace */
 /** @typedef {import("./view.js").Settings} Settings */
@@ -96,13 +99,71 @@ async function mountSheets() {
   }
 }
 
-/** Fills each place on the page that asks for a dashboard. @param {string} packed */
+/**
+ * Fills each place on the page that asks for a dashboard: with recordings first, and with Python in the tab once it is there.
+ * @param {string} packed
+ */
 async function mountAll(packed) {
   /** @type {Library} */ const library = await unpack(packed);
   for (const el of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-dashboard]"))) {
     el.replaceChildren();
-    render({ model: recordedModel(library), el });
+    const model = recordedModel(library), end = render({ model, el });
+    if (el.dataset.python) void takeOver(el, el.dataset.python, model, end);
   }
 }
 
-export { mountAll, mountPlayers, mountSheets };
+/**
+ * Python in this tab, once it is there; what it is waiting for is told to the page.
+ * @param {string} script the worker's @param {string} until what the page shows meanwhile
+ */
+function startedPython(script, until) {
+  return new TabPython(new URL(script, document.baseURI), (stage) => tellState(stage && `Python is starting in this tab: ${stage} … Until then ${until}.`));
+}
+
+/** @param {string} words */
+function tellState(words) {
+  const told = document.querySelector("[data-python-state]");
+  if (told) told.textContent = words;
+}
+
+/** A page opened from disk may start no worker. */
+const mayStart = () => location.protocol !== "file:";
+
+/**
+ * From recordings to runs: the settings stay, and so does what is on show.
+ * @param {HTMLElement} el @param {string} script the worker's @param {import("./view.js").Model} recorded @param {() => void} end
+ */
+async function takeOver(el, script, recorded, end) {
+  if (!mayStart()) return;
+  try {
+    const python = startedPython(script, "these are recordings");
+    /** @type {Spec} */ const spec = await python.ask("dashboard.spec");
+    const link = fromAddress(location.search, spec), was = /** @type {Settings} */ (recorded.get("settings"));
+    const isLinked = location.search.length > 1;
+    const model = tabModel(python, spec, isLinked ? link : { ...link, traffic: was.traffic, fields: { ...spec.start, ...was.fields } }, recorded.get("shown").run);
+    end();
+    el.replaceChildren();
+    render({ model, el });
+    el.dataset.isLive = "yes";
+    tellState("Live: every run is made in this tab, by the course's own scheduler on a simulated GPU.");
+    if (isLinked) model.send({ do: "run" });
+  } catch (error) {
+    tellState(`Python did not start in this tab (${error}): these are recordings.`);
+  }
+}
+
+/** Puts a server that goes on in the place of what was recorded of one. */
+async function mountLive() {
+  for (const el of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-live]"))) {
+    if (!el.dataset.live || !mayStart()) continue;
+    try {
+      await renderLive({ python: startedPython(el.dataset.live, "this is a recording"), el });
+      el.dataset.isLive = "yes";
+      tellState("Live in this tab: the course's own scheduler serves endless traffic, on a simulated L4 with an 8B. The address keeps what you set.");
+    } catch (error) {
+      tellState(`Python did not start in this tab (${error}): this is a recording.`);
+    }
+  }
+}
+
+export { mountAll, mountLive, mountPlayers, mountSheets };

@@ -16,6 +16,7 @@ from course.lessons.lesson_06.pictures import KV_FILL, MULTIPLY, READ
 from course.lessons.lesson_06.run import Dot
 from course.simulator.cost.profile import Profile, find_profile
 from course.simulator.cost.roofline import StepTime
+from course.simulator.cost.work import decode_work
 from course.simulator.deployment import Deployment
 from minillm.model.arithmetic import share_woken
 
@@ -81,7 +82,7 @@ def price(on: Deployment, batch: int, context: float) -> Priced:
     """A step in which `batch` requests write a token each, over contexts of so many tokens."""
     model = on.step_time()
     read = model.weights_s + model.idle_s * share_woken(model.skip, batch)
-    return Priced(batch, context, model.price(simulated_70b.decode_work(batch, context)), read)
+    return Priced(batch, context, model.price(decode_work(batch, context)), read)
 
 
 def parts_of(lab: Lab, dot: Dot) -> dict[str, float]:

@@ -11,7 +11,6 @@ from course.lab.lab import Lab
 from course.lab.noise import CEILING, ratio_of
 from course.lab.predict import MeasuredAnswer
 from course.lab.run import Run
-from course.lab.simulated_70b import prefill_work
 from course.lab.speculation_gain import break_even, emitted, popular
 from course.lab.style import number
 from course.lab.synthetic_drafts import SyntheticDrafts
@@ -20,6 +19,7 @@ from course.lab.verify_costs import BLOCK, MARGIN, PROMPT_TOKENS, VerifyCosts
 from course.lab.workloads import LabWorkload, PromptArrival
 from course.lessons.lesson_08.simulated import ALPHA, DRAFT_MODEL, K, price_round
 from course.simulator.cost.models import find_model
+from course.simulator.cost.work import prefill_work
 from course.simulator.deployment import Deployment
 from minillm import SamplingParams
 from minillm.core.brief import brief

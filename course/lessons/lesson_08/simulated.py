@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from course.lab import simulated_70b
 from course.lab.explorer import Explorer, buttons, choices, slider
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
-from course.lab.simulated_70b import OLD, TODAY, decode_work
+from course.lab.simulated_70b import OLD, TODAY
 from course.lab.speculation_gain import speedup
 from course.lab.svg import Picture
 from course.simulator.cost.models import find_model
+from course.simulator.cost.work import decode_work
 from course.simulator.deployment import Deployment
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)

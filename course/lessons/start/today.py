@@ -9,7 +9,6 @@ from course.drills import attempts
 from course.drills.library import find_drill, number_of
 from course.incidents import Incident, daily
 from course.incidents.desk import IncidentDesk
-from course.incidents.generate import IncidentError
 from course.lab.display import LivePanel, link_to
 from course.lessons.start.contents import lessons
 from course.rounds import history
@@ -46,18 +45,12 @@ class Today(LivePanel):
         self.par.value = "<p>Looking for a week of traffic that goes wrong, and playing it for its par …</p>"
         incident = Incident.today(self.day)
         self.par.value = f"<p><b>{daily.par_of(incident)}</b></p>"
-        self.desk = IncidentDesk(incident.fresh())
-        self.desk.grade_button.on_click(lambda _: self._note())
+        self.desk = IncidentDesk(incident.fresh(), self._note)
         self.place.children = (self.desk.widget,)
 
     def _note(self) -> None:
         """Keep the result of a graded incident: the first one counts."""
-        if self.desk is None:
-            return
-        try:
-            self.desk.incident.share()
-        except IncidentError:  # asked whether nothing deployed is meant, or told what's missing
-            return
+        assert self.desk is not None, "what is graded is open"
         daily.keep(self.desk.incident, self.day, date.today())
         self._draw()
 

@@ -1,4 +1,4 @@
-// What drills, rounds and napkin sums share: elements, menus, a step with a button under it, a clock.
+// What rounds and napkin sums share: elements, menus, a step with a button under it, a clock.
 "use strict";
 
 /* exported minillmSteps */

@@ -175,11 +175,12 @@ def test_axe_finds_nothing_serious(page: Any) -> None:
 
 def test_a_blank_commit_is_refused(page: Any) -> None:
     page.evaluate("window.jupyterapp.shell.currentWidget.content.scrollToItem(3, 'start')")
-    page.get_by_placeholder("What do you think it is").fill("too few slots")
-    page.locator("button", has_text="Write it down").click()
-    commit = page.locator("button", has_text="Commit to this")
+    page.get_by_role("tab", name="Diagnose").click()
+    page.get_by_label("What you suspect").fill("too few slots")
+    page.get_by_role("button", name="Write it down, and see the menus").click()
+    commit = page.get_by_role("button", name="Commit to this")
     commit.click()
-    page.wait_for_selector("text=dominant")
+    page.wait_for_selector(".mm-refused:has-text('this one is blank')")
     assert commit.is_enabled()
 
 

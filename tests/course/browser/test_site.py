@@ -11,20 +11,10 @@ from axe_playwright_python.sync_playwright import Axe
 from made_run import made_run
 from rounds.players import first_of_the_menu, longest, only, play, silent, staff, staff_but, stuffed
 
-from course.drills.amounts import UNITS, AmountError, read_amount
-from course.drills.calibrate import stands_in
-from course.drills.drill import Commit
-from course.drills.interviewer import PUSHBACKS, questions
-from course.drills.library import ALL as DRILLS
-from course.drills.sitting import sit
-from course.drills.talk import talk_of
-from course.incidents import Incident
-from course.incidents.causes import CAUSES
-from course.incidents.generate import Hidden
+from course.drills.amounts import AmountError, read_amount
 from course.lab.controls import FIELDS
 from course.lab.noise import figures
 from course.lab.predict import MeasuredAnswer, Prediction
-from course.lab.recording import read_recording
 from course.lab.view.trace import trace_of
 from course.napkin.library import napkin_of_day
 from course.napkin.quantity import NapkinError
@@ -36,16 +26,15 @@ from course.simulator.cost.models import find_model
 from course.simulator.cost.placement import Placement
 from course.simulator.cost.profile import find_profile
 from course.simulator.cost.roofline import StepTimeModel, StepWork
-from course.site import drills, incidents, napkins, rounds
+from course.site import napkins, rounds
 from course.site.calculator import CARDS, priced
 
 pytestmark = pytest.mark.browser
 AXED = {
     "light": ("index", "guide_2am", "map", "11c_money", "14_claims_ledger"),
-    "dark": ("index", "calculator", "incident_115", "drill_dump-13b", "02_queue", "rounds"),
+    "dark": ("index", "calculator", "incidents_to_play", "drills", "02_queue", "rounds"),
 }
 """Pages by theme. They share one stylesheet, so that each need not be looked at in both."""
-RECORDED = sorted(incidents.FOLDER.glob("*.json.gz"))
 
 
 def opened(browser: Any, path: Path, told: list[str], **options: Any) -> Any:
@@ -173,79 +162,6 @@ def test_steps_cost_what_the_simulator_says(browser: Any, site: Path) -> None:
         told = page.evaluate("([prices, work]) => minillmDashboard.price(prices, work)", [prices, asdict(work)])
         assert told == pytest.approx(right, rel=1e-5), (name, card, tp, dtypes)
     page.close()
-
-
-def test_a_commit_is_worth_what_it_is_in_the_notebook(browser: Any, site: Path) -> None:
-    page = opened(browser, site / "drill_dump-13b.html", [])
-    for drawn in (drill.drawn() for drill in DRILLS):
-        data, facts = drills.exported(drawn), talk_of(drawn).facts
-        for place, sample in enumerate(drawn.rubric.samples.values()):
-            fields = sample.model_dump(include=set(Commit.model_fields))
-            if given := read_amount(sample.number):
-                unit = next((name for name, (base, _) in UNITS.items() if base == given.unit), "")
-                number = given.value / UNITS[unit][1] if unit else given.value
-                fields |= {"number": f"{number:.9f}", "unit": unit if place else ""}
-            if facts:
-                fields |= {"finding": facts[place].key, "then": "replicas"}
-            commit, put = Commit.model_validate(fields), talk_of(drawn).put()
-            sitting = sit(drawn, commit=commit, statements=[("agree", 80)] * min(place, len(put)))
-            answers = [{"agrees": True, "sure": 80}] * len(sitting.answers)
-            found, asks, level = page.evaluate(
-                """([of, commit, answers]) => { const found = minillmDrills.checks(of, commit);
-                return [found, minillmDrills.followUps(of, commit), minillmDrills.levelOf(of, found, answers)] }""",
-                [data, commit.model_dump(), answers],
-            )
-            assert [each["points"] for each in found] == pytest.approx([each.points for each in sitting.checks]), commit
-            assert asks == [each.asks for each in questions(drawn, commit, sitting.checks)], (drawn.id, commit)
-            assert level == sitting.standing.level
-    text = "Here the queue\ndominates the rest of it, and nothing else does."
-    for quote in (
-        "The QUEUE, dominates: the rest of it, and",
-        "the queue",
-        "he queue dominates the rest of it and noth",
-        "",
-    ):
-        told = page.evaluate("([quote, text]) => minillmDrills.standsIn(quote, text)", [quote, text])
-        assert told == stands_in(quote, text), quote
-    page.close()
-
-
-def test_a_drill_runs_to_its_end(browser: Any, site: Path) -> None:
-    told: list[str] = []
-    page = opened(browser, site / "drill_dump-13b.html", told)
-    drawn = next(drill for drill in DRILLS if drill.id == "dump-13b").drawn()
-    assert drawn.drill.title not in page.locator("body").inner_text(), "a title is half of the answer"
-    page.get_by_role("button", name="Start").click()
-    page.get_by_role("button", name="Hand in").click()
-    assert "Nothing is written" in page.locator("#drill").inner_text()
-    page.get_by_label("Ask the interviewer").select_option(index=1)
-    page.get_by_role("button", name="Ask").click()
-    assert any(fact.says in page.locator("#drill").inner_text() for fact in talk_of(drawn).facts)
-    page.get_by_label("Your answer").fill("The queue dominates, and I'd admit less of it than comes.")
-    page.get_by_role("button", name="Hand in").click()
-    page.get_by_label("What dominates?").select_option("queue")
-    page.get_by_label(drawn.rubric.commit.number.asks).fill("some")
-    page.get_by_role("button", name="Commit").click()
-    assert "isn't one number" in page.locator("#drill").inner_text()
-    page.get_by_label(drawn.rubric.commit.number.asks).fill("about 5.4 times")
-    page.get_by_role("button", name="Commit").click()
-    for _ in range(PUSHBACKS):
-        page.get_by_role("button", name="Reply").click()
-    for select in page.locator("section").last.locator("select").all():
-        select.select_option("agree 95")
-    page.get_by_role("button", name="Go on").click()
-    for _ in "AB":
-        page.locator("section").last.locator("select").first.select_option("strong")
-        page.get_by_role("button", name="Compare").click()
-    own = page.locator("section").last
-    own.locator("select").first.select_option("strong")
-    own.locator("input").first.fill("the queue dominates and I'd admit less of it")
-    page.get_by_role("button", name="See").click()
-    result = page.locator("section").last.inner_text()
-    assert "2.0 of 2\tRight." in result and drawn.drill.title in result
-    assert "strong, weighs" in result and "unread by the page" in result and "No hire yet" in result
-    page.close()
-    assert told == []
 
 
 def test_a_number_is_read_as_in_a_terminal(browser: Any, site: Path) -> None:
@@ -422,75 +338,6 @@ def assert_clean(page: Any) -> None:
     """Axe finds nothing at all."""
     worst = Axe().run(page).response["violations"]
     assert not worst, [(each["id"], [node["html"][:120] for node in each["nodes"][:3]]) for each in worst]
-
-
-@pytest.mark.parametrize("path", [pytest.param(p, marks=[pytest.mark.slow] * (i > 0)) for i, p in enumerate(RECORDED)])
-def test_an_incident_is_graded_as_in_the_notebook(
-    browser: Any, site: Path, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Hidden, "scene_at", lambda hidden, minute: hidden.scene)  # no mark depends on what was seen
-    recorded = read_recording(path)
-    cause, _, seed = recorded["id"].rpartition("-")
-    incident = Incident.generate(int(seed), 1, cause)
-    page = opened(browser, site / "incident_115.html", [])
-    good, bad = recorded["fixes"][0], recorded["tempting"]["id"]
-    at_once = {each["id"]: each for each in recorded["changes"]}["revert"]
-    known, twin = recorded["named"][0], CAUSES[recorded["named"][0]].looks_like
-    for cause, phase, second, cited, against, ranked, canary, deployed in (
-        (known, recorded["phase"], None, recorded["convict"][:2], twin, (good, bad), bad, good),
-        (known, "stream", None, recorded["convict"][:1], known, (good,), None, bad),
-        (twin, "stream", "decode", ("gpu", "config"), twin, (bad,), None, bad),
-    ):
-        played = incident.fresh()
-        played.mitigate(["revert"])
-        for name in cited:
-            played.ask(name)
-        ruled_out = {cited[0]: against}
-        played.answer(phase, second, cited, ranked, regime="steady", cause=cause, ruled_out=ruled_out)
-        minute = played.minutes
-        if canary:
-            played.deploy([canary], canary=True)
-        played.deploy([deployed])
-        result = played.grade()
-        answer = {"dominant": phase, "second": second or "", "evidence": cited, "ranked": ranked, "asked": cited}
-        answer |= {"cause": cause, "ruledOut": list(ruled_out.items()), "minute": minute}
-        change = next(each for each in recorded["changes"] if each["id"] == deployed)
-        rollout = {"change": change, "isCanary": False, "allUndone": 0, "attemptsUndone": 0}
-        rollout["mitigations"] = [{"change": at_once, "minute": 10}]
-        if change["quick"]:
-            rollout["mitigations"].append({"change": change, "minute": played.minutes})
-        rollout["canariesUndone"] = int(canary is not None)
-        marks = page.evaluate(
-            "([incident, answer, rollout]) => minillmIncidents.mark(incident, answer, rollout)",
-            [recorded, {**answer, "regime": "steady"}, rollout],
-        )
-        told = {each["name"]: each["points"] for each in marks}
-        assert told == pytest.approx({each.name: each.earned for each in result.criteria}, abs=0.01)
-        # The page names only what it lists, and what it has recorded.
-        own_words = ("secondary problem", "evidence", "ruled out", "minutes to mitigation", "cause")
-        told = [each["says"] for each in marks if each["name"] not in own_words]
-        assert told == [each.feedback for each in result.criteria if each.name not in own_words]
-    page.close()
-
-
-def test_an_incident_is_played_to_its_grade(browser: Any, site: Path) -> None:
-    told: list[str] = []
-    page = opened(browser, site / "incident_115.html", told)
-    assert page.locator(".status").inner_text().startswith("Minute 0")
-    page.locator("section summary").first.click()
-    page.locator(".status").filter(has_not_text="Minute 0").wait_for()
-    page.get_by_role("button", name="Show the menus").click()
-    page.get_by_role("button", name="Commit to this").click()
-    assert "A diagnosis needs" in page.locator("#incident").inner_text()
-    page.get_by_label("Where is the time lost?").select_option("queue")
-    page.get_by_role("button", name="Commit to this").click()
-    page.get_by_label("One change").select_option(index=1)
-    page.get_by_role("button", name="To a canary").click()
-    page.get_by_role("button", name="To all").click()
-    page.get_by_role("button", name="Grade").click()
-    assert "of 100" in page.evaluate("document.activeElement.textContent")
-    page.close()
-    assert told == []
 
 
 def test_an_explorer_moves_and_the_calculator_answers(browser: Any, site: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from drills.test_graders import ideal
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 
 from course.drills import attempts, lesson, report
 from course.drills.cli import app
+from course.drills.console import DrillError, DrillSession
 from course.drills.desk import DrillDesk, MockInterview, solution
 from course.drills.drill import LEVELS, Commit
 from course.drills.interviewer import PUSHBACKS, QUESTIONS
@@ -37,76 +39,102 @@ class MadeClock:
         return self.now
 
 
-def fill_in(desk: DrillDesk, **values: str) -> None:
-    for key, value in values.items():
-        desk.fields[key.replace("_", " ")].value = value
-    desk.go_on()
+def go_on(desk: DrillDesk, **filled: str) -> None:
+    desk.act({"do": "go_on", "filled": {key.replace("_", " "): value for key, value in filled.items()}})
 
 
-def title_of(desk: DrillDesk) -> str:
-    """Title of the stage that is open."""
-    return str(desk.asked.children[-1].children[0].value)
+def stage_of(desk: DrillDesk) -> dict[str, Any]:
+    """The step that is open, as a browser gets it."""
+    return json.loads(json.dumps(desk.widget.state, allow_nan=False))["stage"]
 
 
-def test_a_desk_goes_through_its_stages_in_order() -> None:
+def test_a_desk_goes_through_its_steps_in_order() -> None:
     desk = DrillDesk(FLAGSHIP, now=(clock := MadeClock()), judge_url="http://127.0.0.1:9/v1")  # nothing listens there
     drawn = desk.sitting.drill
     good = ideal(drawn, "strong")
-    assert "A100" not in desk.prompt.value and drawn.drill.title not in desk.static_html()
-    desk.hand_in()
-    desk.go_on()
-    desk.put_question()
-    assert not desk.sitting.text and not desk.asked.children, "nothing is handed in before the clock runs"
-    desk.begin()
-    assert "A100" in desk.prompt.value
-    desk.hand_in()
-    assert "Nothing is written" in desk.result.value and not attempts.FILE.read().done
-    keys = [key for _, key in desk.question.options if key]
-    for desk.question.value in keys:
-        desk.put_question()
-    assert desk.sitting.asked == tuple(keys[:QUESTIONS]) and talk_of(drawn).fact(keys[0]).says in desk.told.value
-    desk.answer.value = good.text
+    assert desk.widget.state["prompt"] == "" and desk.widget.state["asking"]["options"] == []
+    assert drawn.drill.title not in desk.static_html() + json.dumps(desk.widget.state), "a title is half of the answer"
+    desk.act({"do": "start"})
+    assert "A100" in desk.widget.state["prompt"] and desk.widget.state["clock"]["state"] == "running"
+    keys = [each["id"] for each in desk.widget.state["asking"]["options"]]
+    for key in keys[:QUESTIONS]:
+        desk.act({"do": "ask", "fact": key})
+    with pytest.raises(DrillError, match="5 questions"):
+        desk.act({"do": "ask", "fact": keys[QUESTIONS]})
+    told = desk.widget.state["asking"]["told"]
+    assert desk.sitting.asked == tuple(keys[:QUESTIONS]) and told[0]["says"] == talk_of(drawn).fact(keys[0]).says
     clock.now += 742
-    desk.hand_in()
-    assert "12:22 of 12:00" in desk.result.value
-    desk.go_on()  # nothing is committed yet: refused
-    fill_in(desk, dominant="queue", number="plenty")
-    assert "one number" in desk.asked.children[-1].children[0].value
-    fill_in(
+    desk.act({"do": "hand_in", "text": good.text})
+    assert desk.widget.state["clock"] == {"total": 720, "used": 742, "state": "stopped"}
+    go_on(desk, dominant="queue", number="plenty")
+    assert "one number" in stage_of(desk)["text"]
+    go_on(
         desk, dominant="queue", number="5.4", unit="times", fix_1="quantization", fix_2="admission", fix_3="admission"
     )
     assert desk.sitting.commit == Commit(
         dominant="queue", number="5.4", unit="times", fixes=("quantization", "admission")
     )
     asked = []
-    while "interviewer" in title_of(desk):
-        asked.append(title_of(desk))
-        fill_in(desk, reply="Because I said so.")
+    while (stage := stage_of(desk))["part"] == "Pushback":
+        asked.append(stage["title"])
+        go_on(desk, reply="Because I said so.")
     assert len(asked) == 2 * PUSHBACKS and all(
         ("asks back" in title) is (place % 2 == 1) for place, title in enumerate(asked)
     )
     assert len(desk.sitting.replies) == 2 * PUSHBACKS and all(each.then for each in desk.sitting.turns)
     wrong = {f"statement_{n}": f"{'disagree' if c.is_true else 'agree'} 95" for n, c in enumerate(desk.sitting.put, 1)}
-    fill_in(desk, **wrong)
+    go_on(desk, **wrong)
     for label in "AB":
-        assert "Hand in and grade" in str(solution(desk)) and "staff answer" not in desk.result.value
-        fill_in(desk, **good.samples[label])
-    for key, (level, quote) in good.own_written.items():
-        desk.fields[key].value, desk.fields[f"{key} quote"].value = level, quote
-    desk.fields["fact 1"].value = good.own_written["diagnosis"][1]
-    desk.go_on()
-    assert drawn.drill.title not in "".join(stage.children[0].value for stage in desk.asked.children), "not over yet"
-    fill_in(desk, **{"1": "It holds in a burst.", "quantization": "It's int8."})
-    assert "Write this paragraph again" in title_of(desk)
-    fill_in(desk, again="So it's the queue.")
-    desk.go_on()
+        assert "Hand in and grade" in str(solution(desk)) and f"answer {label}" in stage_of(desk)["title"]
+        go_on(desk, **good.samples[label])
+    own = {key: level for key, (level, _) in good.own_written.items()}
+    quotes = {f"{key} quote": quote for key, (_, quote) in good.own_written.items()}
+    go_on(desk, **own, **quotes, **{"fact 1": good.own_written["diagnosis"][1]})
+    assert drawn.drill.title not in json.dumps(desk.widget.state), "not over yet"
+    assert stage_of(desk)["part"] == "Disputes" and desk.widget.state["steps"][desk.widget.state["at"]] == "Disputes"
+    go_on(desk, **{"1": "It holds in a burst.", "quantization": "It's int8."})
+    assert "Write this paragraph again" in stage_of(desk)["title"]
+    go_on(desk, again="So it's the queue.")
     (kept,) = attempts.FILE.read().done
     assert kept.seconds == pytest.approx(742) and kept.weight == 1 and kept.samples == good.samples
     assert kept.self_score == {key: level for key, (level, _) in good.own_written.items()}
     assert kept.statements["1"].endswith("95%") and kept.disputed.keys() == {"1", "quantization"}
     assert kept.rewritten == "So it's the queue." and kept.level == "" and "statements 0 of 8" in kept.headline
-    assert "on the five samples it gave no grade" in desk.result.value and "judge model:" not in desk.result.value
-    assert "A staff answer" in desk.result.value and drawn.drill.title in desk.result.value
+    verdict = json.dumps(desk.widget.state["verdict"])
+    assert "on the five samples it gave no grade" in verdict and '"judge model:' not in verdict
+    assert "A staff answer" in verdict and drawn.drill.title in verdict
+    assert desk.widget.state["at"] == len(desk.widget.state["steps"]) - 1
+
+
+@pytest.mark.parametrize(
+    ("before", "action", "why"),
+    [
+        ((), "start", "an action is an object"),
+        ((), {"do": "begin"}, "no action 'begin'"),
+        ((), {"do": "start", "now": "yes"}, "no field 'now'"),
+        ((), {"do": "hand_in", "text": 3}, "text of hand_in is a text"),
+        ((), {"do": "hand_in", "text": "The queue."}, "before the clock runs"),
+        ((), {"do": "ask", "fact": "moon"}, "before the clock runs"),
+        ((), {"do": "go_on"}, "nothing to go on from"),
+        (("start",), {"do": "ask", "fact": "moon"}, "no question 'moon'"),
+        (("start",), {"do": "hand_in", "text": " "}, "Nothing is written"),
+        (("start", "hand_in"), {"do": "hand_in", "text": "More."}, "is handed in"),
+        (("start", "hand_in"), {"do": "go_on"}, "commit to something"),
+        (("start", "hand_in"), {"do": "go_on", "filled": {"dominant": 3}}, "texts by field"),
+        (("start", "hand_in"), {"do": "go_on", "filled": {"dominant": "moon"}}, "can't be 'moon'"),
+        (("start", "hand_in"), {"do": "go_on", "filled": {"moon": "queue"}}, "called 'moon'"),
+    ],
+)
+def test_a_bad_action_is_refused_with_its_reason_and_changes_nothing(
+    before: tuple[str, ...], action: object, why: str
+) -> None:
+    session = DrillSession(find_drill(FLAGSHIP).drawn(), now=MadeClock())
+    for do in before:
+        session.act({"do": do, "text": "The queue."} if do == "hand_in" else {"do": do})
+    state = session.state()
+    with pytest.raises(DrillError, match=f"(?i){why}"):
+        session.act(action)
+    assert session.state() == state
 
 
 def test_a_mock_interview_fills_its_time_and_ends_with_a_verdict() -> None:
@@ -116,14 +144,14 @@ def test_a_mock_interview_fills_its_time_and_ends_with_a_verdict() -> None:
     mock = MockInterview(seed=2)
     mock.finish()
     assert "No round is over" in mock.told.value and len(mock.desks) == len(plan(2))
+    assert mock.desks[0].widget.start_class and not mock.desks[1].widget.start_class, "the first one starts the clock"
     short = mock.desks[1]
-    short.begin()
-    short.answer.value = "Replicas shorten each decode step."
-    short.hand_in()
-    short.fields["dominant"].value = "queue"
-    for pressed in (1, 1, *range(2, 12)):
-        short.go_on(pressed)
-    assert short.is_over and short._on.disabled and not short.sitting.samples, "it is over after the statements"
+    short.act({"do": "start"})
+    short.act({"do": "hand_in", "text": "Replicas shorten each decode step."})
+    go_on(short, dominant="queue")
+    while not short.is_over:
+        assert stage_of(short)["part"] in ("Pushback", "Statements", "Disputes"), "the learner doesn't grade"
+        go_on(short)
     mock.finish()
     assert "No hire yet" in mock.told.value and short.sitting.drill.drill.title in mock.told.value
 

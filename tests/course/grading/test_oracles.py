@@ -7,6 +7,7 @@ import pytest
 import torch
 from fake_runner import FakeRunner, greedy
 
+from course.grading.arrays import alike
 from course.grading.exercises import (
     block_tables,
     chunked_prefill,
@@ -16,7 +17,7 @@ from course.grading.exercises import (
     paged_attention,
     roofline_knee,
 )
-from course.grading.tools import alike, play
+from course.grading.tools import play
 from minillm import Engine, EngineConfig, SamplingParams
 from minillm.core.batch import ScheduledRequest
 from minillm.core.block_pool import FreeBlocks

@@ -1,19 +1,13 @@
 """The static site: every page is whole, links lead somewhere, and recordings hold what an explorer shows."""
 
 import base64
-import json
 import re
 from html import unescape
 from pathlib import Path
-from typing import Any
 
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from course.incidents import marking
-from course.incidents.causes import CAUSES
-from course.incidents.interventions import ALL as CHANGES
-from course.incidents.questions import QUESTIONS
 from course.lab import build, recording
 from course.lab.display import Html
 from course.lab.explorer import Explorer, buttons, slider, switch
@@ -21,14 +15,10 @@ from course.lab.marks import FOLDED
 from course.lab.outcomes import ExampleRun, set_beside
 from course.lab.predict import Prediction
 from course.lab.view import library
-from course.site import incidents, pages
+from course.site import pages
 from course.site.__main__ import alone, opening
 
 MOST_BYTES = 1_500_000
-RECORDED = [f"{cause}-{seed}" for cause in incidents.CAUSES_SHOWN for seed in incidents.SEEDS]
-QUICK = "proxy-1"
-OLD_POINTS = ("RESTORED", "HARM", "COST", "PHASE", "SECONDARY", "REGIME", "EVIDENCE", "RANKING", "CLOCK")
-RECORD_AGAIN = "course/data/site/incidents is out of date: python -m course.site.incidents"
 
 
 def test_every_link_leads_to_a_page_and_a_heading_of_it(site: Path) -> None:
@@ -44,7 +34,6 @@ def test_every_link_leads_to_a_page_and_a_heading_of_it(site: Path) -> None:
 
 
 def test_pages_are_small_and_load_nothing_from_elsewhere(site: Path) -> None:
-    assert len(list(site.glob("incident_[0-9]*.html"))) == len(RECORDED), "two have one number"
     for path in site.glob("*.html"):
         text = path.read_text()
         assert len(text.encode()) < MOST_BYTES, path.name
@@ -105,38 +94,6 @@ def test_an_outcome_on_another_machine_stands_beside_it_and_scores_no_bet() -> N
     [part] = pages.parts_of(set_beside(new_notebook(cells=[run]), {0: other}, "07"), Path())
     assert part.html == "<p data-outcome='1'>2 cores</p>"
     assert part.other == ExampleRun("On an <H100>.", "<p>H100</p>")
-
-
-def test_recorded_incidents_are_all_there_and_have_the_words_and_rules_of_their_sources() -> None:
-    assert sorted(RECORDED) == sorted(path.name.partition(".")[0] for path in incidents.FOLDER.iterdir()), RECORD_AGAIN
-    questions = {each.id: each.to_dict() for each in QUESTIONS}
-    changes = {(each.id, each.text, each.cost) for each in CHANGES}
-    for name in RECORDED:
-        kept, cause = kept_incident(name), CAUSES[name.rpartition("-")[0]]
-        if "suspects" not in kept:  # from before causes were named: marked by the rules that it brings along
-            assert sum(kept["rules"][each] for each in OLD_POINTS) == 100
-            continue
-        assert all(each == questions[each["id"]] for each in kept["questions"]), name
-        assert {(each["id"], each["text"], each["cost"]) for each in kept["changes"]} <= changes, RECORD_AGAIN
-        assert kept["tempting"] == {"id": cause.tempting, "why_not": cause.why_not}, RECORD_AGAIN
-        assert kept["rules"] == {rule: getattr(marking, rule) for rule in incidents.RULES}, RECORD_AGAIN
-
-
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n != QUICK)) for n in RECORDED])
-def test_a_recorded_incident_is_what_is_simulated_today(name: str) -> None:
-    cause, _, seed = name.rpartition("-")
-    kept, today = kept_incident(name), rounded(incidents.recorded(cause, int(seed)))
-    assert kept.keys() == today.keys(), RECORD_AGAIN
-    assert [part for part in today if kept[part] != today[part]] == [], RECORD_AGAIN
-
-
-def kept_incident(name: str) -> dict[str, Any]:
-    return rounded(recording.read_recording(incidents.FOLDER / f"{name}.json.gz"))
-
-
-def rounded(value: dict[str, Any]) -> dict[str, Any]:
-    """As JSON has it, to six digits: Pythons differ in how they add up."""
-    return json.loads(json.dumps(value), parse_float=lambda digits: float(f"{float(digits):.6g}"))
 
 
 def test_recorded_pictures_are_those_that_the_notebooks_show() -> None:

@@ -319,12 +319,9 @@ def test_practice_is_counted_and_today_says_what_comes_next(home: Path, monkeypa
     attempts.keep(attempt_of(sit(FLAGSHIP, text="The queue.")))
     shown.open()
     assert "par: 4 questions, 20 min, 95 points" in shown.par.value and shown.desk is not None
-    shown.desk.grade_button.click()
-    assert daily.RESULTS.read().days == {}, "nothing was answered yet"
-    shown.desk.incident.answer("stream")
-    for _ in range(2):  # the first press asks whether nothing deployed is meant
-        shown.desk.grade_button.click()
-    shown.desk.wait()
+    shown.desk.act({"do": "commit", "phase": "stream"})
+    assert daily.RESULTS.read().days == {}, "nothing was graded yet"
+    shown.desk.act({"do": "grade", "sure": True})
     assert daily.RESULTS.read().days[f"{day}"].on_the_day and "streak 1" in shown.view.value
     assert resume.practised() == ["1 of 32 drills", "1 of 8 design rounds", "1 daily incident"]
     assert "1 of 8 design rounds" in str(resume.where_next())

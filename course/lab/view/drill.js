@@ -1,0 +1,251 @@
+// A drill, one step a screen: the clock and what's next always in sight. It knows a port and nothing of who answers there.
+import { make, oneOf, say } from "./elements.js";
+import { kernelPort } from "./kernel_port.js";
+/** @typedef {import("./drill_types.js").State} State */
+/** @typedef {import("./drill_types.js").Field} Field */
+/** @typedef {import("./drill_types.js").Action} Action */
+
+const FEW = 8;
+/** So many options stand side by side; more are searched. */
+/** @type {Record<string, string>} What each step is. */
+const COMES = {
+  Write: "Read the prompt, ask the interviewer what you need, and write as you would speak.",
+  Commit: "What dominates, what comes second, the number that's asked for, fixes in order, and what would change your mind.",
+  Pushback: "The interviewer pushes back, one question at a time.",
+  Statements: "Eight sentences about this case: true or not, and how sure are you?",
+  Calibration: "Grade two sample answers.",
+  Yourself: "Then your own, with words of yours.",
+  Verdict: "A level, as far as it can be computed, and why.",
+};
+const TICK_MS = 250, LAST_S = 60;
+
+/** Text with blank lines between paragraphs, line breaks, and **bold**. @param {string} text */
+function paragraphs(text) {
+  return text.split(/\n\s*\n/).filter((part) => part.trim()).map((part) => {
+    const p = make("p", {});
+    part.split("**").forEach((piece, i) => {
+      const home = i % 2 ? make("b", {}) : p;
+      piece.split("\n").forEach((words, at) => home.append(...(at ? [make("br"), words] : [words])));
+      if (i % 2) p.append(home);
+    });
+    return p;
+  });
+}
+
+/** @param {number} seconds */
+const face = (seconds) => `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, "0")}`;
+
+/** One of many: type to narrow the list down, arrows and Enter choose. @param {Field} field */
+function searchOf(field) {
+  const options = field.options ?? [], id = `mm${Math.random().toString(36).slice(2, 9)}`;
+  let chosen = "", marked = -1;
+  const list = make("ul", { role: "listbox", id, class: "mm-options", "aria-label": field.label });
+  const input = make("input", { type: "text", role: "combobox", "aria-label": field.label, "aria-controls": id, "aria-expanded": "false", "aria-autocomplete": "list", autocomplete: "off", placeholder: "type to search" });
+  const items = options.map((option, i) => make("li", { role: "option", id: `${id}-${i}`, "aria-selected": "false", onpointerdown: (/** @type {Event} */ event) => { event.preventDefault(); choose(i); } }, option.name));
+  list.append(...items);
+  const open = (/** @type {boolean} */ isOpen) => { list.hidden = !isOpen; input.setAttribute("aria-expanded", String(isOpen)); };
+  const visible = () => items.map((_, i) => i).filter((i) => !items[i].hidden);
+  /** @param {number} i */
+  function mark(i) {
+    marked = i;
+    items.forEach((item, at) => item.classList.toggle("mm-marked", at === i));
+    if (i < 0) input.removeAttribute("aria-activedescendant");
+    else {
+      input.setAttribute("aria-activedescendant", items[i].id);
+      items[i].scrollIntoView({ block: "nearest" });
+    }
+  }
+  /** @param {number} i */
+  function choose(i) {
+    chosen = i < 0 ? "" : options[i].id;
+    input.value = i < 0 ? "" : options[i].name;
+    items.forEach((item, at) => item.setAttribute("aria-selected", String(at === i)));
+    open(false);
+    mark(-1);
+  }
+  function narrow() {
+    const typed = input.value.trim().toLowerCase();
+    items.forEach((item, i) => { item.hidden = !options[i].name.toLowerCase().includes(typed); });
+    mark(visible()[0] ?? -1);
+    open(true);
+  }
+  input.addEventListener("input", () => { chosen = ""; narrow(); });
+  input.addEventListener("focus", () => { input.select(); items.forEach((item) => { item.hidden = false; }); open(true); });
+  input.addEventListener("blur", () => choose(options.findIndex((each) => each.id === chosen)));
+  input.addEventListener("keydown", (event) => {
+    const shown = visible(), place = shown.indexOf(marked);
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      event.preventDefault();
+      open(true);
+      const by = event.key === "ArrowDown" ? 1 : -1;
+      if (shown.length) mark(shown[place < 0 && by < 0 ? shown.length - 1 : (place + by + shown.length) % shown.length]);
+    } else if (event.key === "Enter" && !list.hidden && marked >= 0) {
+      event.preventDefault();
+      choose(marked);
+    } else if (event.key === "Escape") open(false);
+  });
+  open(false);
+  return { element: make("div", { class: "mm-search" }, input, list), value: () => chosen };
+}
+
+/** @param {Field} field @returns {{element: HTMLElement, value: () => string}} */
+function fieldOf(field) {
+  const [first, ...rest] = field.about.split("\n"), about = make("div", { class: "mm-about" });
+  if (rest.length) about.append(make("details", {}, make("summary", {}, first), ...paragraphs(rest.join("\n"))));
+  else if (first) about.append(make("p", {}, first));
+  /** @type {{element: HTMLElement, value: () => string}} */ let control;
+  if (field.options && field.options.length <= FEW) {
+    const { options } = field;
+    let chosen = "";
+    const chips = oneOf({ label: first || field.label, options: options.map((each) => each.id), names: (id) => options.find((each) => each.id === id)?.name ?? "", chosen,
+      choose: (id) => { chosen = chosen === id ? "" : id; chips.set(chosen); } });
+    control = { element: chips.element, value: () => chosen };
+  } else if (field.options) control = searchOf(field);
+  else {
+    const input = field.long ? make("textarea", { rows: 5, "aria-label": first || field.label }) : make("input", { type: "text", "aria-label": first || field.label });
+    control = { element: input, value: () => input.value };
+  }
+  const label = make("span", { class: "mm-name" }, field.label);
+  label.hidden = /^\d+$/.test(field.label); // a statement's number stands in its words
+  return { element: make("div", { class: "mm-field" }, about, label, control.element), value: control.value };
+}
+
+/** @param {import("./drill_types.js").Verdict} verdict */
+function verdictOf(verdict) {
+  const scale = make("ol", { class: "mm-levels", "aria-label": `Level: ${verdict.level || "no hire yet"}` },
+    ...["no hire yet", ...verdict.levels].map((level) => make("li", { class: (verdict.level || "no hire yet") === level ? "mm-reached" : "", ...((verdict.level || "no hire yet") === level ? { "aria-current": "true" } : {}) }, level)));
+  const bar = (/** @type {string} */ name, /** @type {number} */ share) => make("div", { class: "mm-share" }, make("span", {}, name), make("i", { style: `--share:${Math.max(share, 0)}` }), make("b", {}, `${Math.round(100 * share)}%`.replace("-", "−")));
+  const shares = [bar("committed to", verdict.answer), ...(verdict.understanding === null ? [] : [bar("understood", verdict.understanding)])];
+  return [make("p", { class: "mm-tags" }, verdict.tags), scale, ...shares, make("p", {}, verdict.headline),
+    ...verdict.rows.map(({ name, lines }, i) => {
+      const box = make("details", {}, make("summary", {}, name), ...lines.map((each) => make("p", {}, each)));
+      box.open = i < 2;
+      return box;
+    }),
+    make("details", {}, make("summary", {}, "What the numbers imply, and the model answers"), ...paragraphs(verdict.solution)),
+    make("details", {}, make("summary", {}, "Who graded what"), ...verdict.graders.map(({ name, says }) => make("p", {}, make("b", {}, `${name}. `), says)))];
+}
+
+/**
+ * @param {HTMLElement} el @param {import("./drill_types.js").Port} port @param {State} start
+ * @param {string} startClass of the button that starts the clock
+ * @returns {{show: (state: State) => void, end: () => void}}
+ */
+function mountDrill(el, port, start, startClass = "") {
+  let state = start, heardAt = Date.now(), shownStep = "", isBusy = false;
+  /** @type {() => Action} */ let onward = () => ({ do: "look" });
+  const steps = make("ol", { class: "mm-steps", "aria-label": "Steps" }), time = make("b", { role: "timer", "aria-label": "Time left" }), timeWords = make("span", {}), left = make("i", {});
+  const clock = make("div", { class: "mm-clock" }, time, timeWords, make("div", { class: "mm-left" }, left));
+  const heading = make("h2", { tabindex: -1 }), stage = make("div", { class: "mm-stagebody" }), next = make("p", { class: "mm-next" }), said = make("p", { class: "mm-said", role: "status" });
+  const on = make("button", { type: "button", class: "mm-run", onclick: () => act(onward()) });
+  const gone = make("p", { class: "mm-gone" }, "From an earlier session: run this cell to sit it.");
+  const root = make("div", { class: "mm-dash mm-drill", role: "group", "aria-label": start.title, "data-lm-suppress-shortcuts": "true" }, gone,
+    make("div", { class: "mm-drillhead" }, make("strong", {}, start.title), steps, clock), heading, stage, make("div", { class: "mm-foot" }, next, said, on));
+  el.append(root);
+
+  /** @param {Action} action */
+  async function act(action) {
+    if (isBusy) return;
+    isBusy = true;
+    root.setAttribute("aria-busy", "true");
+    try {
+      const after = await port.ask(action);
+      said.textContent = "";
+      show(after);
+    } catch (problem) {
+      const words = problem instanceof Error ? problem.message : String(problem);
+      said.textContent = `${words.charAt(0).toUpperCase()}${words.slice(1)}`;
+    } finally {
+      isBusy = false;
+      root.removeAttribute("aria-busy");
+    }
+  }
+
+  function tick() {
+    const { total, used, state: how } = state.clock, passed = used + (how === "running" ? (Date.now() - heardAt) / 1000 : 0), rest = total - passed;
+    say(time, face(rest < 0 ? -rest : Math.ceil(rest)));
+    say(timeWords, how === "waiting" ? "on the clock" : `${rest < 0 ? "over time" : "left"}${how === "stopped" ? ", handed in" : ""}`);
+    left.style.width = `${100 * Math.max(0, Math.min(1, rest / total))}%`;
+    clock.classList.toggle("mm-late", rest < LAST_S && how !== "waiting");
+  }
+
+  const told = make("div", { class: "mm-told-facts", role: "status" }), asked = make("p", { class: "mm-lead" });
+  function tellFacts() {
+    told.replaceChildren(...state.asking.told.map(({ asks, says }) => make("p", {}, make("b", {}, `${asks} `), says)));
+    say(asked, `${state.asking.left} more you may ask.`);
+  }
+
+  function context() {
+    stage.replaceChildren(make("p", {}, "The prompt appears when the clock starts. The clock never stops you: running over is information."),
+      make("dl", { class: "mm-plan" }, ...state.steps.flatMap((name) => (COMES[name] ? [make("dt", {}, name), make("dd", {}, COMES[name])] : []))));
+    on.className = `mm-run ${startClass}`.trim();
+    say(on, `Start ${Math.round(state.clock.total / 60)} minutes`);
+    onward = () => ({ do: "start" });
+  }
+
+  function writing() {
+    const text = make("textarea", { rows: 14, "aria-label": "Your answer", placeholder: "Write as you would speak." });
+    const menu = searchOf({ key: "", label: "Ask the interviewer", options: state.asking.options, about: "", long: false });
+    const ask = make("button", { type: "button", onclick: () => act({ do: "ask", fact: menu.value() }) }, "Ask");
+    const asking = make("div", { class: "mm-asking" }, make("h3", {}, "Ask the interviewer"), make("div", { class: "mm-askline" }, menu.element, ask), asked, told);
+    asking.hidden = !state.asking.options.length;
+    stage.replaceChildren(make("div", { class: "mm-writing" }, make("div", {}, make("div", { class: "mm-asks-this" }, ...paragraphs(state.prompt)), asking), text));
+    on.className = "mm-run";
+    say(on, "Hand in");
+    onward = () => ({ do: "hand_in", text: text.value });
+  }
+
+  /** @param {import("./drill_types.js").Stage} given */
+  function answering(given) {
+    const fields = given.fields.map((field) => ({ key: field.key, ...fieldOf(field) }));
+    const behind = make("details", { class: "mm-behind" }, make("summary", {}, "The prompt, and what you wrote"), ...paragraphs(state.prompt), make("h3", {}, "Your answer"), ...paragraphs(state.text));
+    stage.replaceChildren(behind, ...paragraphs(given.text), make("div", { class: `mm-fields mm-fields-${given.part.toLowerCase().replace(" ", "-")}` }, ...fields.map((each) => each.element)));
+    say(on, given.part === "Commit" ? "Commit" : given.part === "Pushback" ? "Reply" : "Go on");
+    onward = () => ({ do: "go_on", filled: Object.fromEntries(fields.map((each) => [each.key, each.value()])) });
+  }
+
+  /** @param {State} now */
+  function show(now) {
+    const isFirst = shownStep === "";
+    state = now;
+    heardAt = Date.now();
+    const problem = now.stage?.part === "Commit" ? now.stage.text : ""; // what couldn't be read: all that was filled in stays
+    if (problem) say(said, problem);
+    const key = JSON.stringify([now.at, now.clock.state, now.stage && [now.stage.title, problem ? "" : now.stage.text, now.stage.fields.map((each) => each.key)]]);
+    steps.replaceChildren(...now.steps.map((name, i) => make("li", i === now.at ? { "aria-current": "step" } : { class: i < now.at ? "mm-past-step" : "" }, name)));
+    say(next, now.at + 1 < now.steps.length ? `Then: ${now.steps[now.at + 1].toLowerCase()}` : "That was it.");
+    tellFacts();
+    tick();
+    root.dataset.step = now.steps[now.at];
+    if (key === shownStep) return;
+    shownStep = key;
+    say(heading, now.verdict ? (now.verdict.level ? `Hire at ${now.verdict.level}, as far as that can be computed` : "No hire yet, as far as that can be computed") : now.stage?.title ?? (now.clock.state === "waiting" ? "Before the clock starts" : "Write as you would speak"));
+    on.hidden = now.verdict !== null;
+    if (now.verdict) stage.replaceChildren(...verdictOf(now.verdict));
+    else if (now.stage) answering(now.stage);
+    else if (now.clock.state === "waiting") context();
+    else writing();
+    stage.scrollTop = 0;
+    if (!isFirst) (now.stage || now.verdict ? heading : stage.querySelector("textarea") ?? heading).focus({ preventScroll: true });
+  }
+
+  show(start);
+  const timer = setInterval(tick, TICK_MS);
+  return { show, end: () => clearInterval(timer) };
+}
+
+/**
+ * In a notebook: a kernel answers.
+ * @param {{model: import("./kernel_port.js").KernelModel, el: HTMLElement}} given
+ */
+function renderDrill({ model, el }) {
+  const shown = mountDrill(el, kernelPort(model), model.get("state"), model.get("start_class"));
+  const update = () => shown.show(model.get("state"));
+  model.on("change:state", update);
+  return () => {
+    model.off("change:state", update);
+    shown.end();
+  };
+}
+
+export { mountDrill, renderDrill };

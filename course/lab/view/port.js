@@ -1,0 +1,61 @@
+// The page's end of Python in the tab (course/tab/worker.js): ask by name, get the answer.
+
+/** It says no, for a reason that a reader can do something about. */
+class Refused extends Error {}
+
+class TabPython {
+  #worker;
+  /** @type {Map<number, {answered: (value: any) => void, failed: (error: Error) => void}>} */ #waiting = new Map();
+  #count = 0;
+
+  /** @param {string | URL} script the worker's @param {(stage: string) => void} onStage what it is waiting for; "" = it is here */
+  constructor(script, onStage) {
+    this.#worker = new Worker(script, { type: "module" });
+    this.#worker.addEventListener("error", (event) => this.#fail(event.message || "it could not be loaded"));
+    this.#worker.addEventListener("message", ({ data }) => {
+      if (data.stage !== undefined) onStage(data.stage);
+      else if (data.id === undefined) this.#fail(data.failed);
+      else this.#hear(data);
+    });
+  }
+
+  /** @param {{id: number, answer?: string, failed?: string}} told */
+  #hear({ id, answer, failed }) {
+    const waiting = this.#waiting.get(id);
+    this.#waiting.delete(id);
+    if (answer === undefined) {
+      waiting?.failed(new Error(failed));
+      return;
+    }
+    const { value, refused } = JSON.parse(answer);
+    if (refused === undefined) waiting?.answered(value);
+    else waiting?.failed(new Refused(refused));
+  }
+
+  /** @param {string} words */
+  #fail(words) {
+    for (const { failed } of this.#waiting.values()) failed(new Error(words));
+    this.#waiting.clear();
+  }
+
+  /** Ends it: nothing that was asked is answered any more. */
+  end() {
+    this.#worker.terminate();
+    this.#fail("it was ended");
+  }
+
+  /**
+   * @param {string} name @param {Record<string, unknown>} given @param {number} [of] the number of something that was opened
+   * @returns {Promise<any>}
+   */
+  ask(name, given = {}, of = undefined) {
+    this.#count += 1;
+    const id = this.#count;
+    return new Promise((answered, failed) => {
+      this.#waiting.set(id, { answered, failed });
+      this.#worker.postMessage({ id, request: JSON.stringify({ name, given, of }) });
+    });
+  }
+}
+
+export { Refused, TabPython };

@@ -1,0 +1,27 @@
+// Keeps the site for when there is no network: all that runs Python, and each page that was opened. BUILD and FIRST are put before this.
+/* global BUILD, FIRST */
+const scope = /** @type {any} */ (self);
+
+scope.addEventListener("install", (/** @type {any} */ event) => {
+  event.waitUntil(caches.open(BUILD).then((kept) => kept.addAll(FIRST)).then(() => scope.skipWaiting()));
+});
+
+scope.addEventListener("activate", (/** @type {any} */ event) => {
+  const older = caches.keys().then((names) => Promise.all(names.filter((name) => name !== BUILD).map((name) => caches.delete(name))));
+  event.waitUntil(older.then(() => scope.clients.claim()));
+});
+
+scope.addEventListener("fetch", (/** @type {any} */ event) => {
+  const asked = event.request;
+  if (asked.method === "GET" && new URL(asked.url).origin === location.origin) event.respondWith(answered(asked));
+});
+
+/** From what is kept; else from the network, and kept from then on. A page's own settings in its address don't make it another page. @param {Request} asked */
+async function answered(asked) {
+  const kept = await caches.open(BUILD);
+  const found = await kept.match(asked, { ignoreSearch: true });
+  if (found) return found;
+  const fresh = await fetch(asked);
+  if (fresh.ok) await kept.put(asked, fresh.clone());
+  return fresh;
+}

@@ -1,0 +1,212 @@
+"""A server that goes on as long as it is watched: requests arrive at random, and its settings can be changed.
+
+A change is rolled out as in production: requests that have arrived stay with the server that has them, and those that
+come after it go to a new one. Time is simulated; whoever shows it asks for the next fraction of a second.
+"""
+
+import itertools
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from course.lab.texts import CHAT_QUESTIONS, MANUAL_QUESTIONS
+from course.lab.view.trace import DIGITS, Told
+from course.lab.workloads import document
+from course.tab.dashboard import TabBench
+from minillm.core.errors import ConfigError
+from minillm.core.params import SamplingParams
+from minillm.core.timeline import StepRecord, Timeline, VirtualClock
+from minillm.frontend.engine import Engine
+from minillm.frontend.outputs import RequestOutput
+from minillm.frontend.snapshot import view_request
+
+ROOM = {"num_kv_blocks": 1024}
+"""KV blocks for twelve slots of such prompts: memory isn't the limit here."""
+SWITCHES = ("max_num_seqs", "enable_chunked_prefill", "enable_prefix_caching", "batching")
+"""Fields that can be changed while it runs."""
+RATE = 1.6
+"""Requests per second: with four slots nearly what an L4 serves of this traffic."""
+KINDS = {"chat": 0.5, "handbook": 0.4, "document": 0.1}
+"""Shares of the traffic: short questions, questions on one handbook, a document for each."""
+HANDBOOK, DOCUMENT = document(random.Random("handbook"), 18), 22
+"""What all questions on the handbook begin with; and how many paragraphs a document has."""
+
+
+@dataclass(frozen=True)
+class LiveArrival:
+    """One request of the endless traffic."""
+
+    number: int
+    moment: float
+    kind: str
+    prompt: str
+    max_tokens: int
+
+
+def endless(seed: int) -> Iterator[LiveArrival]:
+    """Requests at random moments: the same for the same seed."""
+    rng, moment = random.Random(f"live/{seed}"), 0.0
+    for number in itertools.count():
+        moment += rng.expovariate(RATE)
+        kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
+        if kind == "chat":
+            prompt = rng.choice(CHAT_QUESTIONS)
+        elif kind == "handbook":
+            prompt = f"{HANDBOOK}\n\nQuestion: {rng.choice(MANUAL_QUESTIONS)}"
+        else:
+            prompt = document(rng, DOCUMENT)
+        yield LiveArrival(number, moment, kind, prompt, rng.randint(16, 48))
+
+
+class Deployed:
+    """An engine from the moment on at which it was rolled out."""
+
+    def __init__(self, bench: TabBench, fields: Mapping[str, Any], since: float) -> None:
+        self.config = bench.start.replace(**fields)
+        self._since = since
+        self._clock = VirtualClock()
+        self._engine: Engine = bench.device.engine(self.config, clock=self._clock)
+        self._next_step = 0
+        self.ended: list[Told] = []
+        """Requests that have come to their end since they were asked for."""
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._engine.has_unfinished
+
+    @property
+    def now(self) -> float:
+        return self._since + self._clock.now()
+
+    def take(self, arrival: LiveArrival) -> None:
+        """A request reaches it, now or a step ago."""
+        params = SamplingParams(temperature=0.0, max_tokens=arrival.max_tokens, ignore_eos=True)
+        moment = arrival.moment - self._since
+        self._engine.add_request(arrival.prompt, params, request_id=str(arrival.number), arrival=moment)
+
+    def advance(self, until: float) -> None:
+        """A step; or, with nothing to do, time until then."""
+        if not self._engine.has_unfinished:
+            self._clock.advance_to(until - self._since)
+            return
+        for output in self._engine.step():
+            if output.finished:
+                self._end(output)
+
+    def _end(self, output: RequestOutput) -> None:
+        output.timeline.accept(self._clock.now())
+        completion = output.completions[0]
+        told = self._told(output.request_id, output.timeline, output.timeline.borders())
+        self.ended.append({**told, "reason": completion.finish_reason or ""})
+
+    def in_flight(self) -> list[Told]:
+        """Requests that it has, as of now; phases that aren't over end there."""
+        now = self._clock.now()
+        found = []
+        for request in self._engine.core.requests.values():
+            view = view_request(request, now)
+            known = 1 + ("queue", "prefill", "first_token", "decode").index(view.phase or "queue")
+            told = self._told(view.request_id, request.timeline, list(view.borders[:known]))
+            found.append({**told, "cached": view.num_cached_tokens, "prompt": view.num_prompt_tokens})
+        return found
+
+    def _told(self, name: str, timeline: Timeline, borders: list[float]) -> Told:
+        return {
+            "i": int(name),
+            "borders": [self._moment(border) for border in borders],
+            "tokens": [self._moment(each) for each in timeline.deliveries],
+        }
+
+    def new_steps(self) -> list[Told]:
+        """Steps since the last call."""
+        fresh = [step for step in self._engine.steps if step.step_id >= self._next_step]
+        self._next_step = fresh[-1].step_id + 1 if fresh else self._next_step
+        return [self._step(step) for step in fresh]
+
+    def _step(self, step: StepRecord) -> Told:
+        return {
+            "start": self._moment(step.start),
+            "end": self._moment(step.end),
+            "running": step.num_running,
+            "waiting": step.num_waiting,
+            "shares": [[int(share.request_id), share.num_tokens, int(share.is_prefill)] for share in step.shares],
+            "preempted": [int(name) for name in step.preempted],
+        }
+
+    def _moment(self, seconds: float) -> float:
+        return round(self._since + seconds, DIGITS)
+
+
+class LiveServer:
+    """The traffic of one seed, and who serves it.
+
+    Args:
+        fields: of SWITCHES, those that differ from the lab's usual ones.
+    Raises:
+        ConfigError: a field is none of them, or its value is refused.
+    """
+
+    def __init__(self, seed: int, fields: Mapping[str, Any]) -> None:
+        self._arrivals = endless(seed)
+        self._next = next(self._arrivals)
+        self._bench = TabBench.usual()
+        self._fields: dict[str, Any] = dict(ROOM)
+        self._old: list[Deployed] = []
+        self._serving = self._deployed(fields, 0.0)
+
+    def _deployed(self, fields: Mapping[str, Any], since: float) -> Deployed:
+        if unknown := set(fields) - set(SWITCHES):
+            raise ConfigError(f"not to be changed while it runs: {', '.join(sorted(unknown))}")
+        self._fields = {**self._fields, **fields}
+        return Deployed(self._bench, self._fields, since)
+
+    def change(self, fields: Mapping[str, Any]) -> Told:
+        """Roll out other settings for the requests to come. Returns what is served with from now on."""
+        serving = self._deployed(fields, self._serving.now)
+        self._old.append(self._serving)
+        self._serving = serving
+        return self.settings()
+
+    def settings(self) -> Told:
+        """The switches, the slots, and the token budget of a step."""
+        config = self._serving.config
+        switches = {name: getattr(config, name) for name in SWITCHES}
+        return {"fields": switches, "slots": config.max_num_seqs, "budget": config.max_num_batched_tokens}
+
+    def go_on(self, until: float) -> Told:
+        """Serve until then, and tell what happened since the last call.
+
+        Args:
+            until: seconds after the beginning.
+        Returns:
+            `arrived`: requests with their moment, kind and most tokens. `ended` and `in_flight`: requests with the
+            borders of their phases that are known, and their tokens. `steps`: of all who serve.
+        """
+        arrived = []
+        while self._next.moment <= until:
+            self._serve_until(self._next.moment)
+            self._serving.take(self._next)
+            arrived.append(
+                {"i": self._next.number, "at": round(self._next.moment, DIGITS), "kind": self._next.kind}
+                | {"most": self._next.max_tokens}
+            )
+            self._next = next(self._arrivals)
+        self._serve_until(until)
+        everyone = [*self._old, self._serving]
+        told = {
+            "now": round(until, DIGITS),
+            "arrived": arrived,
+            "ended": [request for each in everyone for request in each.ended],
+            "in_flight": [request for each in everyone for request in each.in_flight()],
+            "steps": [step for each in everyone for step in each.new_steps()],
+        }
+        for each in everyone:
+            each.ended.clear()
+        self._old = [each for each in self._old if not each.is_idle]
+        return told
+
+    def _serve_until(self, moment: float) -> None:
+        for each in (*self._old, self._serving):
+            while each.now < moment and not (each.is_idle and each is not self._serving):
+                each.advance(moment)

@@ -1,0 +1,44 @@
+// Python in a worker: it starts when the page opens, and answers what pages ask by name (answer.py).
+import { loadPyodide } from "./pyodide.mjs";
+/** @typedef {{wheels: string[], course: string}} Packed names of files beside this one */
+/** @typedef {{id: number, request: string}} Asked */
+
+/** @param {string} name */
+async function fetched(name) {
+  const response = await fetch(new URL(name, import.meta.url));
+  if (!response.ok) throw new Error(`${name}: ${response.status}`);
+  return response.arrayBuffer();
+}
+
+/** @param {string} stage what is being waited for, in words */
+function tell(stage) {
+  postMessage({ stage });
+}
+
+/** @returns {Promise<(request: string) => string>} */
+async function start() {
+  tell("fetching Python");
+  /** @type {Packed} */ const packed = await (await fetch(new URL("packed.json", import.meta.url))).json();
+  // All of it travels while Python itself starts.
+  const archives = Promise.all([...packed.wheels, packed.course].map(fetched));
+  const python = await loadPyodide({ indexURL: new URL(".", import.meta.url).href });
+  tell("unpacking the course");
+  const unpacked = await archives;
+  for (const [i, archive] of unpacked.entries()) await python.unpackArchive(archive, i < packed.wheels.length ? "wheel" : "zip", { extractDir: "/lib/course" });
+  python.runPython("import sys; sys.path.insert(0, '/lib/course')");
+  tell("importing the engine");
+  const answers = python.pyimport("course.tab.answer").Answers();
+  tell("");
+  return (request) => answers.answer(request);
+}
+
+const started = start();
+started.catch((error) => postMessage({ failed: String(error) }));
+
+addEventListener("message", async (/** @type {MessageEvent<Asked>} */ { data: { id, request } }) => {
+  try {
+    postMessage({ id, answer: (await started)(request) });
+  } catch (error) {
+    postMessage({ id, failed: String(error) });
+  }
+});

@@ -1,0 +1,113 @@
+"""Python in a real browser tab: the same runs as here, a server that goes on, and all of it without a network."""
+
+import json
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from course.lab.controls import shown_by
+from course.site.__main__ import QuietHandler
+from course.tab import dashboard
+from course.tab.live_server import LiveServer
+
+pytestmark = pytest.mark.browser
+START_MS = 120_000
+ASK = """async given => {
+  const python = new minillmDashboard.TabPython(new URL("tab/worker.js", document.baseURI), () => {});
+  const run = await python.ask("dashboard.run", given);
+  const server = await python.ask("server.open", { seed: 5, fields: {} });
+  return [run, await python.ask("server.go_on", { until: 20 }, server)];
+}"""
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    """Where the site is served."""
+    if not (site / "tab").is_dir():
+        pytest.skip("Python for the browser could not be fetched")
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(site))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def context(browser: Any) -> Iterator[Any]:
+    """One visitor."""
+    visitor = browser.new_context(viewport={"width": 390, "height": 844}, reduced_motion="reduce")
+    yield visitor
+    visitor.close()
+
+
+def opened(context: Any, address: str, told: list[str]) -> Any:
+    page = context.new_page()
+    page.on("console", lambda message: told.append(message.text))
+    page.on("pageerror", lambda error: told.append(str(error)))
+    own = ("http://127.0.0.1:", "data:", "blob:")
+    page.on("request", lambda request: told.extend([request.url] * (not request.url.startswith(own))))
+    page.goto(address)
+    return page
+
+
+def test_runs_in_a_tab_are_the_terminals_to_the_last_digit(context: Any, address: str) -> None:
+    page = opened(context, f"{address}/drills.html", [])
+    page.add_script_tag(url="static/dashboard.js")
+    fields = {**shown_by(dashboard.TabBench.usual().start), "max_num_seqs": 2, "num_kv_blocks": 64}
+    given = {"traffic": "mixed", "seed": 4, "fields": fields}
+    run, news = page.evaluate(ASK, given)
+    assert run == json.loads(json.dumps(dashboard.run(**given)))
+    assert news == json.loads(json.dumps(LiveServer(5, {}).go_on(20.0)))
+    page.close()
+
+
+def test_a_visited_dashboard_runs_every_combination_without_a_network(context: Any, address: str) -> None:
+    told: list[str] = []
+    page = opened(context, f"{address}/dashboard.html?traffic=burst", told)
+    page.evaluate("navigator.serviceWorker.ready")
+    context.set_offline(True)
+    page.reload()
+    page.wait_for_selector("[data-is-live=yes]", timeout=START_MS)
+    page.wait_for_selector(".mm-status:has-text('done · burst')")
+    for name in ("slots", "KV blocks"):
+        page.get_by_role("spinbutton", name=name).press("ArrowLeft")
+    page.locator(".mm-bar .mm-run").click()
+    page.wait_for_selector(".mm-status:has-text('slots 4 → 3, KV blocks')")
+    assert all(said in page.url for said in ("traffic=burst", "max_num_seqs=3", "num_kv_blocks"))
+    assert told == []
+    context.set_offline(False)
+    page.close()
+
+
+@pytest.mark.slow
+def test_a_bet_on_the_front_page_is_decided_by_its_server(context: Any, address: str) -> None:
+    told: list[str] = []
+    page = opened(context, f"{address}/index.html", told)
+    page.wait_for_selector("[data-is-live=yes]", timeout=START_MS)
+    page.get_by_role("radio", name="queue", exact=True).last.click()
+    page.wait_for_selector(".mm-live-told:has-text('Locked')")
+    assert "max_num_seqs=12" in page.url
+    page.get_by_role("button", name="Go on").click()
+    page.wait_for_selector(".mm-live-told:has-text('You said queue: right')", timeout=START_MS)
+    wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert wide <= 0 and told == []
+    page.close()
+
+
+@pytest.mark.slow
+def test_an_incident_of_any_seed_is_paged_and_helped(context: Any, address: str) -> None:
+    told: list[str] = []
+    page = opened(context, f"{address}/incidents_to_play.html", told)
+    page.get_by_role("spinbutton", name="seed").fill("4")
+    page.get_by_role("button", name="Page me").click()
+    page.wait_for_selector(".mm-console", timeout=START_MS)
+    assert "seed=4" in page.url
+    page.get_by_role("button", name="Switch speculation off").first.click()
+    page.wait_for_selector(".mm-effect", timeout=START_MS)
+    assert page.get_attribute(".mm-console", "data-minute") != "0"
+    assert told == []
+    page.close()
