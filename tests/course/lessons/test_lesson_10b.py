@@ -85,7 +85,7 @@ FORMS = {"streamed": ReceivedAnswer((0.1, 1.0), 2), "whole": ReceivedAnswer((1.0
 
 
 def test_the_check_rewards_what_is_right() -> None:
-    rewards(checks(FORMS), 850, "Alike")
+    rewards(checks(FORMS), 850, "About the same")
     late = checks({**FORMS, "whole": ReceivedAnswer((1.15, 1.15), 2)})
     assert late("q2", "streamed").score == 1 and late("q2", "about the same").score == 0
 
