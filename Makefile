@@ -180,7 +180,7 @@ docs: $(CHECKING) ## write the API reference, from the docstrings, into build/ap
 	$(BIN)/python -m docs.api_reference build/api
 
 site: $(if $(wildcard $(INSTALLED)),,$(SITE_VENV)/.installed) ## write the course as a static site, into build/site; in a terminal, serve and open it
-	$(SITE_BIN)/python -m course.site build/site --url "$(SITE_URL)" $$([ -t 1 ] && echo --serve)
+	@[ ! -t 1 ] || serve=--serve; $(SITE_BIN)/python -m course.site build/site --url "$(SITE_URL)" $$serve
 
 $(SITE_VENV)/.installed: constraints.txt
 	@$(or $(PYTHON),false) -c '$(RIGHT_PYTHON)' 2>/dev/null || { echo "This needs Python 3.11 to 3.14 with its venv module." >&2; exit 1; }
