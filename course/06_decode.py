@@ -9,7 +9,7 @@
 #
 # - **Five minutes** (five): three clocks in every step, and a bet on doubling the batch.
 # - **The lab** (ten): a 70B's step in parts, weights against KV, and long answers.
-# - **The interview** (fifteen): the line, follow-ups, three numbers, a derivation, and a check.
+# - **In the interview** (fifteen): the line, its follow-ups, a derivation; then the check.
 # - **Going deeper** (twenty, optional): your machine's SLO, utilization, launches and CUDA graphs, the roofline (with
 #   three bets), the formulas.
 
@@ -139,7 +139,7 @@ pictures.weights_or_kv(three, "Llama-3-70B")
 # %% [markdown]
 # <details><summary>Things to try, and what they show</summary>
 #
-# - One request, however long: its step still reads more weights than KV.
+# - One request, at any length these models were trained for: its step still reads more weights than KV.
 # - 16 chats of 2048 tokens: Llama-2-13B (MHA) is over the border, Llama-3-70B (GQA) is nowhere near it.
 # - Weights in 4 bits move the border left: shrink the weights and KV matters sooner. KV in 8 bits moves it back.
 # - KV traffic can exceed weight traffic only if the KV cache is larger than the weights, unless requests share a
@@ -166,8 +166,8 @@ simulated.drift()
 #
 # **The line**
 #
-# > "A dense decode step reads all weights once, plus everyone's KV. So ITL's floor is weight bytes over bandwidth,
-# > and batching is nearly free until FLOP/s over bytes/s, about 300 on an H100, or until KV catches up. The rest is
+# > "A dense decode step reads all weights once, plus all KV. ITL's floor is weight bytes over bandwidth. Batching is
+# > nearly free up to a batch of FLOP/s over bytes/s, about 300 on an H100, or until KV catches up. The rest is
 # > overhead."
 #
 # **Follow-ups**
@@ -181,13 +181,13 @@ simulated.drift()
 # </details>
 # <details><summary>"GPU utilization is 100%. Are we at the limit?"</summary>
 #
-# It says that some kernel was running, and it reads 100% for a single request whose arithmetic units idle. I'd look
+# It only says that some kernel was running: it reads 100% for a single request, arithmetic units idle. I'd look
 # at DRAM activity (close to MBU) and tensor-pipe activity (close to MFU): `DCGM_FI_PROF_DRAM_ACTIVE` and
 # `DCGM_FI_PROF_PIPE_TENSOR_ACTIVE`. High MBU with a small batch means room for more requests.
 #
 # </details>
 #
-# **"How large a batch should we run?"**
+# **Weak, senior, staff**: "How large a batch should we run?"
 #
 # | weak | senior | staff |
 # |---|---|---|
@@ -286,7 +286,7 @@ stack(pictures.profile_table(profiled), words.profiled(profiled, alone))
 # nsys stats report1.nsys-rep        # kernels by total time: products (gemm), attention (flash), the small ones
 # ```
 #
-# In the timeline, look for white space between kernels of a decode step: there the GPU waits for its host. For
+# In the timeline, look for white space between kernels of a decode step: that's where the GPU waits for its host. For
 # PyTorch's view of a vLLM server: `--profiler-config '{"profiler": "torch", "torch_profiler_dir": "./trace"}'`, then
 # POST to `/start_profile` and `/stop_profile`.
 #

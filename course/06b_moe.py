@@ -6,7 +6,7 @@
 #
 # - **Five minutes** (five): which weights does a step of a mixture of experts read? A bet.
 # - **The lab** (ten): what that does to ITL, expert parallelism up to wide, latent attention.
-# - **The interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
+# - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
 # - **Going deeper** (five, optional): which part of a step grows, flags, the arithmetic, context and pipeline
 #   parallelism.
 
@@ -90,7 +90,7 @@ stack(pictures.dense_table(), simulated_70b.error_band(simulated.stack(simulated
 # attention, every GPU has every token's hidden state anyway: each computes its own experts for all tokens, and one
 # all-reduce adds the results up, as before. With data parallel attention (below), a token's hidden state is on one
 # GPU only, so it travels to its experts and back: two **all-to-alls** (each GPU sends to all others) per layer.
-# Either way, a layer is done when its slowest GPU is.
+# Either way, a layer takes as long as its slowest GPU.
 
 # %%
 pictures.imbalance()
@@ -109,8 +109,8 @@ pictures.imbalance()
 # ### Wide EP, in numbers
 #
 # Why would anyone spread one model over dozens of GPUs? DeepSeek-V3 (weights in fp8) with 64 tokens per GPU in each
-# step; change that number, and find the width from which an expert's product is compute-bound (about 206 rows on an
-# H200, 989 TFLOP/s over 4.8 TB/s):
+# step; change that number, and find the width from which an expert's product is compute-bound. (In fp8, a weight is
+# one byte and two FLOPs per row: 1,979 TFLOP/s over twice 4.8 TB/s, about 206 rows on an H200.)
 
 # %%
 pictures.wide_ep_table(tokens_per_gpu=64)
@@ -151,7 +151,7 @@ pictures.latent_room()
 #
 # **The line**
 #
-# > "An MoE step reads the experts its tokens activate: six percent for one request, most of them by 64. So small
+# > "An MoE step reads the experts its tokens activate: six percent for one request, nearly all by 64. So small
 # > batches cost active parameters, large ones all of them. With MLA I run attention data parallel and experts wide,
 # > and watch imbalance."
 #
@@ -173,7 +173,7 @@ pictures.latent_room()
 #
 # </details>
 #
-# **"How would you serve DeepSeek-V3?"**
+# **Weak, senior, staff**: "How would you serve DeepSeek-V3?"
 #
 # | weak | senior | staff |
 # |---|---|---|
@@ -226,7 +226,8 @@ simulated.step_parts("Qwen3 30B-A3B (MoE)")
 #   `--moe-a2a-backend deepep`. An all-to-all has a latency, too, and published figures don't all point one way
 #   (TensorRT-LLM had EP ahead of TP for a single request: [docs](../docs/simulator.md)). Measure both.
 # - **DP attention** in vLLM: `--data-parallel-size 8 --enable-expert-parallel` (with `--tensor-parallel-size 1`); in
-#   SGLang: `--tp 8 --dp 8 --enable-dp-attention`. TensorRT-LLM calls it attention DP. It loses at low load: a
+#   SGLang: `--tp 8 --dp 8 --enable-dp-attention` (the last is deprecated in 0.5.23 for `--attn-dp-size`).
+#   TensorRT-LLM calls it attention DP. It loses at low load: a
 #   request's attention runs on one GPU instead of eight, and each GPU reads all attention weights for few requests.
 #   And the experts tie all **ranks** (the GPUs of the group) together: every step takes as long as the rank with the
 #   most work, and a rank without requests runs dummy passes. Prefix caches are one per rank: send a conversation back
@@ -286,7 +287,8 @@ print(inspect.getsource(MoE.forward))
 #   experts on a few nodes only, which bounds what the all-to-all sends between nodes.
 # - **Grouped products** (DeepGEMM's, for one) run all experts of a GPU in one kernel: with a *masked* layout of fixed
 #   size for decode, so that CUDA graphs can record it, and a contiguous one for prefill.
-# - **Fewer bits for experts**: they're most of the weights, so gpt-oss ships them in MXFP4, which is why it fits.
+# - **Fewer bits for experts**: they're most of the weights. gpt-oss ships them in MXFP4, so its 120B fits one 80 GB
+#   GPU.
 # - **Other ways to cut the KV bill**: sparse attention reads a chosen part of the KV (fewer reads, same memory);
 #   linear attention in most layers keeps a state per request instead of KV per token ([lesson
 #   07b](07b_smaller_kv.ipynb)).
@@ -311,8 +313,7 @@ print(inspect.getsource(MoE.forward))
 # experts are loaded.
 #
 # Balance is logged as `balancedness` (mean load over the largest; 1 is even) or kept in `sglang:eplb_balancedness`.
-# It
-# should rise with the batch, and fall when all traffic is about one subject.
+# It should rise with the batch, and fall when all traffic is about one subject.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #

@@ -45,7 +45,7 @@ pictures.kinds_table()
 
 # %%
 bet = lab.predict(
-    "short", "Qwen3.5 397B, 1,000 tokens: how much does it keep, beside itself with all layers full?", list(run.BETS)
+    "short", "Qwen3.5 397B, 1,000 tokens: how much does it keep, against full attention everywhere?", list(run.BETS)
 )
 bet
 
@@ -56,7 +56,7 @@ bet.score(run.short_chat())
 print(pictures.even_at())
 
 # %% [markdown]
-# **A state is a flat fee per request.** Whether it pays depends on the context, just as everything about KV does.
+# **A state costs the same at any length.** Whether it pays depends on the context, as with everything about KV.
 #
 # ## The lab
 #
@@ -74,7 +74,7 @@ pictures.bytes_explorer()
 #   model grows like the dense one, plus an index key per token: no memory is saved at all.
 # - *Read*: the sparse model bends at 2,048 tokens; after that it's the index keys that grow, at a tenth of the pace.
 #   The hybrid's floor is twice its state, which is read *and* written back in every step.
-# - So the hybrid fits more long requests; the sparse one decodes them faster in the same memory.
+# - So more long requests fit with the hybrid; the sparse one decodes them faster in the same memory.
 #
 # </details>
 #
@@ -112,7 +112,7 @@ pictures.snapshots_explorer()
 # - At 8,192, a system prompt of 3,000 tokens is never found. A fleet of short chats sees a hit rate of zero, and no
 #   error.
 # - So engines couple the two: vLLM makes attention's block as large as a state (hundreds of tokens, up to some
-#   thousands), or also keeps a snapshot where an earlier prompt ended, which is where the shared part ends.
+#   thousands), or also keeps a snapshot where an earlier prompt ended: in a conversation, the shared part ends there.
 #
 # </details>
 
@@ -122,7 +122,7 @@ pictures.snapshots_explorer()
 # **The line**
 #
 # > "Linear layers keep a state per request instead of KV per token: a flat fee that pays at long contexts. Sparse
-# > attention keeps everything and reads little. Either way I redo the bill, and I check the prefix cache, because a
+# > attention keeps everything and reads little. Either way I redo the math, and I check the prefix cache, because a
 # > state can't be cut."
 #
 # **Follow-ups**
@@ -162,7 +162,7 @@ words.three_numbers()
 # 1. A full layer keeps $2\,n_{kv}\,d\,b$ bytes per token; a linear one $n_v\,d_k\,d_v\,s$ bytes in all.
 # 2. Qwen3.5 397B, full: 2 × 2 × 256 × 2 B = 2,048 B per token and layer.
 # 3. Linear: 64 × 128 × 128 × 4 B = 4.2 MB per layer.
-# 4. Even at 4.2 MB / 2,048 B = 2,048 tokens, whatever the number of layers (the convolution's last inputs add a
+# 4. Break-even: 4.2 MB / 2,048 B = 2,048 tokens, whatever the number of layers (the convolution's last inputs add a
 #    little).
 # 5. With eight KV heads it would be 512: the fewer KV heads a model has, the later a state pays.
 #
@@ -180,7 +180,7 @@ check.card()
 #
 # ### The recurrence
 #
-# A head keeps a matrix $S$ of $d_k \times d_v$ numbers. For each token, with key $k$, value $v$, query $q$, a decay
+# A head keeps a matrix $S$ of $d_v \times d_k$ numbers. For each token, with key $k$, value $v$, query $q$, a decay
 # $\alpha$ and a write strength $\beta$ (Gated DeltaNet):
 #
 # $$S_t = \alpha_t\, S_{t-1}\,(I - \beta_t k_t k_t^{\top}) + \beta_t v_t k_t^{\top}, \qquad o_t = S_t\, q_t$$
@@ -193,8 +193,8 @@ check.card()
 #
 # - **Speculation**: a rejected draft token has already been written into the state. The engine keeps a state per
 #   draft position, or recomputes.
-# - **Preemption and transfer**: swapping or sending a request moves its states, which are as large for any length,
-#   and a quarter of the KV. For short prompts that's more than before, for long ones far less.
+# - **Preemption and transfer**: swapping or sending a request moves its states, the same size at any length, and a
+#   quarter of the KV. For short prompts that's more than before, for long ones far less.
 # - **Tensor parallelism**: states split by heads, as keys and values do. An indexer's keys don't: each GPU keeps a
 #   copy, like latent vectors.
 # - **Admission**: "will it fit?" gains a fixed term. `max_num_seqs` × state is memory you can't page.
@@ -226,7 +226,7 @@ check.card()
 # ## What this lab cannot tell you
 #
 # - **Kernels.** Times here are bytes over a data sheet's bandwidth. Not yet measured: this engine has no linear
-#   layers. Kimi reports a TPOT 6.3 times as short as MLA's at a million tokens; at 4,000 it was about the same.
+#   layers. Kimi reports 6.3 times MLA's decode speed at a million tokens, and about the same at 4,000.
 # - **Your dtype.** States are counted in float32, as Qwen3.5 keeps them. An engine that keeps 16 bits halves the fee.
 # - **Quality.** Sizes say nothing about what a state forgets.
 #

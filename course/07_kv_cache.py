@@ -12,7 +12,7 @@
 # - **Five minutes** (five): the memory a chat takes, and a bet on how many fit.
 # - **The lab** (five): the pool, block by block, and where its room goes.
 # - **In the interview** (ten): the line, its follow-ups, a derivation. (The check is at the end.)
-# - **Going deeper** (fifteen): thrashing, the KV bill, what fills a pool at 70B, the formula, the code, six claims.
+# - **Going deeper** (fifteen): thrashing, the KV bill, what fills a pool at 70B, the arithmetic, six claims.
 
 # %%
 from course.lab import open_lab, simulated_70b
@@ -71,7 +71,7 @@ bet.score(run.slots(full, run.chat_tokens(lab)))
 stack(draw_frame(full, title="One chat more than fits: which one waits?"), words.full(full))
 
 # %% [markdown]
-# **Concurrency is the memory for KV, divided by the KV of one request.** "GPU utilisation" shows none of this.
+# **Concurrency is the memory for KV, divided by the KV of one request.** "GPU utilization" shows none of this.
 
 # %% [markdown]
 # ## The lab
@@ -174,7 +174,7 @@ words.three_numbers(run.large(run.accounts(lab)))
 # %%
 twice = lab.predict(
     "twice",
-    f"The pool shrinks to {run.TIGHT_POOL} blocks. How much of all computed tokens will have been computed before?",
+    f"The pool shrinks to {run.TIGHT_POOL} blocks. What share of all tokens computed will be repeats?",
     unit="%",
     between=(1, 90),
 )
@@ -213,7 +213,7 @@ kv_bytes_explorer(shapes, "Llama-3-70B")
 #
 # - *Llama-3-70B as it is, and with MHA: how many chats of 1,500 tokens fit?* MHA keeps eight times as much per token,
 #   so about an eighth as many.
-# - *Twice the tokens per chat?* Twice the bytes: linear, not quadratic.
+# - *Twice the tokens per chat?* Twice the bytes: KV is linear in length, not quadratic.
 # - *MQA and MLA on four GPUs?* A single head, or a single latent vector, can't be split four ways. With tensor
 #   parallelism each GPU keeps a copy, and the bar counts all four.
 # - *The same with DCP?* **Decode context parallelism** deals out positions instead of heads: each GPU keeps a quarter
@@ -288,8 +288,6 @@ print(inspect.getsource(Scheduler._preempt))
 # %% [markdown]
 # `> self.pool.num_free` is all there is to "the cache is full". `reserve_tokens`, which `_table_size` adds, is the
 # whole difference between `on_demand` and `max_len`.
-#
-# **The claims, measured.**
 
 # %% [markdown]
 # ### What articles say

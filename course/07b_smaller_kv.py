@@ -77,7 +77,7 @@ stack(pictures.losses_table(rounded), words.rounding(rounded))
 # %% [markdown]
 # Run the gate on your model, your texts, and the scheme that you deploy. This one has a scale for each token and
 # head. vLLM's `--kv-cache-dtype fp8` has one per tensor, 1.0 unless the checkpoint brings calibrated ones, and with
-# FlashAttention-3 queries and attention's products are FP8, too, so nothing above speaks for it: calibrate
+# FlashAttention-3 queries and attention's products are FP8, too, so nothing above vouches for it: calibrate
 # (llm-compressor), then run your evals. `int8_per_token_head` is scaled as here, but not every attention backend
 # reads it: compare ITL before and after.
 #
@@ -123,8 +123,8 @@ pictures.tier_explorer()
 # <details><summary>"Your KV store has an 83% hit rate, and TTFT hasn't moved. Why?"</summary>
 #
 # A hit rate counts tokens, not seconds. Fetching a token's KV takes its bytes over the link; prefilling takes two
-# FLOPs per weight. For a 70B on four H100s those break even near 5 GB/s over all four. Below that, every hit is as
-# slow as a miss. I'd measure the link as the engine uses it: copies in many small pieces reach a fraction of it.
+# FLOPs per weight. For a 70B on four H100s those break even near 5 GB/s over all four. There a hit is as slow as a
+# miss, and below it slower. I'd measure the link as the engine uses it: copies in many small pieces get a fraction.
 #
 # </details>
 #
@@ -194,7 +194,7 @@ stack(pictures.tiers_table(fleets), words.tiered(fleets), simulated_70b.error_ba
 # %% [markdown]
 # ### An agent waits for its tool
 #
-# An agent calls a tool, and for ten seconds nobody reads its KV. The call ended a request, so its blocks are merely
+# An agent calls a tool, and for ten seconds nothing reads its KV. The call ended a request, so its blocks are merely
 # cached, and LRU decides how long they live: about *the pool over the bytes of new KV per second*. You can pin them,
 # move them to host memory through a **KV connector** (vLLM: `--kv-offloading-size`, or LMCache; SGLang: HiCache), or
 # let them go. Find the tool time at which keeping them stops making sense.

@@ -131,8 +131,7 @@ pictures.price_lab(checking)
 #   position k adds α^k tokens and costs 0.1 steps plus a row. The chart's title says which.
 # - *Free drafts, all accepted: does any batch lose?* Where a verification of k + 1 rows takes more than k + 1 plain
 #   steps.
-# - *c = 1, as if the model drafted for itself?* It can't gain: a draft token costs a full step, which is the most it can
-#   save.
+# - *c = 1, as if the model drafted for itself?* It can't gain: each draft token costs a step, the most it can save.
 # - *Break-even acceptance: is it 50%?* No. It's wherever 1 + α + … + α^k equals the cost, so it moves with batch, k and
 #   c.
 #
@@ -153,13 +152,13 @@ pictures.price_lab(checking)
 #
 # No: that's accepted over proposed, and tokens behind a rejected one count as proposed. It corresponds to α = 0.6, so
 # 2.3 tokens per verification. I'd look at mean acceptance length and acceptance per position instead. If the last
-# positions are rarely accepted, k is too long, not the drafter bad.
+# positions are rarely accepted, the problem is k, not the drafter.
 #
 # </details>
 #
 # <details><summary>"Does it help a mixture of experts?"</summary>
 #
-# Differently. At batch 1, more tokens wake more experts, so a verification reads more weights and isn't free. The
+# Differently. At batch 1, more tokens activate more experts, so a verification reads more weights and isn't free. The
 # gain rises with the batch until nearly all experts are read anyway, then falls as arithmetic runs out. A dense
 # model's gain only falls.
 #
@@ -169,7 +168,7 @@ pictures.price_lab(checking)
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "The draft model isn't accurate enough, so train a better one." | "At peak the batch is large, so decode is no longer memory-bound and verification costs real time. Disable it above some batch." | "Two numbers by batch: verification in plain steps, and mean acceptance length. Where the first exceeds the second, it loses whatever the drafter. I'd set k by batch size (`num_speculative_tokens_per_batch_size`), and check that draft weights and KV haven't cost us slots. To rehearse it, synthetic acceptance on a canary: same timing, any length I like." |
+# | "The draft model isn't accurate enough, so train a better one." | "At peak the batch is large, so decode is no longer memory-bound and verification costs real time. Disable it above some batch." | "Two numbers by batch: verification in plain steps, and mean acceptance length. Where the first exceeds the second, it loses even with free drafts. I'd set k by batch size (`num_speculative_tokens_per_batch_size`), and check that draft weights and KV haven't cost us slots. To rehearse it, synthetic acceptance on a test replica with replayed traffic: real timing, any length I like." |
 #
 # **Three numbers to know cold**
 
@@ -245,7 +244,7 @@ pictures.draw_strips(kinds)
 # every gate held open, and with the gates.
 
 # %%
-crowd = lab.predict("crowd", "Many copy at once, gates open. Each request decodes:", list(run.CROWDED))
+crowd = lab.predict("crowd", "Many requests copy at the same time, every gate open. Each decodes:", list(run.CROWDED))
 crowd
 
 # %%
@@ -282,8 +281,8 @@ print(pictures.mtp())
 # ### The same at 70B
 #
 # Llama-3 70B on four H100s, simulated: first by batch size, then over acceptance and batch, with the break-even line.
-# (A 1B draft model costs 0.15 steps per token here rather than 0.018: launch and host overhead dominate such short
-# steps.)
+# (A 1B draft model costs 0.15 steps per token here rather than the 0.018 of the table above: launch and host overhead
+# dominate such short steps.)
 
 # %%
 simulated.load_lab()
@@ -323,12 +322,12 @@ simulated_70b.error_band(simulated_70b.deployment(model=simulated.MIXTURE, tp=si
 # %% [markdown]
 # <details><summary>Why it gets cheap, and then expensive again</summary>
 #
-# With a handful of requests, two tokens each wake nearly twice the experts that one each does, so a verification
+# With a handful of requests, two tokens each activate nearly twice as many experts as one each, so a verification
 # reads far more weights: MTP gains least where a dense model gains most. (With one request, launches and the host
-# hide part of that.) Once the batch wakes nearly all experts anyway, further tokens wake no more of them, and
-# checking gets cheap. In the end arithmetic runs out, as in a dense model. (Experts are taken to be equally likely
-# and independent here. Tokens of one text share some, so a real verification wakes fewer.) So don't switch MTP off at
-# large batch by reflex: measure it there.
+# hide part of that.) Once the batch activates nearly all experts anyway, further tokens add none, and checking gets
+# cheap. In the end arithmetic runs out, as in a dense model. (Experts are taken to be equally likely and independent
+# here. Tokens of one text share some, so a real verification activates fewer.) So don't switch MTP off at large batch
+# by reflex: measure it there.
 #
 # </details>
 #
@@ -341,7 +340,7 @@ simulated_70b.error_band(simulated_70b.deployment(model=simulated.MIXTURE, tp=si
 # %% [markdown]
 # **Sampled.** Let $p$ be the model's distribution of the next token, and $q$ the drafter's. A
 # draft token $x$, drawn from $q$, is accepted with probability $\min(1, p(x)/q(x))$. If it fails, the token is drawn from
-# where $q$ fell short: $\max(p - q, 0)$, normalised. Token $x$ then comes out with probability
+# where $q$ fell short: $\max(p - q, 0)$, normalized. Token $x$ then comes out with probability
 #
 # $$\min(p, q)(x) + \Bigl(1 - \sum_y \min(p, q)(y)\Bigr) \cdot \frac{\max(p - q, 0)(x)}{\sum_y \max(p - q, 0)(y)} = p(x), \qquad
 # \alpha = \sum_y \min(p, q)(y)$$
@@ -428,8 +427,8 @@ in_short(
 # - **Your cost of checking.** Two CPU cores have little arithmetic to spare, an H100 has plenty, and a mixture of
 #   experts is another matter. Measure a verification at your batch.
 # - **Trees.** Some systems check several continuations at once. This engine checks one.
-# - **Overlap.** With drafts, this engine doesn't plan a step while the one before runs: a tenth of a step there, even
-#   where nothing was drafted. vLLM and SGLang plan ahead.
+# - **Overlap.** With drafts on, this engine doesn't plan a step while the one before runs. On an H100 a token took a
+#   tenth longer, though nothing was drafted (part of that is the lookup). vLLM and SGLang plan ahead.
 #
 # ## Sources
 #

@@ -135,8 +135,8 @@ words.quality(scores, matrix.share_on_grid)
 #
 # **The line**
 #
-# > "Quantization helps what waits for weight bytes. Alone, int8 gains at most the share of the step that reading
-# > takes. In a large batch it gains nothing, and dequantizing costs. FP8 multiplies in 8 bits, so prefill gains, too.
+# > "Quantization helps what waits for weight bytes. At batch 1, int8 saves at most half the time that reading weights
+# > takes. In a large batch it saves nothing, and dequantizing costs. FP8 multiplies in 8 bits, so prefill gains, too.
 # > Quality floor first."
 #
 # **Follow-ups**
@@ -157,11 +157,11 @@ words.quality(scores, matrix.share_on_grid)
 #
 # </details>
 #
-# **Weak, senior, staff**: "Finance wants half the GPUs. Can we quantize?"
+# **Weak, senior, staff**: "Finance wants us on half the GPUs. Can we quantize?"
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Yes: int4 is a quarter of the size, so it's about four times as fast." | "FP8 nearly doubles compute-bound throughput and halves memory. int4 mostly helps latency at small batch. We'd need an eval first." | "What are we bound by at peak? Prefill: FP8, measured at our prompt lengths. KV memory: smaller weights buy slots, so count those. Decode at small batch: W4A16. Then a floor on our own tasks, long reasoning and tool calls included, agreed with the product before anyone sees a speed-up. And I'd keep the 16-bit fleet until the canary has seen a peak." |
+# | "Yes: int4 is a quarter of the size, so it's about four times as fast." | "FP8 nearly doubles compute-bound throughput and halves weight memory. int4 mostly helps latency at small batch. We'd need an eval first." | "What are we bound by at peak? Prefill: FP8, measured at our prompt lengths. KV memory: smaller weights buy slots, so count those. Decode at small batch: W4A16. Then a floor on our own tasks, long reasoning and tool calls included, agreed with the product before anyone sees a speed-up. And I'd keep the 16-bit fleet until the canary has seen a peak." |
 #
 # **Three numbers to know cold**
 
@@ -275,9 +275,10 @@ simulated_70b.error_band(simulated_70b.deployment())
 #
 # The stored format decides the memory side of a step, the multiplied format the compute side. **FP8** is stored *and*
 # multiplied in 8 bits; **W4A16** is stored in 4 and multiplied in 16. **NVFP4** (Blackwell) does both in 4: each
-# number has a sign, two bits of exponent and one of mantissa, so its eight sizes are 0, ½, 1, 1½, 2, 3, 4 and 6.
-# Every 16 of them share an FP8 scale, and the tensor has one in FP32. **MXFP4**, gpt-oss's format, takes 32 and a
-# power of two. Push the largest weight of this row out, and see who pays: the table counts all the *other* weights.
+# number has a sign, two bits of exponent and one of mantissa, so its magnitudes are 0, ½, 1, 1½, 2, 3, 4 and 6.
+# Every 16 of them share an FP8 scale, and the tensor has one in FP32. **MXFP4**, gpt-oss's format, has groups of 32,
+# and a power of two as scale. Push this row's largest weight out, and see the price: the table counts all the *other*
+# weights.
 
 # %%
 pictures.four_bits_explorer(matrix)

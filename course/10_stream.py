@@ -4,7 +4,8 @@
 # "Your dashboard says the model is fast. My screen says it isn't." Both can be right: between the engine and the
 # user's screen is a stretch that no engine measures. In this lesson you measure at both ends of it.
 #
-# You'll be able to tell a slow server from a slow wire, predict what a proxy adds, and say what a chunk costs.
+# You'll be able to tell a slow server from a slow path to the client, predict what a proxy adds, and say what a chunk
+# costs.
 # ([10b](10b_network.ipynb) is about distance and connections, [10c](10c_clients.ipynb) about clients that leave and
 # retry.)
 #
@@ -98,7 +99,7 @@ pictures.spoil(server, straight)
 # <details><summary>Four to try, answered</summary>
 #
 # - *Delay only*: TTFT grows by the delay; the rhythm stays the same. A constant delay is harmless to ITL.
-# - *512 bytes*: two or three tokens; an event is some two hundred bytes around a five-letter word.
+# - *512 bytes*: two or three tokens; an event takes some two hundred bytes for a five-letter word.
 # - *4 events together*: the first token is three ITLs late.
 # - *More bytes than the answer has*: the first token arrives with the last.
 #
@@ -200,8 +201,9 @@ pictures.letters_table(run.spell(lab.model.tokenizer))
 # %% [markdown]
 # Some tokens aren't text by themselves. Decoded alone they come out as �, and a client can't repair that: the bytes are
 # gone. So the server holds them back until the character is complete; one token may release nothing, and the next one
-# releases two tokens' worth. (Text that might turn into a **stop string** is held back the same way. A reasoning or tool-call parser holds back far more: for such models, measure the
-# time to the first *visible* token.)
+# releases two tokens' worth. (Text that might turn into a **stop string** is held back the
+# same way. A reasoning or tool-call parser holds back far more: for such models, measure the time to the first
+# *visible* token.)
 
 # %% [markdown]
 # ### The same wire in front of 70B

@@ -88,11 +88,11 @@ explorer.hops_of_ttft()
 # </details>
 #
 # The usual fix comes before a second region: terminate TCP and TLS at the edge (anycast, a CDN), near the client, and
-# keep warm connections from there to the server. Connections fail to be reused when clients open a new session per
+# keep warm connections from there to the server. Connections don't get reused when clients open a new session per
 # request, load balancers have a short idle time-out, or HTTP/1.1 clients have fewer connections than streams.
 # **HTTP/2** carries many streams over one connection, so set-up is paid once (but one lost packet blocks all of them,
-# head of line). HTTP/3 over QUIC avoids that, and can resume with no round trip at all (0-RTT; it can be replayed, so
-# many stacks refuse it for POST).
+# head-of-line blocking). HTTP/3 over QUIC avoids that, and can resume with no round trip at all (0-RTT; it can be
+# replayed, so many stacks refuse it for POST).
 #
 # ### Faster, or only sooner?
 #

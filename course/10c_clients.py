@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 10c · Clients that leave, stall and retry
 #
-# Half of the users closed the tab. The server is still generating for them. Meanwhile a mobile client has stopped
+# Half of your users closed the tab, and the server is still generating for them. Meanwhile a mobile client has stopped
 # reading, and another one retries every failed request immediately, up to five times. What does each of them cost the
 # others?
 #
 # - **Five minutes** (five): a retry storm, and a bet on its size.
-# - **The lab** (five): clients that leave, what noticing is worth, and nine kinds of trouble sent to a real server.
+# - **The lab** (five): clients that leave, what detecting that saves, and nine kinds of trouble sent to a real server.
 # - **In the interview** (five): the line, its follow-ups, a derivation; then the check.
 # - **Going deeper** (five): retries at 70B, the arithmetic, two claims.
 
@@ -53,12 +53,12 @@ stack(
 )
 
 # %% [markdown]
-# What the clients did:
+# What clients can do instead:
 #
 # - **Exponential backoff with jitter** spreads attempts and doesn't limit them: wait longer after each failure, and
 #   randomize the wait, or clients that failed together retry together.
-# - **A retry budget** as well: retries are at most a tenth of requests. Past that, something's wrong that retrying
-#   won't fix.
+# - **A retry budget** on top limits them: retries are at most a tenth of requests. Past that, something's wrong that
+#   retrying won't fix.
 #
 # ## The lab
 #
@@ -75,7 +75,7 @@ server.close()
 stack(pictures.draw_leaving(left), words.tell_left(left))
 
 # %% [markdown]
-# ### What noticing is worth
+# ### What detecting a disconnect saves
 #
 # Eight clients, half of whom leave halfway: first with a slot for each, then with two slots and a queue.
 
@@ -84,7 +84,7 @@ crowds = run.crowds(lab)
 stack(pictures.crowds_table(crowds), words.tell_crowds(crowds))
 
 # %% [markdown]
-# ### What friendly tests leave out
+# ### What happy-path tests leave out
 #
 # Some clients do worse than leave. A phone in a tunnel keeps its connection open and reads nothing, so the text has to
 # wait somewhere. Others send half a request, or a prompt longer than the context. Here are nine kinds of trouble, one
@@ -240,8 +240,8 @@ in_short(
 # (`sglang:num_running_reqs`, `sglang:token_usage`, `sglang:num_aborted_requests_total`). If the request runs on,
 # something in between hides the hang-up: try the same through your gateway.
 #
-# Then the storm: `minillm bench serve` above capacity with `--timeout 2`. With the limits, requests are refused
-# immediately, with 503 (`vllm:admission_rejections_total`) and those admitted finish. Without them,
+# Then the storm: `minillm bench serve` above capacity with `--timeout 2`. With the limits, excess requests are refused
+# immediately with 503 (`vllm:admission_rejections_total`), and those admitted finish. Without them,
 # `vllm:num_requests_waiting` climbs, and the server works for clients that have left.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)

@@ -73,8 +73,8 @@ stack(pictures.envelope(run.Ask()), words.tell_hundred(flood, run.Ask()))
 #
 # Here are four bounds on paper, and what a simulated replica did when requests were always waiting. The lowest bound
 # is the one that counts; the simulated figure is lower still, because links, launches and reading the weights add to
-# the arithmetic. So an envelope can prove that a plan won't work, never that it will. (With more slots it's somewhat
-# more. Held to an SLO, as at the knee below, it's less. Say which you mean.)
+# the arithmetic. So an envelope can prove that a plan won't work, never that it will. (With more slots a replica
+# serves somewhat more; held to an SLO, as at the knee below, it serves less. Say which rate you mean.)
 
 # %%
 pictures.how_many()
@@ -128,7 +128,7 @@ pictures.explained(run.plan())
 # because even an idle replica misses it, and no number of replicas can help. In a terminal: `minillm simulate
 # --plan`, and `--search` for the cheapest card and number of GPUs.
 #
-# **Where it hurts.** A knee is true of the traffic it was measured on. At the same request rate, prompts twice as
+# **Where it hurts.** A knee holds for the traffic it was measured on. At the same request rate, prompts twice as
 # long are about twice the work: plan in tokens per second, not in requests, and look at the mix again whenever the
 # product changes.
 
@@ -235,9 +235,9 @@ pictures.rollouts()
 #
 # - *Spread 0*: all end together, and the replica is full to the last token. That's what a throughput benchmark
 #   measures.
-# - *Training waits for 90%*: the step is over in about half the time. What becomes of the rest? Drop it, and long
-#   answers are never learned from. Carry it over (**partial rollouts**), and its first half comes from last step's
-#   weights: staleness, which the algorithm has to correct for.
+# - *Training waits for 90%*: the step is over in about half the time. What happens to the other 10%? Drop them, and
+#   long answers are never learned from. Carry them over (**partial rollouts**), and their beginnings come from last
+#   step's weights: staleness, which the algorithm has to correct for.
 # - *Speculate*: at small batch a step is memory-bound, so the tail is where drafts pay most. And it's lossless.
 # - Not on the sliders: more prompts in flight than the batch needs, weights pushed to replicas that are still
 #   decoding, and a length penalty in the reward, which shortens the tail at its source.

@@ -125,7 +125,8 @@ pictures.alarms()
 # **The line**
 #
 # > "An autoscaler is for the daily curve: by the time its replica is up, a spike has done its damage. What helps has
-# > to be in place: refuse early, degrade to an agreed fallback, and a way back. Alert on queue wait."
+# > to be in place beforehand: an admission limit, an agreed fallback, and hysteresis to return from it. Alert on queue
+# > wait."
 #
 # **Follow-ups**
 #
@@ -183,9 +184,10 @@ check.card()
 # ### How early is the warning?
 #
 # Under a load $\rho > 1$ the queue wait grows by $1 - 1/\rho$ seconds every second. So growing from a wait of $w$ to
-# the clients' patience $T$ takes $(T-w)\,\rho/(\rho-1)$, if arrivals are smooth. Real arrivals are bursty, so take
-# this for the middle of many runs. The closer the load is to 100%, the further single runs are from it: at 110% some
-# warn half as early, and some more than twice; at 200% nearly all are within a third. E2 below is one run of each.
+# the clients' patience $T$ takes $(T-w)\,\rho/(\rho-1)$, if arrivals are smooth. Real arrivals are bursty, so read
+# this as the middle of many runs. The closer the load is to 100%, the further single runs stray from it: at 110% some
+# give half that warning, and some more than twice as much; at 200% nearly all are within a third of it. E2 below is
+# one run of each.
 #
 # **The code.** How an autoscaler decides. Note what it can't know: what comes next.
 
@@ -257,7 +259,7 @@ pictures.rules_table()
 # - *Too few slots* barely shows: at this load sixteen are nearly enough. It would show at the next peak, long after the
 #   canary has been promoted. So hold a canary through a peak, or send it more than its share.
 # - Lower the limit to 2%: the rule fires sooner, and at higher loads it fires in the A/A test, too.
-# - The way back matters as much as the rule. A redeploy with a cold start adds two minutes of late requests; a flag
+# - How you undo it matters as much as the rule. A redeploy with a cold start adds two minutes of late requests; a flag
 #   doesn't.
 #
 # </details>
@@ -265,8 +267,8 @@ pictures.rules_table()
 # %% [markdown]
 # ### What articles say
 #
-# E3 also counts requests that come during a start of $S$ seconds: $(1 + \lambda S)\,e^{-\lambda K}$. It plays 480
-# requests for each rate, so chance moves it.
+# E3 also counts requests that arrive during a start of $S$ seconds: $(1 + \lambda S)\,e^{-\lambda K}$. It plays 480
+# requests at each rate, so its figures carry some noise.
 
 # %%
 in_short(

@@ -78,7 +78,7 @@ words.tell_mends(run.TROUBLES)
 #
 # A board draws idle power whatever it does, more while it reads memory, and most while it multiplies. So joules per
 # token fall as the batch grows, just as dollars do. What boards draw while they serve has been published for H100 and
-# B200; for any other card, the simulator says that nobody measured it.
+# B200; for any other card, the simulator says that it hasn't been measured.
 
 # %%
 pictures.energy_table()
@@ -118,9 +118,9 @@ words.tell_energy(run.metered(), gpu_price())
 #
 # <details><summary>"Why does reasoning cost so much more than chat?"</summary>
 #
-# Twice over. An answer is fifty times as long, one step per token. And its KV keeps growing, so fewer share each
-# step's weights, and each token gets a larger part of the step. Input matters little. So cap effort by route, and
-# cache what repeats.
+# For two reasons. An answer is fifty times as long, one step per token. And its KV keeps growing, so fewer requests
+# share each step's weights, and each token pays for a larger part of the step. Input matters little. So cap effort by
+# route, and cache what repeats.
 #
 # </details>
 #
@@ -128,7 +128,7 @@ words.tell_energy(run.metered(), gpu_price())
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Quantize to int4 and use a smaller model." | "Raise utilization, FP8, prefix caching, then a router for easy requests." | "What are we paying for: idle hours, prefill, or long outputs? Each has another cure. Idle: move batch work into the night, fewer regions. Prefill: prompt order and caching, since a hit costs nothing. Outputs: effort limits, speculation. I'd rank them by dollars per month *and* by whether they can be undone, give each an SLO and a quality floor, and not promise half before I've seen the fill." |
+# | "Quantize to int4 and use a smaller model." | "Raise utilization, FP8, prefix caching, then a router for easy requests." | "What are we paying for: idle hours, prefill, or long outputs? Each needs a different fix. Idle: move batch work into the night, fewer regions. Prefill: prompt order and caching, since a cached token costs almost nothing. Outputs: effort limits, speculation. I'd rank them by dollars per month *and* by whether they can be undone, give each an SLO and a quality floor, and not promise half before I've seen the fill." |
 #
 # **Three numbers to know cold**
 
@@ -144,7 +144,7 @@ words.three_numbers(gpu_price())
 # 2. Full, on chats, it serves 7 requests/s: 25,000 an hour, \$0.40 per thousand.
 # 3. Prefill takes three quarters of that time, so output pays a quarter: \$0.10 per thousand requests.
 # 4. Those have 150,000 output tokens: \$0.67 per million.
-# 5. At a fill of 60%: divide by 0.6. At the knee of an SLO, outputs take more of it, because fewer share a step.
+# 5. At a fill of 60%: divide by 0.6. At an SLO's knee output takes a larger part, because fewer requests share a step.
 #
 # </details>
 
@@ -202,7 +202,7 @@ pictures.adapters()
 # <details><summary>What to look for</summary>
 #
 # - The curve flattens: a step of $B$ requests can't read more than $B$ adapters, however many there are. Of $n$ equally
-#   popular ones it reads $n\,(1-(1-1/n)^B)$ on average, and fewer if some are favourites.
+#   popular ones it reads $n\,(1-(1-1/n)^B)$ on average, and fewer if some are more popular than others.
 # - Memory keeps growing: every adapter on the GPU takes room from KV. Keep rare ones in host memory (vLLM:
 #   `--max-loras`, `--max-cpu-loras`), at the price of a copy over PCIe when one is needed.
 # - The cost per day, at the top, is what matters. A replica per fine-tune pays off when one customer fills it, or pays

@@ -5,8 +5,8 @@
 # a bigger batch. One of them may even be right. In this lesson you get paged, help users first, ask questions, commit
 # to a cause, deploy, and get graded on what your change actually did.
 #
-# You'll be able to tell apart problems that look the same, in few questions, and say which number rules the wrong
-# idea out.
+# You'll be able to tell apart problems that look the same with a few questions, and say which number rules out the
+# wrong idea.
 #
 # - **Five minutes** (five): a page, two numbers, three suspects.
 # - **The lab** (fifteen): an incident of your own that looks just like it, and a bet on the question that tells them
@@ -151,7 +151,7 @@ words.three_numbers(second)
 #
 # 1. In flight (Little): $N = \lambda \cdot \text{E2E}$, of which $\lambda \cdot \text{queue}$ are waiting.
 # 2. Running: $N_r = \lambda \cdot (\text{E2E} - \text{queue})$.
-# 3. The pool holds $N_k = \text{pool} / (k\,(n + m/2))$ of them.
+# 3. A pool of $K$ tokens holds $N_k = K / (n + m/2)$ of them ($n$ prompt, $m$ answer tokens, half of them generated).
 # 4. $N_r \approx N_k$: memory binds. $N_r \approx$ `max_num_seqs`: slots bind.
 # 5. Neither, with full steps: compute binds. Neither, with empty steps: look outside the engine.
 #
@@ -162,10 +162,23 @@ words.three_numbers(second)
 #
 # ### Commit, then deploy
 #
-# Back to the paged service of the beginning. In code, a diagnosis looks like this:
+# Back to the paged service of the beginning, with the two questions that tell load, slots and memory apart:
 
 # %%
-second.ask("kv_use"), second.ask("batch")
+second.ask("kv_use")
+
+# %%
+second.ask("batch")
+
+# %%
+tries = ("kv_budget", "more_slots", "double_fleet")
+cure = lab.predict("cure", "Which change restores the SLO best?", run.change_texts(*tries))
+cure
+
+# %% [markdown]
+# In code, a diagnosis looks like this. It's committed before anything is deployed:
+
+# %%
 second.answer(
     cause="kv_pool",
     dominant_phase="queue",
@@ -175,13 +188,6 @@ second.answer(
     regime="steady",
     open_questions=["who set num_kv_blocks, and why?"],
 )
-
-# %%
-tries = ("kv_budget", "more_slots", "double_fleet")
-cure = lab.predict("cure", "Which change restores the SLO best?", run.change_texts(*tries))
-cure
-
-# %%
 outcome, beside = words.tried(second, tries)
 cure.score(outcome)
 
@@ -201,8 +207,8 @@ truth = run.truth(second)
 print(truth)
 
 # %% [markdown]
-# Each row shows what one change alone would have done. Most do nothing for most problems, so "have you tried..." is a
-# slow way to work.
+# Each row shows what one change alone would have done. Several that are often suggested do nothing here, so "have you
+# tried..." is a slow way to work.
 #
 # ### What its numbers imply
 #
@@ -256,9 +262,10 @@ effort.score(outcome)
 months_beside
 
 # %% [markdown]
-# Fewer bits make weights cheaper to read, and that's what decode waits for. Prefill is only 2% of a request's own
-# time. But everyone's steps now carry three times the prompt tokens, and the seconds go into queueing for a step. The
-# story is often told with a moral: "there were too many slots, lower them". Does that fix it? A18, at the end, says.
+# Fewer bits make weights cheaper to read, which helps where a step waits for weights. Here steps are long because they
+# carry three times the prompt tokens. A request's own prefill is only 2% of its time, but everyone's prefill is in
+# everyone's steps: decode slows down, the server falls behind, and requests queue. The story is often told with a
+# moral: "there were too many slots, lower them". Does that fix it? A18, at the end, says.
 #
 # ### Post-mortem two: one contract
 #
@@ -334,10 +341,10 @@ truth.effects
 
 # %% [markdown]
 # **How it's graded.** *Minutes to mitigation* (28): how much the best quick change did for users, and how soon; no
-# diagnosis needed. *Diagnosis* (42): the cause, where the time is lost, and the evidence. *Follow-up* (30): what
-# stands for good. The last two count in proportion to your case: a reading counts if it differs materially from last
-# week and wouldn't have under the look-alike, or the other way round, and another should rule that look-alike out. A
-# right guess without a case is worth nothing. A rollback takes ten minutes, a setting thirty, and a fix of weeks
+# diagnosis needed. *Diagnosis* (42): the cause, where the time is lost, and the evidence. *Follow-up* (30): what's
+# deployed at the end. The last two count in proportion to your case: a reading counts if it differs materially from
+# last week and wouldn't have under the look-alike, or the other way round, and another should rule that look-alike
+# out. A right guess without a case is worth nothing. A rollback takes ten minutes, a setting thirty, and a fix of weeks
 # can't end an incident. Once you've seen the true cause, playing it again is practice.
 #
 # **The raw data.** Every answer is also a DataFrame, and you can analyse the run behind it yourself.

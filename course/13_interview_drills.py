@@ -35,7 +35,7 @@ dump = find_drill(FLAGSHIP).drawn()
 # Start with two numbers, **TTFT** and **ITL**: ask for both within the first minute.
 #
 # Here's a short drill. The prompt appears when you press Start, and the clock runs in your browser. You may ask the
-# interviewer five questions; some of those in the menu are idle. Write the way you'd speak, or press Record and say it
+# interviewer five questions; some in the menu lead nowhere. Write the way you'd speak, or press Record and say it
 # first (the recording stays in this page). Then commit: what dominates, what comes second, the number that's asked for,
 # three fixes in order, and which finding would change your mind. The interviewer pushes back, one question at a time.
 #
@@ -105,8 +105,8 @@ solution(desk)  # empty until you have graded
 # <details><summary>"You have no data for that. Guess."</summary>
 #
 # Give an order of magnitude, with its working, and its range: "About 300 kB of KV per token for a 70B with GQA, so
-# half a gigabyte for this chat; twice that would still fit." A number that can be wrong beats an adjective that
-# can't.
+# half a gigabyte for a chat of 1,650 tokens; twice that would still fit." A number that can be wrong beats an
+# adjective that can't.
 #
 # </details>
 #
@@ -163,14 +163,14 @@ gap.score(lesson.strong_to_staff(dump))
 lesson.samples_table(dump)
 
 # %% [markdown]
-# Read it column by column. The upper rows are commitments: they tell a guess from a calculation, and say nearly nothing
+# Read it column by column. The upper rows are commitments: they tell a guess from a calculation, and almost nothing
 # about strong against staff. The lower rows need a reader. Staff answers add conditions to the order ("if it's still
 # slow after that"), and say what each open question would change. The staff answer here uses no word that it doesn't put
 # a number on.
 #
 # That reader is you, and a reader has to be calibrated. Two of the five samples are drawn for you to grade first, so
 # strong may stand beside staff, and your own grade weighs what those two grades were worth. A level that you give
-# yourself counts only with eight words of your answer or more that show it, each used once.
+# yourself counts only with a quote from your answer that shows it: at least eight words, and another quote each time.
 #
 # ### A mock interview
 #
@@ -196,9 +196,9 @@ RoundDesk("weights")  # forty minutes of its own
 # %% [markdown]
 # ### All drills
 #
-# Each can be generated with other numbers and other statements: `DrillDesk("ttft-7s", seed=4)`, or by its number in this
-# list. A title is half of an answer, so titles, topics and sources appear once you've sat a drill. In a terminal:
-# `minillm drill list`.
+# Each can be drawn with other numbers and other statements: `DrillDesk("ttft-7s", seed=4)`; its number in this list, as
+# in `DrillDesk("3")`, works as a name, too. A title is half of an answer, so titles, topics and sources appear once
+# you've sat a drill. In a terminal: `minillm drill list`.
 
 # %%
 lesson.drills_table()
@@ -257,8 +257,8 @@ simulated_70b.error_band(simulated_70b.deployment(**run.SERVER))
 # The second is Little's law: $N$ requests are in flight. TPOT is a request's mean gap. The p99 of a gap times a count
 # usually overestimates, and it isn't any request's time; say so when you use it.
 #
-# **The statements.** Call $p$ how likely you say it is that a statement is true, and $t$ what it is, 1 or 0. You get
-# $1 - 4(p - t)^2$: Brier's rule, moved so that a coin's toss gets nothing. It's *proper*: whatever you know, you earn
+# **The statements.** Call $q$ how likely you say it is that a statement is true, and $t$ what it is, 1 or 0. You get
+# $1 - 4(q - t)^2$: Brier's rule, shifted so that a coin toss scores 0. It's *proper*: whatever you know, you earn
 # the most on average by saying exactly how sure you are. Each column's best entry is on the diagonal:
 
 # %%
@@ -266,8 +266,8 @@ lesson.rule_table()
 
 # %% [markdown]
 # Which of the bank's twenty-odd statements are true isn't written down: it's computed from the drawn numbers, with the
-# formulas of the drill and the simulator's prices of a step. Another seed can turn a true one false. One that would turn
-# if a figure you work out were a little off isn't put on the table.
+# formulas of the drill and the simulator's prices of a step. Another seed can turn a true one false. Statements whose
+# answer would flip if a figure you work out were slightly off aren't used.
 
 # %% [markdown]
 # ## What this lab cannot tell you

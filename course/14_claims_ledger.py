@@ -128,7 +128,7 @@ LedgerPanel(ledger)
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Yes, it's a standard technique." | "It depends on how much of our prompts is shared." | "TTFT is queue plus prefill plus first token, and caching touches prefill, and the queue behind it. What share of prompt tokens repeats within the cache's lifetime? Half of them, on prompts that are 80% of TTFT, is 40% at best, more if prefill is what the queue waits for. I can get the hit rate from last week's logs before touching anything." |
+# | "Yes, it's a standard technique." | "It depends on how much of our prompts is shared." | "TTFT is queue plus prefill plus first token, and caching touches prefill, and the queue behind it. What share of prompt tokens repeats within the cache's lifetime? If half do, and prefill is 80% of TTFT, that's 40% at best, more if prefill is what the queue waits for. I can get the hit rate from last week's logs before touching anything." |
 #
 # **Three numbers to know cold**
 
@@ -143,7 +143,7 @@ words.three_numbers(ledger.rows())
 # 1. The technique shortens a part that is a share $f$ of the time, by a factor $s$.
 # 2. New time: $1 - f + f/s$ (Amdahl). Gain: its inverse.
 # 3. $s$ = 2.3 on decode that's 60% of E2E: 1 / (0.4 + 0.26) = 1.5.
-# 4. With a queue: service times shrink by that, so load falls from $\rho$ to $\rho/1.5$, and the wait by more.
+# 4. With a queue: if slots are held for that much less, load falls from $\rho$ to $\rho/1.5$, and the wait by more.
 # 5. So the same 2.3 is 1.5 when idle, more when busy, and nothing where $f$ is small. Ask for $f$.
 #
 # </details>

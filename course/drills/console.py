@@ -1,7 +1,8 @@
 """A drill one step at a time: a JSON state for each, and actions, JSON as well, that go on to the next.
 
-It draws nothing and knows no widget: a notebook ferries states and actions to the browser (desk.py). What a state holds
-is written down where it's read, in course/lab/view/drill_types.js.
+It draws nothing and knows no widget: a notebook ferries states and actions to the browser (desk.py), and on a page the
+tab's own Python makes them (course/tab/drills.py). What a state holds is written down where it's read, in
+course/lab/view/drill_types.js.
 
     session = DrillSession(find_drill("p99-8s").drawn())
     session.act({"do": "start"})
@@ -34,6 +35,8 @@ FIELDS: Mapping[str, Mapping[str, type]] = {
 }
 """What each action brings along; what is left out is empty."""
 KINDS = {str: "a text", dict: "texts by field"}
+JUDGE_URL = "MINILLM_JUDGE_URL"
+"""Environment variable: the endpoint of a judge model that is asked without being told to."""
 
 
 class DrillError(MinillmError, ValueError):
@@ -46,7 +49,7 @@ class DrillSession:
     Args:
         is_graded: by the learner, too; else it is over after the statements.
         now: seconds, from a clock that only goes forward.
-        judge_url: of a judge model's OpenAI API, asked at the end; None = that of MINILLM_JUDGE_URL, if it's set.
+        judge_url: of a judge model's OpenAI API, asked at the end; "" = none is; None = MINILLM_JUDGE_URL's, if set.
     """
 
     def __init__(
@@ -130,11 +133,13 @@ class DrillSession:
 
     def _hear_a_judge(self) -> None:
         """If there is one; it grades the samples first, so this takes a while."""
-        from course.drills import judge  # an HTTP client takes long to import, and few have a judge
+        url = os.environ.get(JUDGE_URL, "") if self._judge_url is None else self._judge_url
+        if not url:
+            return
+        from course.drills import judge  # its HTTP client takes long to import, and a browser has none
 
-        if url := self._judge_url or os.environ.get(judge.URL):
-            model = os.environ.get(judge.MODEL, judge.DEFAULT)
-            self.sitting.heard = judge.hear(self.sitting.drill, self.sitting.text, url, model)
+        model = os.environ.get(judge.MODEL, judge.DEFAULT)
+        self.sitting.heard = judge.hear(self.sitting.drill, self.sitting.text, url, model)
 
     # ---------------------------------------------------------------- what there is
 

@@ -22,7 +22,7 @@ from course.drills.library import find_drill, number_of
 from course.drills.mock import MINUTES, debrief, plan
 from course.drills.recorder import recorder_html
 from course.drills.sitting import Sitting, solution_text
-from course.lab.display import Html, LivePanel, fold
+from course.lab.display import Html, LivePanel, fold, words_of
 from course.lab.view import bundle
 
 WIDE = widgets.Layout(width="calc(100% - 4px)", max_width="900px")  # beside its margins
@@ -35,7 +35,7 @@ class DrillView(anywidget.AnyWidget):
     _css = bundle.styles("drill")
     state = traitlets.Dict().tag(sync=True)
     start_class = traitlets.Unicode("").tag(sync=True)
-    """Of the button that starts the clock: another clock of the page may listen to it."""
+    """CSS class of the button that starts the clock: another clock of the page may listen to it."""
 
 
 class DrillDesk(LivePanel):
@@ -84,7 +84,11 @@ class DrillDesk(LivePanel):
             self.act(message.get("action"))
         except DrillError as error:
             refused = str(error)
-        self.widget.send({"id": message.get("id"), "refused": refused})
+        except Exception as error:
+            refused = f"that failed: {words_of(error)}"
+            raise
+        finally:
+            self.widget.send({"id": message.get("id"), "refused": refused})
 
     def _ipython_display_(self) -> None:
         """The recorder is HTML with a script of its own; the rest is a widget."""

@@ -23,8 +23,8 @@ JUDGES = (
     "is right. It has graded the five samples first, has to quote you, and is asked twice, with the levels in opposite "
     "orders: where it differs, trust neither."
 )
-URL, MODEL = "MINILLM_JUDGE_URL", "MINILLM_JUDGE_MODEL"
-"""Environment variables: an endpoint to ask without being told to, and the model to ask there."""
+MODEL = "MINILLM_JUDGE_MODEL"
+"""Environment variable: the model to ask at the endpoint."""
 KEY = "MINILLM_JUDGE_KEY"
 """Environment variable with the endpoint's key, if it wants one."""
 DEFAULT = "default"

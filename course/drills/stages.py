@@ -47,7 +47,7 @@ class DrillStage:
 
 
 PARTS = ("Commit", "Pushback", "Statements", "Calibration", "Yourself", "Disputes", "Once more")
-"""Of what comes after the writing, in order."""
+"""The steps that come after the writing, in order."""
 OF_ONESELF = ("Calibration", "Yourself", "Once more")
 """Those that are left out where the learner doesn't grade."""
 Stages = Generator[DrillStage, dict[str, str], None]

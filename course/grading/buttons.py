@@ -96,7 +96,7 @@ class ExerciseCard(LivePanel):
         self.widget = widgets.VBox([self.check.widget, self.hint.widget])
 
     def _graded(self, result: Result) -> None:
-        """Whoever has passed needs no hints."""
+        """A learner who has passed needs no hints."""
         self.hint.widget.layout.display = "none" if result.score == result.max_score else None
 
     def static_html(self) -> str:

@@ -17,8 +17,11 @@ async function runAbove(el, pattern) {
 
 function render({ model, el }) {
   const asked = async () => {
-    await runAbove(el, model.get("pattern"));
-    model.send({ do: "done" });
+    try {
+      await runAbove(el, model.get("pattern"));
+    } finally {
+      model.send({ do: "done" });
+    }
   };
   model.on("change:asked", asked);
   return () => model.off("change:asked", asked);

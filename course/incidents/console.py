@@ -1,7 +1,7 @@
 """The incident console's other half: an incident as one JSON state, and actions, JSON as well, that move it on.
 
-It draws nothing and knows no widget: a notebook ferries states and actions to the browser (desk.py), a page plays
-recorded ones, and a worker in a browser's tab can do as well. What a state holds is written down where it's read, in
+It draws nothing and knows no widget: a notebook ferries states and actions to the browser (desk.py), and on a page the
+tab's own Python makes them (course/tab/incidents.py). What a state holds is written down where it's read, in
 course/lab/view/console_types.js.
 
     session = ConsoleSession(Incident.generate(seed=7))
@@ -34,7 +34,7 @@ CLOCK_AXIS = "minutes since the page"
 BIN_MINUTES = 2
 """Requests that arrived in so many minutes are one point of the failure curve."""
 DIGITS = 4
-"""Of what is drawn: more are not seen."""
+"""Significant digits of what is drawn: more can't be seen."""
 FIELDS: Mapping[str, Mapping[str, type]] = {
     "look": {},
     "ask": {"question": str},

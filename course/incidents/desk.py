@@ -12,7 +12,7 @@ import traitlets
 from course.incidents.console import ConsoleSession
 from course.incidents.generate import IncidentError
 from course.incidents.incident import Incident
-from course.lab.display import LivePanel
+from course.lab.display import LivePanel, words_of
 from course.lab.view import bundle
 
 
@@ -58,4 +58,8 @@ class IncidentDesk(LivePanel):
             self.act(message.get("action"))
         except IncidentError as error:
             refused = str(error)
-        self.widget.send({"id": message.get("id"), "refused": refused})
+        except Exception as error:
+            refused = f"that failed: {words_of(error)}"
+            raise
+        finally:
+            self.widget.send({"id": message.get("id"), "refused": refused})

@@ -37,7 +37,7 @@ class NamedRows:
 
     @property
     def columns(self) -> list[str]:
-        """Of any row, in order."""
+        """Names of all rows' columns, in order."""
         return list(dict.fromkeys(str(column) for row in self.rows.values() for column in row))
 
     def frame(self) -> "pd.DataFrame":

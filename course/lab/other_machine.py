@@ -93,7 +93,7 @@ def digests(cells: Sequence[NotebookNode]) -> list[str]:
 
 
 def digest(code: str) -> str:
-    """Of a cell's code. Imports may differ, since a module that has moved gives the same outputs."""
+    """A hash of a cell's code. Imports may differ, since a module that has moved gives the same outputs."""
     return hashlib.sha256(IMPORTS.sub("", code).encode()).hexdigest()[:16]
 
 

@@ -56,9 +56,9 @@ class SheetSpec:
     key: Sequence[str]
     """Names of the choices by which prices are found."""
     prices: Mapping[str, Prices]
-    """Of each deployment, its choices' values with spaces between; what isn't there doesn't fit."""
+    """By deployment, its choices' values with spaces between; what isn't there doesn't fit."""
     dollars: Mapping[str, float | None]
-    """Of a GPU and hour, by card."""
+    """List price of a GPU and hour, by card."""
 
     def told(self, is_simulated: bool) -> dict[str, Any]:
         """JSON-able."""

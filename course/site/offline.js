@@ -1,13 +1,13 @@
 // Keeps the site for when there is no network: all that runs Python, and each page that was opened. BUILD and FIRST are put before this.
 /* global BUILD, FIRST */
-const scope = /** @type {any} */ (self);
+const scope = /** @type {any} */ (self), PREFIX = "minillm-", KEPT = PREFIX + BUILD;
 
 scope.addEventListener("install", (/** @type {any} */ event) => {
-  event.waitUntil(caches.open(BUILD).then((kept) => kept.addAll(FIRST)).then(() => scope.skipWaiting()));
+  event.waitUntil(caches.open(KEPT).then((kept) => kept.addAll(FIRST.map((name) => new Request(name, { cache: "no-cache" })))).then(() => scope.skipWaiting()));
 });
 
 scope.addEventListener("activate", (/** @type {any} */ event) => {
-  const older = caches.keys().then((names) => Promise.all(names.filter((name) => name !== BUILD).map((name) => caches.delete(name))));
+  const older = caches.keys().then((names) => Promise.all(names.filter((name) => name.startsWith(PREFIX) && name !== KEPT).map((name) => caches.delete(name))));
   event.waitUntil(older.then(() => scope.clients.claim()));
 });
 
@@ -18,10 +18,10 @@ scope.addEventListener("fetch", (/** @type {any} */ event) => {
 
 /** From what is kept; else from the network, and kept from then on. A page's own settings in its address don't make it another page. @param {Request} asked */
 async function answered(asked) {
-  const kept = await caches.open(BUILD);
+  const kept = await caches.open(KEPT);
   const found = await kept.match(asked, { ignoreSearch: true });
   if (found) return found;
-  const fresh = await fetch(asked);
-  if (fresh.ok) await kept.put(asked, fresh.clone());
+  const fresh = await fetch(asked, { cache: "no-cache" });
+  if (fresh.status === 200) await kept.put(asked, fresh.clone()).catch(() => {}); // no room: it is shown all the same
   return fresh;
 }

@@ -11,7 +11,7 @@ from course.rounds.prompt import AREAS, COLUMNS, Choice, DesignRound, DrawnRound
 from course.rounds.report import UNREAD, sample_text
 
 DRAWS = range(3)
-"""Seeds of the numbers that a page has: whoever sits a round again gets other ones."""
+"""Seeds of the numbers that a page has: a round that is sat again has other ones."""
 
 
 def exported_draws(about: DesignRound) -> list[dict[str, Any]]:

@@ -40,6 +40,7 @@ class Answers:
             `{"value": ...}`, or `{"refused": words}` where the course says no; JSON.
         Raises:
             KeyError: nothing of that name can be asked, or nothing of that number is open.
+            ValueError: the answer has a number that JSON can't say.
         """
         asked = json.loads(request)
         try:
@@ -48,7 +49,7 @@ class Answers:
             if isinstance(error, KeyError):
                 raise  # a bug of the page: its readers can't do anything about it
             told = {"refused": str(error)}
-        return json.dumps(told, separators=(",", ":"))
+        return json.dumps(told, separators=(",", ":"), allow_nan=False)
 
     def _called(self, name: str, number: int | None, given: dict[str, Any]) -> Any:
         if name in FUNCTIONS:

@@ -34,7 +34,7 @@ class ServedPart:
     """The function or class of the answer."""
     traffic: str
     fields: Mapping[str, Any]
-    """Of EngineConfig, what shows it: little memory for a choice of victims, no step ahead of a planned one."""
+    """Fields of EngineConfig that show it: little memory for a choice of victims, no step ahead of a planned one."""
 
 
 SERVED = {

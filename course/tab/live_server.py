@@ -1,7 +1,7 @@
 """A server that goes on as long as it is watched: requests arrive at random, and its settings can be changed.
 
 A change is rolled out as in production: requests that have arrived stay with the server that has them, and those that
-come after it go to a new one. Time is simulated; whoever shows it asks for the next fraction of a second.
+come after it go to a new one. Time is simulated; the page asks for the next fraction of a second.
 """
 
 import itertools
@@ -139,7 +139,7 @@ class Deployed:
 
 
 class LiveServer:
-    """The traffic of one seed, and who serves it.
+    """The traffic of one seed, and the engines that serve it.
 
     Args:
         fields: of SWITCHES, those that differ from the lab's usual ones.
@@ -158,8 +158,10 @@ class LiveServer:
     def _deployed(self, fields: Mapping[str, Any], since: float) -> Deployed:
         if unknown := set(fields) - set(SWITCHES):
             raise ConfigError(f"not to be changed while it runs: {', '.join(sorted(unknown))}")
-        self._fields = {**self._fields, **fields}
-        return Deployed(self._bench, self._fields, since)
+        wanted = {**self._fields, **fields}
+        deployed = Deployed(self._bench, wanted, since)  # or it's refused, and nothing has changed
+        self._fields = wanted
+        return deployed
 
     def change(self, fields: Mapping[str, Any]) -> Told:
         """Roll out other settings for the requests to come. Returns what is served with from now on."""

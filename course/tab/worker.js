@@ -18,7 +18,7 @@ function tell(stage) {
 /** @returns {Promise<(request: string) => string>} */
 async function start() {
   tell("fetching Python");
-  /** @type {Packed} */ const packed = await (await fetch(new URL("packed.json", import.meta.url))).json();
+  /** @type {Packed} */ const packed = JSON.parse(new TextDecoder().decode(await fetched("packed.json")));
   // All of it travels while Python itself starts.
   const archives = Promise.all([...packed.wheels, packed.course].map(fetched));
   const python = await loadPyodide({ indexURL: new URL(".", import.meta.url).href });

@@ -8,7 +8,7 @@ import pytest
 from course.lessons.start.contents import Lesson, lesson_sources
 
 MOST_WORDS, MOST_CELLS = 1200, 44
-"""Of a lesson's prose above "Going deeper", without what is folded away; and its cells there, of both kinds."""
+"""Words of prose that a lesson may have above "Going deeper", without folds; and cells of both kinds."""
 MOST_IN_ALL = 1900
 """Words without what is folded away and its sources."""
 DEEPER = re.compile(r"^## (?:Going deeper|Deep dive)$", re.M)

@@ -11,7 +11,7 @@ import { kernelPort } from "./kernel_port.js";
 
 /** @type {Partial<Record<Action["do"], string>>} */
 const WORKING = {
-  ask: "Looking …", deploy: "Playing the same traffic, before and after …", grade: "Grading …", compare: "Playing a dozen changes, each by itself; a minute or so …",
+  ask: "Looking …", deploy: "Simulating the same traffic, before and after …", grade: "Grading …", compare: "Simulating a dozen changes, each by itself; a minute or so …",
 };
 
 /**

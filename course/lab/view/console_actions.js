@@ -9,8 +9,8 @@ import { make, oneOf, say } from "./elements.js";
 /** @typedef {{element: HTMLElement, update: (state: State) => void}} Part */
 
 const RANKS = 3;
-const SEARCHED = 20;
 /** From so many changes on they can be searched. */
+const SEARCHED = 20;
 const NOTHING = { id: "", name: "none" };
 
 /** Where a press is answered. */
@@ -52,7 +52,7 @@ function mitigatePart(changes, act) {
     const button = make("button", { type: "button", class: "mm-row", onclick: async () => {
       const after = await act({ do: "deploy", changes: [change.id], canary: false }, said);
       if (after) result.replaceChildren(effectOf(after.deployed[after.deployed.length - 1]));
-    } }, make("b", {}, change.text), make("small", {}, change.cost.includes(";") ? change.cost.split("; ").slice(1).join("; ") : "no price for users"));
+    } }, make("b", {}, change.text), make("small", {}, change.cost.includes(";") ? change.cost.split("; ").slice(1).join("; ") : "no cost to users"));
     const back = make("button", { type: "button", class: "mm-small", onclick: () => act({ do: "roll_back" }, said) }, "Roll back");
     const standing = make("p", { class: "mm-standing" }, "In place.", back);
     return { change, button, standing, result, element: make("li", {}, button, said, result, standing) };
@@ -148,7 +148,7 @@ function diagnosePart(start, act, onMenus) {
 
 /** @param {State} start @param {Do} act @returns {Part} */
 function deployPart(start, act) {
-  const said = reply(), result = make("div", {}), locked = make("p", { class: "mm-lead" }, "Write down what you suspect first, under Diagnose: what can be changed gives ideas.");
+  const said = reply(), result = make("div", {}), locked = make("p", { class: "mm-lead" }, "First write down what you suspect, under Diagnose: the list of changes would give it away.");
   const rows = start.changes.map((change) => {
     const box = make("input", { type: "checkbox" });
     return { change, box, element: make("label", { class: "mm-option" }, box, make("span", {}, change.text, make("small", {}, change.cost))) };

@@ -4,8 +4,8 @@ import { make, say } from "./elements.js";
 /** @typedef {import("./console_types.js").State} State */
 
 const MS_A_MINUTE = 90, LONGEST_MS = 1500;
-const AMBER = 0.25, RED = 0.5;
 /** Shares of the day's error budget from which its bar changes colour. */
+const AMBER = 0.25, RED = 0.5;
 
 /** @param {number} share */
 const percent = (share) => `${Math.round(100 * share)}%`;

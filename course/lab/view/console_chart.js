@@ -3,8 +3,8 @@
 const SVG = "http://www.w3.org/2000/svg";
 const TYPE_PX = 11;
 const TOP_PX = 8;
-const MARGIN = { left: 40, right: 8, bottom: 30 };
 /** Pixels beside the axes, for what is written there. */
+const MARGIN = { left: 40, right: 8, bottom: 30 };
 const DOT_PX = 2;
 
 /**

@@ -68,7 +68,7 @@ function debriefPane(act, back) {
   function compared(debrief) {
     const said = make("p", { class: "mm-said", role: "status" });
     if (!debrief.changes.length) {
-      return [make("button", { type: "button", onclick: () => act({ do: "compare" }, said) }, "Play each change by itself"), said];
+      return [make("button", { type: "button", onclick: () => act({ do: "compare" }, said) }, "Simulate each change by itself"), said];
     }
     const deployed = new Set(state?.deployed.map((each) => each.names));
     return [make("ul", {}, ...debrief.changes.map((each) => make("li", { class: each.restored ? "mm-better" : "mm-worse" },

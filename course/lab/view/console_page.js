@@ -24,12 +24,12 @@ async function mountIncident(el) {
   const told = make("p", { role: "status" });
   el.replaceChildren(told);
   if (location.protocol === "file:") {
-    say(told, "A page opened from disk may start no Python: `python -m course.site build/site --serve` opens the site so that incidents can be played.");
+    say(told, "A page opened from disk can't start Python. Run `make site`: it serves the site, and incidents can be played there.");
     return;
   }
   const wanted = wantedIncident(location.search, new Date());
   const python = new TabPython(new URL(el.dataset.python ?? "", document.baseURI), (stage) =>
-    say(told, stage ? `Python is starting in this tab: ${stage} …` : "Someone's phone is about to ring: a service of several replicas is being simulated, before and after it fell ill …"));
+    say(told, stage ? `Python is starting in this tab: ${stage} …` : "Your phone is about to ring: a service is being simulated, healthy and after something broke …"));
   try {
     const number = await python.ask("incident.open", wanted);
     const port = { ask: (/** @type {unknown} */ action) => python.ask("incident.act", { action }, number) };

@@ -5,8 +5,8 @@ import { kernelPort } from "./kernel_port.js";
 /** @typedef {import("./drill_types.js").Field} Field */
 /** @typedef {import("./drill_types.js").Action} Action */
 
-const FEW = 8;
 /** So many options stand side by side; more are searched. */
+const FEW = 8;
 /** @type {Record<string, string>} What each step is. */
 const COMES = {
   Write: "Read the prompt, ask the interviewer what you need, and write as you would speak.",
@@ -14,7 +14,7 @@ const COMES = {
   Pushback: "The interviewer pushes back, one question at a time.",
   Statements: "Eight sentences about this case: true or not, and how sure are you?",
   Calibration: "Grade two sample answers.",
-  Yourself: "Then your own, with words of yours.",
+  Yourself: "Grade your own answer, quoting from it.",
   Verdict: "A level, as far as it can be computed, and why.",
 };
 const TICK_MS = 250, LAST_S = 60;
@@ -138,7 +138,7 @@ function mountDrill(el, port, start, startClass = "") {
   const clock = make("div", { class: "mm-clock" }, time, timeWords, make("div", { class: "mm-left" }, left));
   const heading = make("h2", { tabindex: -1 }), stage = make("div", { class: "mm-stagebody" }), next = make("p", { class: "mm-next" }), said = make("p", { class: "mm-said", role: "status" });
   const on = make("button", { type: "button", class: "mm-run", onclick: () => act(onward()) });
-  const gone = make("p", { class: "mm-gone" }, "From an earlier session: run this cell to sit it.");
+  const gone = make("p", { class: "mm-gone" }, "From an earlier session: run this cell to take it.");
   const root = make("div", { class: "mm-dash mm-drill", role: "group", "aria-label": start.title, "data-lm-suppress-shortcuts": "true" }, gone,
     make("div", { class: "mm-drillhead" }, make("strong", {}, start.title), steps, clock), heading, stage, make("div", { class: "mm-foot" }, next, said, on));
   el.append(root);
@@ -172,7 +172,7 @@ function mountDrill(el, port, start, startClass = "") {
   const told = make("div", { class: "mm-told-facts", role: "status" }), asked = make("p", { class: "mm-lead" });
   function tellFacts() {
     told.replaceChildren(...state.asking.told.map(({ asks, says }) => make("p", {}, make("b", {}, `${asks} `), says)));
-    say(asked, `${state.asking.left} more you may ask.`);
+    say(asked, `You may ask ${state.asking.left} more.`);
   }
 
   function context() {
@@ -213,7 +213,7 @@ function mountDrill(el, port, start, startClass = "") {
     if (problem) say(said, problem);
     const key = JSON.stringify([now.at, now.clock.state, now.stage && [now.stage.title, problem ? "" : now.stage.text, now.stage.fields.map((each) => each.key)]]);
     steps.replaceChildren(...now.steps.map((name, i) => make("li", i === now.at ? { "aria-current": "step" } : { class: i < now.at ? "mm-past-step" : "" }, name)));
-    say(next, now.at + 1 < now.steps.length ? `Then: ${now.steps[now.at + 1].toLowerCase()}` : "That was it.");
+    say(next, now.at + 1 < now.steps.length ? `Then: ${now.steps[now.at + 1].toLowerCase()}` : "That's the last step.");
     tellFacts();
     tick();
     root.dataset.step = now.steps[now.at];

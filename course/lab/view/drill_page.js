@@ -8,7 +8,7 @@ async function mountDrillPage(el) {
   const told = make("p", { role: "status" });
   el.replaceChildren(told);
   if (location.protocol === "file:") {
-    say(told, "A page opened from disk may start no Python: `python -m course.site build/site --serve` opens the site so that drills can be sat.");
+    say(told, "A page opened from disk can't start Python. Run `make site`: it serves the site, and drills can be taken there.");
     return;
   }
   const seed = Math.abs(Math.trunc(Number(new URLSearchParams(location.search).get("seed")))) || 0;
@@ -22,7 +22,7 @@ async function mountDrillPage(el) {
     mountDrill(el, port, start);
     el.dataset.isLive = "yes";
   } catch (error) {
-    say(told, `This drill can't be sat here: ${error instanceof Error ? error.message : error}`);
+    say(told, `This drill can't be taken here: ${error instanceof Error ? error.message : error}`);
   }
 }
 

@@ -1,6 +1,6 @@
-// The front page's server: it goes on for as long as somebody looks. Four switches, a bet, and the last minute to zoom into.
+// The front page's server: it runs for as long as it's in sight. Four switches, a bet, and the last minute to zoom into.
 import { make, oneOf, say } from "./elements.js";
-import { drawStrip } from "./live_strip.js";
+import { drawLiveStrip } from "./live_strip.js";
 import { KEPT_S, LiveTraffic, WINDOW_S } from "./live_traffic.js";
 import { paletteOf } from "./paint.js";
 import { number, seconds } from "./say.js";
@@ -90,12 +90,13 @@ async function renderLive({ python, el }) {
       history.replaceState(null, "", liveToAddress(seed, settings.fields));
       if (bet && bet.rollout !== traffic.rollout - 1) {
         bet = null;
-        say(told, "Another change was rolled out: this bet is off.");
+        say(told, "You rolled out another change, so this bet is off.");
       } else if (!bet) say(told, "Rolled out: requests from now on go to a server with these settings. The ones in flight stay where they are.");
     } catch (error) {
       say(told, String(error instanceof Error ? error.message : error));
     }
     for (const { field, chosen } of switches) chosen.set(settings.fields[field]);
+    if (settings.fields.max_num_seqs !== USUAL.max_num_seqs) asked.hidden = true;
     wake();
   }
 
@@ -143,7 +144,7 @@ async function renderLive({ python, el }) {
   function frame(at) {
     timer = 0;
     if (!root.isConnected) return;
-    const passed = Math.min((at - last) / 1000, 0.1), goesOn = isInSight && !isPaused && !failed;
+    const passed = Math.max(Math.min((at - last) / 1000, 0.1), 0), goesOn = isInSight && !isPaused && !failed;
     last = at;
     if (goesOn) {
       time = Math.min(time + passed, traffic.known);
@@ -155,7 +156,7 @@ async function renderLive({ python, el }) {
 
   function draw() {
     const shownAt = Math.max(time - back, 0);
-    drawStrip(strip, { traffic, time: shownAt, span: SPANS[zoom], slots: settings.slots, budget: settings.budget, changes }, palette);
+    drawLiveStrip(strip, { traffic, time: shownAt, span: SPANS[zoom], slots: settings.slots, budget: settings.budget, changes }, palette);
     const { ttft, worstGap, tokensPerS, queued, running } = traffic.figuresAt(shownAt);
     [seconds(ttft), seconds(worstGap), number(tokensPerS), String(queued)].forEach((words, k) => say(figures[k].value, words));
     strip.setAttribute("aria-label", `The last ${SPANS[zoom]} seconds: ${running} requests running, ${queued} queued.`);

@@ -21,7 +21,7 @@ const CLOSE_S = 2;
  */
 
 /** @param {HTMLCanvasElement} canvas @param {Strip} strip @param {Palette} palette */
-function drawStrip(canvas, strip, palette) {
+function drawLiveStrip(canvas, strip, palette) {
   const ready = clean(canvas);
   if (!ready) return;
   const { pen, width, height } = ready, { traffic, time, span } = strip;
@@ -134,4 +134,4 @@ function drawLiveSteps(pen, palette, x, { traffic, time, span, slots, budget }, 
   write(pen, palette, "running", right, base + 14, { fill: palette.soft });
 }
 
-export { CLOSE_S, drawStrip };
+export { drawLiveStrip };

@@ -10,7 +10,7 @@ import { PHASE_NAMES, bordersAt, countUntil, phaseAt, textAt } from "./trace.js"
 /** @typedef {import("./trace.js").Trace} Trace */
 /** @typedef {{run: Trace, row: number}} Played row: the request to follow */
 
-/** Of a request, one sentence about where it is. @param {Trace} run @param {number} i @param {number} time */
+/** One sentence about where a request is. @param {Trace} run @param {number} i @param {number} time */
 function narrate(run, i, time) {
   const row = run.rows[i], phase = phaseAt(row, time), borders = bordersAt(row, time);
   if (row.refused) return `was refused: ${row.refused}`;

@@ -20,7 +20,7 @@ Prices = dict[str, float | None]
 
 
 def coefficients(steps: StepTimeModel, model: PricedModel, placement: Placement, kv_tokens: int) -> Prices:
-    """Of one deployment, in seconds, bytes and tokens; None = infinite.
+    """What prices one deployment's steps, in seconds, bytes and tokens; None = infinite.
 
     Args:
         kv_tokens: that its KV cache holds.

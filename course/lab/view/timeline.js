@@ -7,7 +7,7 @@ import { PHASES, bordersAt, countUntil } from "./trace.js";
 /** @typedef {import("./paint.js").Palette} Palette */
 
 const LEFT = 92, RIGHT = 72, TOP = 6, AXIS = 20;
-/** Of rows: the highest, and the lowest whose figures don't touch. */
+/** Heights of rows: the most, and the least at which figures don't touch. */
 const MOST_PITCH = 26, LEAST_PITCH = 9;
 /** Height of the strip of steps: tokens above, requests below. */
 const STEPS = 76;

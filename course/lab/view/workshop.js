@@ -29,6 +29,30 @@ function keptWork(id, stub) {
   }
 }
 
+/** A browser may refuse to keep anything. @param {string} id @param {Kept} kept */
+function keepWork(id, kept) {
+  try { localStorage.setItem(`minillm-exercise-${id}`, JSON.stringify(kept)); } catch { /* not kept */ }
+}
+
+/** It took too long. */
+class Late extends Refused {}
+
+/**
+ * An answer, or a refusal where it doesn't come in time.
+ * @param {Promise<any>} answer @param {number} patience ms @returns {Promise<any>}
+ */
+async function inTime(answer, patience) {
+  let timer = 0;
+  const late = new Promise((_, failed) => {
+    timer = setTimeout(() => failed(new Late(`stopped: not done after ${patience / 1000} s. Is there a loop that never ends?`)), patience);
+  });
+  try {
+    return await Promise.race([answer, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 /** A run beside another one, to look through. @param {Trace} run @param {Trace} before @returns {import("./view.js").Model} */
 function besideModel(run, before) {
   /** @type {Record<string, any>} */
@@ -53,7 +77,7 @@ function editing(editor, changed) {
       event.preventDefault();
       const before = editor.value.slice(0, editor.selectionStart), line = before.slice(before.lastIndexOf("\n") + 1);
       put(editor, `\n${/^ */.exec(line)?.[0] ?? ""}${line.trimEnd().endsWith(":") ? INDENT : ""}`);
-    } else isLeaving = false;
+    } else if (event.key !== "Shift") isLeaving = false;
     changed();
   });
   editor.addEventListener("input", changed);
@@ -84,13 +108,14 @@ function mountExercise(el) {
   /** @type {Workpiece} */ const work = JSON.parse(el.dataset.exercise ?? "");
   const kept = keptWork(work.id, work.stub);
   /** @type {TabPython | null} */ let python = null;
+  let endBeside = () => {};
 
   const editor = make("textarea", { class: "mm-editor", spellcheck: false, autocapitalize: "off", "aria-label": "Your answer, Python", rows: Math.min(kept.text.split("\n").length + 4, 40) });
   const outcome = make("div", { class: "mm-outcome", role: "status" }), hints = make("ol", { class: "mm-hints" }), beside = make("div", {});
   const checkButton = make("button", { type: "button", class: "mm-run", onclick: () => void check() }, "Check");
   const serveButton = make("button", { type: "button", onclick: () => void serve() }, "Serve with mine");
   const hintButton = make("button", { type: "button", onclick: () => { kept.hints += 1; keep(); showHints(); } });
-  const backButton = make("button", { type: "button", onclick: () => { if (confirm("Put the starter back, in the place of what you have written?")) { editor.value = work.stub; keep(); } } }, "Start over");
+  const backButton = make("button", { type: "button", onclick: () => { if (confirm("Replace what you've written with the starter file?")) { editor.value = work.stub; keep(); } } }, "Start over");
   const fileButton = make("button", { type: "button", onclick: () => savedAsFile(`${work.id.replaceAll("-", "_")}.py`, editor.value) }, "Save as a file");
   const bar = make("div", { class: "mm-bar" }, checkButton, ...(work.serves ? [serveButton] : []), hintButton, fileButton, backButton);
   const root = make("div", { class: "mm-dash mm-workshop" }, editor, bar, hints, outcome, beside);
@@ -102,7 +127,7 @@ function mountExercise(el) {
 
   function keep() {
     kept.text = editor.value;
-    localStorage.setItem(`minillm-exercise-${work.id}`, JSON.stringify(kept));
+    keepWork(work.id, kept);
   }
 
   function showHints() {
@@ -117,19 +142,16 @@ function mountExercise(el) {
     checkButton.disabled = serveButton.disabled = true;
     python ??= new TabPython(new URL(el.dataset.python ?? "", document.baseURI), (stage) => say(outcome, stage ? `Python is starting in this tab: ${stage} …` : "Checking …"));
     say(outcome, "Asking Python …");
-    let timer = 0;
-    const late = new Promise((_, failed) => {
-      timer = setTimeout(() => failed(new Refused(`stopped: not done after ${PATIENCE_MS / 1000} s. Is there a loop that never ends?`)), PATIENCE_MS);
-    });
     try {
-      return await Promise.race([python.ask(name, { exercise: work.id, text: editor.value }), late]);
+      return await inTime(python.ask(name, { exercise: work.id, text: editor.value }), PATIENCE_MS);
     } catch (error) {
-      python.end();
-      python = null;
+      if (error instanceof Late || !(error instanceof Refused)) {
+        python.end();
+        python = null;
+      }
       say(outcome, error instanceof Error ? error.message : String(error));
       return null;
     } finally {
-      clearTimeout(timer);
       checkButton.disabled = serveButton.disabled = false;
     }
   }
@@ -144,16 +166,17 @@ function mountExercise(el) {
     const items = graded.criteria.map(({ name, earned: got, possible, feedback }) =>
       make("li", { class: got === possible ? "mm-right-part" : "mm-wrong-part" }, make("b", {}, `${got === possible ? "✓" : got ? "◐" : "✗"} ${name} (${Number(got.toFixed(2))}/${possible}) `), feedback));
     outcome.replaceChildren(make("b", {}, `${Number(earned.toFixed(2))} of ${work.points}`), cost ? ` · hints cost ${Number(cost.toFixed(2))}` : "", make("ul", {}, ...items),
-      make("p", {}, `Seed ${graded.seed}; every check asks anew.`), ...(graded.printed ? [make("p", {}, "Your code printed:"), make("pre", {}, graded.printed)] : []));
+      make("p", {}, `Seed ${graded.seed}; every check asks new questions.`), ...(graded.printed ? [make("p", {}, "Your code printed:"), make("pre", {}, graded.printed)] : []));
   }
 
   async function serve() {
     /** @type {{ours: Trace, yours: Trace, notes: string[]} | null} */ const served = await ask("exercise.serve");
     if (!served) return;
     say(outcome, served.notes.length ? served.notes.join(" ") : "Your part served this traffic from beginning to end, on a simulated GPU; the engine's own is beside it.");
+    endBeside();
     beside.replaceChildren();
-    render({ model: besideModel(served.yours, served.ours), el: beside });
+    endBeside = render({ model: besideModel(served.yours, served.ours), el: beside });
   }
 }
 
-export { editing, keptWork, mountExercise, savedAsFile };
+export { editing, inTime, keepWork, keptWork, mountExercise, savedAsFile };

@@ -4,12 +4,11 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from course.lab.cold_numbers import ColdNumber, cold_numbers
-
 from course.lab import services
 from course.lab.claims import Claim, conclude
 from course.lab.display import Html
 from course.lab.finding import Finding, tell
+from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.model_shape import LLAMA_70B
 from course.lab.noise import CEILING, SHORTEST_S, ratio_of
@@ -154,18 +153,18 @@ def cold() -> Html:
     weights, bandwidth = LLAMA_70B.weight_bytes, on_paper().bandwidth
     floor = on_paper(gpus=4).reading(weights)
     reads = READING * TOKENS_A_WORD / 60
-    return cold_numbers(
-        ColdNumber(
+    return know_cold(
+        (
             f"about {number(round(reads))} tokens/s",
             "what a person reads",
             f"{READING} words a minute, four tokens for three words",
         ),
-        ColdNumber(
+        (
             f"about {seconds(PUBLISHED_ITL_S)}",
             "ITL of a 70B on four H100s, small batch",
             f"ML.ENERGY leaderboard, vLLM, bf16; {1 / PUBLISHED_ITL_S:.0f} tokens/s for each user",
         ),
-        ColdNumber(
+        (
             seconds(floor),
             "the floor under that ITL",
             f"{weights / 1e9:.0f} GB of weights, read once a step, over 4 × {number(bandwidth / 1e12)} TB/s",

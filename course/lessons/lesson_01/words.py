@@ -176,7 +176,7 @@ def at_70b(measured: Mapping[str, Mapping[str, ServiceFigures]]) -> Finding:
 BEYOND = 10
 """Samples beyond a percentile that make it worth quoting."""
 WORDS_A_MINUTE, WORDS_A_TOKEN = 240, 0.75
-"""Of adults reading plain English, and of English text."""
+"""How fast adults read plain English, and how many words of it a token is."""
 
 
 def samples_for(q: float) -> int:

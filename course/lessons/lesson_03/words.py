@@ -173,7 +173,7 @@ def bend(here: Bend) -> Finding:
 # ---------------------------------------------------------------- three numbers
 
 GPUS, MFU = 4, 0.5
-"""Of the envelope."""
+"""What the envelope assumes."""
 
 
 def three_numbers() -> Html:

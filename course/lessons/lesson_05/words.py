@@ -162,7 +162,7 @@ def three_numbers() -> Html:
 
 
 ROUND_TRIPS = 3
-"""Of a request on a new connection: one each to open it, to encrypt it, and to ask."""
+"""What a request takes on a new connection: one each to open it, to encrypt it, and to ask."""
 
 
 def told_ratio(value: float) -> str:

@@ -106,7 +106,7 @@ def need(itl_s: float) -> Need:
 
 
 def mean_length(lengths: LogNormal) -> float:
-    """Of such lengths, were they not cut off."""
+    """The mean of such lengths, were they not cut off."""
     return lengths.median * math.exp(lengths.sigma**2 / 2)
 
 

@@ -166,7 +166,7 @@ def draw_bytes(shape: ModelShape, batch: int, context: int) -> Picture:
         marks.append(Mark(f"KV = weights: {border:,.0f}", x=border))
     with suppress(DoesNotFitError):
         if (room := shape.room_tokens()) is not None:
-            marks.append(Mark(f"room for KV on {gpus}", y=room * shape.kv_bytes_per_token / 1e9))
+            marks.append(Mark(f"KV capacity of {gpus}", y=room * shape.kv_bytes_per_token / 1e9))
     parts = f"weights {size(shape.weight_bytes)}, KV {size(kv)}"
     parts += "" if shape.fits(batch, context) else f"; no room for this on {gpus}"
     parts += f"; trained for {shape.cost.max_context:,} tokens only" if context > shape.cost.max_context else ""
@@ -236,7 +236,7 @@ def dots_table(dots: Sequence[Dot], roof: Roof) -> Html:
         "tokens/s": lambda dot: number(dot.tokens_per_s),
         "MBU": lambda dot: f"{dot.mbu(roof):.0%}",
         "MFU": lambda dot: f"{dot.mfu(roof):.0%}",
-        "neither": lambda dot: f"{dot.rest(roof) / dot.itl:.0%}",
+        "the rest": lambda dot: f"{dot.rest(roof) / dot.itl:.0%}",
     }
     return table_by_name("batch", {str(dot.batch): dot for dot in dots}, columns)
 

@@ -476,8 +476,8 @@ BORDER = 2**0.5
 """Nearer to x 1, or nearer to x 2?"""
 DOUBLINGS = {
     (True, True): "neither doubling changes it much",
-    (True, False): "the first hardly changes it, the second nearly doubles it",
-    (False, True): "the first nearly doubles it, the second hardly changes it",
+    (True, False): "the first doesn't change it much, the second nearly doubles it",
+    (False, True): "the first nearly doubles it, the second doesn't change it much",
     (False, False): "both nearly double it",
 }
 """By whether ITL stayed, at each of the two doublings."""

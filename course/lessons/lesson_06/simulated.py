@@ -175,7 +175,7 @@ def tp_table(batch: int = 64, context: int = 1024, degrees: Sequence[int] = (2, 
 
 PROMPT, ANSWER = 1000, 8000
 POINTS = 17
-"""Of a curve over an answer."""
+"""How many points a curve over an answer has."""
 
 
 def drift() -> Explorer:
@@ -203,7 +203,7 @@ def draw_drift(on: Deployment, batch: int) -> Picture:
     counts, itl = [n for n, _ in found], [1e3 * each for _, each in found]
     curves = [
         Curve("began together", counts, itl),
-        Curve("at all places of their answers", (0, ANSWER), (1e3 * mixed,) * 2, "dashes"),
+        Curve("spread over their answers", (0, ANSWER), (1e3 * mixed,) * 2, "dashes"),
     ]
     if counts[-1] < ANSWER:
         title = f"Batch {batch}: after {counts[-1]:,} tokens there's no room for more KV, and requests are preempted"

@@ -30,7 +30,7 @@ SMALL |= {"num_attention_heads": 4, "num_key_value_heads": 2}
 
 
 def expected(num: int, chosen: int, tokens: float) -> float:
-    """Share of the experts that so many tokens wake, if all are equally likely."""
+    """Share of the experts that so many tokens activate, if all are equally likely."""
     return 1 - (1 - chosen / num) ** tokens
 
 
@@ -143,7 +143,7 @@ class WideShare:
 
     gpus: int
     experts: float
-    """Of a layer."""
+    """How many of each layer it holds or reads."""
     bytes: float
     """Expert weights in fp8: held, and read once all experts have a token."""
     rows: float

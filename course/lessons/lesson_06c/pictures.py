@@ -73,19 +73,19 @@ INTERVALS = (16, 64, 256, 512, 1024, 2048, 4096, 8192)
 
 
 def snapshots_table(interval: int, shared: int, pool_gb: int) -> Html:
-    """What a prefix cache of a hybrid model holds, and what a hit spares."""
+    """What a prefix cache of a hybrid model holds, and what a hit saves."""
     cache = Snapshots(MODELS[HYBRID], interval)
     found, each = cache.found(shared), cache.bytes_per_token
     rows = [
         ("a cached token takes", f"{size(each)}, {cache.state_bytes_per_token / each:.0%} of it states"),
         (f"a pool of {pool_gb} GB caches", f"{number(pool_gb * 1e9 / each / 1e3)} thousand tokens"),
-        (f"of {shared:,} shared tokens a hit spares", f"{found:,}; {shared - found:,} are computed again"),
+        (f"of {shared:,} shared tokens a hit saves", f"{found:,}; {shared - found:,} are computed again"),
     ]
     return as_table(("", f"a snapshot every {interval:,} tokens"), rows)
 
 
 def snapshots_explorer() -> Explorer:
-    """How far apart should the states be that a prefix cache keeps?"""
+    """How far apart should a prefix cache's snapshots be?"""
     return Explorer(
         snapshots_table,
         interval=choices("tokens between snapshots", INTERVALS, 512),
@@ -99,5 +99,5 @@ def even_at() -> str:
     model = MODELS[HYBRID]
     return (
         f"{size(model.fixed_bytes)} of states replace keys and values of {model.layers - model.growing_layers} layers: "
-        f"even at {run.even_tokens(model):,.0f} tokens."
+        f"they break even at {run.even_tokens(model):,.0f} tokens."
     )

@@ -11,7 +11,7 @@ from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.models import PricedModel, find_model
 
 DTYPE = "bfloat16"
-"""Of keys and values. A recurrent state stays in float32."""
+"""Number format of keys and values. A recurrent state stays in float32."""
 FULL, LATENT, HYBRID, SPARSE = (
     "Qwen3 235B: every layer full",
     "DeepSeek-V3: every layer full, latent",
@@ -61,7 +61,7 @@ NEAR = 0.15
 
 
 def short_chat() -> MeasuredAnswer:
-    """What a hybrid model keeps of a short chat, beside itself with full attention in all layers."""
+    """What a hybrid model keeps of a short chat, against the same model with full attention in all layers."""
     model = MODELS[HYBRID]
     ours, full = kept(model, CHAT), kept(all_full(model), CHAT)
     ratio = ours / full

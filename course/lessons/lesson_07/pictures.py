@@ -163,7 +163,7 @@ def _words(account: Account) -> str:
     if account.window is not None:
         words = f"× the last {account.window} of {account.context:,} tokens and {account.sinks} sinks, in whole blocks"
     if account.copies > 1:
-        words += f", × {account.copies:g} copies: one head cannot be split across {account.shape.gpus} GPUs"
+        words += f", × {account.copies:g} copies: one head can't be split across {account.shape.gpus} GPUs"
     return body + text(BYTES_LEFT, 34, f"{words}  =  {size(account.chat_bytes)} a chat", size=13)
 
 
@@ -183,7 +183,7 @@ def _memory(account: Account) -> str:
             body += rect(edge + i * wide, BAR_TOP + 1, max(wide - 0.7, 0.4), 28, fill=KV_FILL)
     free = account.room - account.weight_bytes
     words = f"{account.chats:,} chats fit" if account.chats else "not one chat fits"
-    where = f"this lab's pool: {size(max(free, 0))}" if not account.shape.gpus else f"room for KV: {size(max(free, 0))}"
+    where = f"this lab's pool: {size(max(free, 0))}" if not account.shape.gpus else f"KV capacity: {size(max(free, 0))}"
     body += text(WIDTH - BYTES_RIGHT, BAR_TOP + 48, where, size=12, fill=SOFT, text_anchor="end")
     beyond = account.context > account.shape.cost.max_context
     over = f"; the model was trained for {account.shape.cost.max_context:,} tokens only" if beyond else ""

@@ -264,7 +264,7 @@ def three_numbers(large: Account) -> Html:
             "KV of a token, Llama-3-70B in bf16",
             f"2 × {kv.layers} × {kv.vectors // 2} × 128 × 2 B",
         ),
-        (f"{chat.chats}", "chats of 1,500 tokens beside its weights on four H100s", "the bill, above"),
+        (f"{chat.chats}", "chats of 1,500 tokens beside its weights on four H100s", "the bill, below"),
         (f"{1e9 / small:,.0f}", "tokens of KV in a GB, Llama-3.1-8B in bf16", f"1e9 / {small:,} B"),
     )
 

@@ -29,7 +29,7 @@ def checks(large: Account, losses: Mapping[str, Loss]) -> Checks:
     def q2(answer: object) -> tuple[Criterion, ...]:
         loss = losses["KV in int8"]
         broken = loss.broken(Floors())
-        told = f"perplexity {loss.rise:+.1%}, KL {loss.kl:.4f}, the same likeliest token in {loss.agreement:.1%}"
+        told = f"perplexity {loss.rise:+.1%}, KL {loss.kl:.4f}, same most likely token in {loss.agreement:.1%}"
         words = f"{told}: breaks {', '.join(broken)}" if broken else f"{told}: all three floors are kept"
         return choice(answer, "no" if broken else "yes", {"yes": words, "no": words})
 

@@ -55,7 +55,7 @@ def draw_needle(found: Mapping[str, Mapping[int, Found]], reach: int) -> Picture
     return draw_chart(
         "Given once, given again: how much of it does the model predict?",
         curves,
-        Axis("tokens between the first time and the second"),
+        Axis("tokens between the first copy and the second"),
         Axis("tokens of the needle predicted (%)", low=0, high=105),
         [Mark("out of the window", x=reach)],
         height=260,
@@ -86,7 +86,7 @@ def losses_table(found: Mapping[str, Loss]) -> Html:
         f"KV of {REQUEST_TOKENS:,} tokens",
         f"perplexity (floor {floors.perplexity_rise:+.0%})",
         f"KL, nats (floor {floors.kl})",
-        f"same likeliest (floor {floors.agreement:.0%})",
+        f"same most likely token (floor {floors.agreement:.0%})",
         "floors",
     )
     return as_table(header, rows)

@@ -126,7 +126,7 @@ def needle_share(found: Mapping[str, Mapping[int, Found]]) -> MeasuredAnswer | s
     whole, *_, windowed = found.values()
     far = max(windowed)
     if not can_recall(found):
-        return "this model doesn't recall the passage even with everything in sight, so it has nothing to lose"
+        return "this model doesn't recall the passage even with full attention, so it has nothing to lose"
     share = recalled({**whole, far: windowed[far]}, far)
     answer = FORESEEN[0] if share >= ALL else FORESEEN[1] if share >= SOME else FORESEEN[2]
     return MeasuredAnswer(
@@ -156,10 +156,10 @@ def probe(lab: Lab) -> tuple[int, tuple[int, ...]]:
 
 
 def windows(lab: Lab) -> dict[str, dict[str, Any]]:
-    """Engine fields: everything in sight, a window, and a window with sinks."""
+    """Engine fields: full attention, a window, and a window with sinks."""
     window, _ = probe(lab)
     return {
-        "everything in sight": {},
+        "full attention": {},
         f"window of {window}": {"sliding_window": window},
         f"window of {window}, {SINKS} sinks": {"sliding_window": window, "attention_sinks": SINKS},
     }
@@ -316,7 +316,7 @@ class Pause:
     context: int
     """Tokens, when the tool is called."""
     gb_per_s: float
-    """Of the link to host memory, all GPUs together."""
+    """Bandwidth of the link to host memory, all GPUs together."""
 
     @property
     def paused(self) -> float:
@@ -329,7 +329,7 @@ class Pause:
 
     @property
     def pool_share(self) -> float:
-        """Of the KV pool of four H100s, held by agents that wait. Above 1 it doesn't fit."""
+        """Share of four H100s' KV pool that waiting agents hold. Above 1 it doesn't fit."""
         return self.paused * self.bytes_each / pool_bytes()
 
     def resume_s(self) -> dict[str, float]:
@@ -341,7 +341,7 @@ class Pause:
         }
 
     def gpu_share(self) -> dict[str, float]:
-        """Of all the GPUs' time, what resuming takes. A fetch runs beside other requests' steps."""
+        """Share of all the GPUs' time that resuming takes. A fetch runs beside other requests' steps."""
         return {"keep it": 0.0, "fetch it": 0.0, "drop it": self.turns_per_s * self.resume_s()["drop it"]}
 
 

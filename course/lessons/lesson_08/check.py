@@ -24,8 +24,8 @@ def checks(costs: VerifyCosts, told: Mapping[str, tuple[DraftStory, DraftStory]]
 
     def q1(answer: object) -> tuple[Criterion, ...]:
         slips = {
-            popular(ALPHA, K): "that is k × α: it forgets that a guess counts only if all before it were accepted",
-            emitted(ALPHA, K) - 1: "those are the guesses alone: the model's own token comes in addition",
+            popular(ALPHA, K): "that is k × α: it forgets that a token counts only if all before it were accepted",
+            emitted(ALPHA, K) - 1: "those are the draft tokens alone: the model's own token comes in addition",
             emitted(ALPHA, K - 1): "one term short: the sum goes up to α^k, k + 1 terms",
             1 / (1 - ALPHA): "that's the limit for endlessly long drafts",
         }
@@ -35,7 +35,7 @@ def checks(costs: VerifyCosts, told: Mapping[str, tuple[DraftStory, DraftStory]]
         steps = 1 + K * C
         slips = {
             emitted(ALPHA, K): "that is tokens per verification: its drafts take time, too",
-            emitted(ALPHA, K) / (1 + C): "that pays for one guess: there are k of them, one after the other",
+            emitted(ALPHA, K) / (1 + C): "that pays for one draft token: there are k of them, one after the other",
             popular(ALPHA, K) / steps: "k × α again, divided by the right cost",
         }
         return (near(answer, emitted(ALPHA, K) / steps, "speedup", slips, 0.03),)
@@ -49,7 +49,7 @@ def checks(costs: VerifyCosts, told: Mapping[str, tuple[DraftStory, DraftStory]]
         batch = costs.batches[-1]
         verify = costs.relative(batch, LOOKED_UP_K)
         key = break_even(LOOKED_UP_K, 0.0, verify)
-        told_cost = f"checking {LOOKED_UP_K} guesses took {verify:.2f} steps at batch {batch}"
+        told_cost = f"checking {LOOKED_UP_K} draft tokens took {verify:.2f} steps at batch {batch}"
         if key is None:
             said = "never" if str(answer).strip().lower() == "always loses" else str(answer).strip().lower()
             if said != "never":
@@ -84,7 +84,7 @@ def checks(costs: VerifyCosts, told: Mapping[str, tuple[DraftStory, DraftStory]]
             "times",
         ),
         "q3": Question(
-            "The very first draft token fails. What does the step yield?",
+            "The very first draft token is rejected. What does the step yield?",
             options=("nothing", "one token", "the draft again"),
         ),
         "q4": Question(

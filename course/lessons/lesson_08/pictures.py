@@ -52,8 +52,8 @@ def draw_places(points: Sequence[AcceptancePoint]) -> Picture:
     return draw_chart(
         "How often is each position of a draft accepted?",
         curves,
-        Axis("position in the draft (1 = the first guess)"),
-        Axis("share of drafts in which it passed", low=0, high=1.02),
+        Axis("position in the draft (1 = the first token)"),
+        Axis("share of drafts in which it was accepted", low=0, high=1.02),
         description=told,
     )
 
@@ -81,7 +81,7 @@ def draw_emitted(points: Sequence[AcceptancePoint], k: int, newest: AcceptancePo
     return draw_chart(
         f"Drafts of {k}: how many tokens does a verification yield?",
         curves,
-        Axis("α: probability that a guess is accepted", low=0, high=1.02),
+        Axis("α: probability that a draft token is accepted", low=0, high=1.02),
         Axis("tokens per verification", low=0.8, high=k + 1.2),
         marks,
         description=found or "Nothing measured for this k yet.",
@@ -101,7 +101,7 @@ class AcceptanceLab(Explorer):
             self._measure,
             button="Draft and verify",
             alpha=choices("α, acceptance", ALPHAS, 0.6),
-            k=choices("k, guesses in a draft", KS, START_K),
+            k=choices("k, tokens in a draft", KS, START_K),
         )
         self.showing(draw_emitted(self.points, START_K))
 
@@ -148,8 +148,8 @@ def price_lab(costs: VerifyCosts) -> Explorer:
     return Explorer(
         lambda alpha, k, c, batch: draw_gain(costs, alpha, k, c, batch),
         alpha=slider("α, acceptance", 0.0, 1.0, 0.6, 0.05),
-        k=slider("k, guesses in a draft", 1, LONGEST, 4),
-        c=slider("c, the cost of a guess in steps", 0.0, 1.0, 0.1, 0.05),
+        k=slider("k, tokens in a draft", 1, LONGEST, 4),
+        c=slider("c, the cost of a draft token in steps", 0.0, 1.0, 0.1, 0.05),
         batch=choices("batch, requests", costs.batches, costs.batches[0]),
     )
 
@@ -238,7 +238,7 @@ def draw_gain_map(k: int, context: int, drafts: str, under: str) -> Picture:
 def gain_map() -> Explorer:
     return Explorer(
         draw_gain_map,
-        k=slider("k, guesses per draft", 1, 8, 4),
+        k=slider("k, tokens in a draft", 1, 8, 4),
         context=choices("context of each, tokens", simulated.CONTEXTS, 1024),
         drafts=buttons("drafts by", list(simulated.DRAFTERS)),
         under=buttons("serving stack", [TODAY, OLD], TODAY),
@@ -300,7 +300,7 @@ def drafters_table() -> Html:
     for name, each in TODAYS_DRAFTERS.items():
         needed = break_even(K, each.c)
         rows.append((name, each.what, size(each.read), f"{each.c:.3f}", f"{needed or 0:.2f}", each.published))
-    header = ("drafter", "what it is", "reads per guess", "c, at best", f"α to break even, k = {K}", "published")
+    header = ("drafter", "what it is", "reads per draft token", "c, at best", f"α to break even, k = {K}", "published")
     return as_table(header, rows)
 
 
@@ -323,7 +323,7 @@ def served_table(every: Sequence[WorkloadRuns]) -> Html:
         "requests": lambda one: one.workload,
         "drafts": lambda one: one.way,
         "accepted, of those tested (α)": lambda one: _or_dash(one.acceptance, "{:.0%}".format),
-        "of all guesses": lambda one: _or_dash(one.accepted_share, "{:.0%}".format),
+        "of all proposed": lambda one: _or_dash(one.accepted_share, "{:.0%}".format),
         "tokens per verification": lambda one: _or_dash(one.drafts.emitted_per_verify, number),
         "steps with a draft": lambda one: f"{one.drafting_share:.0%}",
         "time per token": lambda one: seconds(one.decode_s),
@@ -340,7 +340,7 @@ def _or_dash(value: float | None, written: Callable[[float], str]) -> str:
 def draw_strips(every: Sequence[WorkloadRuns]) -> Picture:
     """Every step of some runs as a column: what passed, what failed, and where the gates drafted nothing."""
     speculating = [one for one in every if one.way != WITHOUT]
-    fills = {"the model's own": OWN, "accepted guesses": PASSED, "rejected": ALARM}
+    fills = {"the model's own": OWN, "accepted draft tokens": PASSED, "rejected": ALARM}
     body, most = swatches(STRIP_LEFT, 18, fills), max(_num_turns(one) for one in speculating)
     step = (WIDTH - STRIP_LEFT - STRIP_RIGHT) / max(most, 1)
     wide = max(step - STRIP_GAP, STRIP_GAP)
@@ -387,7 +387,7 @@ def overlap_lab(choice: NextToken) -> Explorer:
     """How good the drafter is, and by which rule its guesses are checked."""
     return Explorer(
         lambda skill, rule: draw_overlap(choice, skill, rule),
-        skill=slider("how alike drafter and model are", 0.0, 1.0, 0.5, 0.05),
+        skill=slider("how close the drafter is to the model", 0.0, 1.0, 0.5, 0.05),
         rule=buttons("rule", list(RULES)),
     )
 
@@ -412,7 +412,8 @@ def draw_overlap(choice: NextToken, skill: float, rule: str) -> Picture:
             Curve("what comes out", places, out.tolist(), "points"),
         ],
         Axis(
-            f"next token; a guess is accepted in {passed:.0%} of cases", names=(*map(shown, choice.names), "all others")
+            f"next token; a draft token is accepted in {passed:.0%} of cases",
+            names=(*map(shown, choice.names), "all others"),
         ),
         Axis("probability", low=0),
         description=f"After {choice.text!r} {passed:.0%} of guesses are accepted, the sum of min(p, q). {title}.",

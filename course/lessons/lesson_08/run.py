@@ -401,7 +401,7 @@ def pay_backs(on: Deployment, prompts: Sequence[int] = PROMPTS) -> list[PayBack]
 PRICE = 0.1
 """Cost of a guess in the first prediction, in decode steps."""
 BET_ALPHA, BET_K = 0.6, 4
-QUESTION = f"α = {BET_ALPHA:g}, k = {BET_K}, a guess costs {PRICE:g} steps."
+QUESTION = f"α = {BET_ALPHA:g}, k = {BET_K}, a draft token costs {PRICE:g} steps."
 CROWDED = ("faster", "no difference worth mentioning", "slower")
 
 
@@ -411,7 +411,7 @@ def alone(point: AcceptancePoint, costs: VerifyCosts) -> MeasuredAnswer:
     gain = point.emitted / (verify + point.k * PRICE)
     found = (
         f"a verification yielded {number(point.emitted)} tokens, and took {verify:.2f} decode steps here; {point.k} "
-        f"guesses take {number(point.k * PRICE)} more: ×{gain:.2f}"
+        f"draft tokens take {number(point.k * PRICE)} more: ×{gain:.2f}"
     )
     return MeasuredAnswer(gain, found)
 
@@ -429,7 +429,7 @@ def crowded(every: Sequence[WorkloadRuns]) -> MeasuredAnswer | str:
         return f"the best runs differ by ×{gain:.2f}, but the others overlap: not enough runs on so busy a machine"
     answer = CROWDED[0] if apart and gain > NOISE else CROWDED[2] if apart and gain < 1 / NOISE else CROWDED[1]
     found = (
-        f"{always.acceptance:.0%} of the tested guesses were accepted, "
+        f"{always.acceptance:.0%} of tested draft tokens were accepted, "
         f"{number(always.drafts.emitted_per_verify or 1)} tokens a verification; speed of each request ×{gain:.2f}"
     )
     return MeasuredAnswer(answer, found)

@@ -57,12 +57,12 @@ MTP_ALPHA, MTP_C = 0.85, 0.03
 
 
 def mixture_lab() -> Explorer:
-    """What a verification costs by batch, and what drafts gain: dense, and where more tokens wake more experts."""
+    """What a verification costs by batch, and what drafts gain: dense, and where more tokens activate more experts."""
     return Explorer(
         draw_mixture,
-        k=slider("k, guesses in a draft", 1, 8, K),
+        k=slider("k, tokens in a draft", 1, 8, K),
         alpha=slider("α, acceptance", 0.0, 1.0, ALPHA, 0.05),
-        c=choices("c, the cost of a guess in steps", [0.0, MTP_C, 0.1, 0.2], 0.0),
+        c=choices("c, the cost of a draft token in steps", [0.0, MTP_C, 0.1, 0.2], 0.0),
         context=choices("context of each, tokens", CONTEXTS, 1024),
     )
 
@@ -98,7 +98,7 @@ def load_lab() -> Explorer:
             simulated_70b.deployment(stack=under), alpha, k, context, DRAFTERS[drafts]
         ),
         alpha=slider("α, acceptance", 0.0, 1.0, ALPHA, 0.05),
-        k=slider("k, guesses in a draft", 1, 8, K),
+        k=slider("k, tokens in a draft", 1, 8, K),
         context=choices("context of each, tokens", CONTEXTS, 1024),
         drafts=buttons("drafts by", list(DRAFTERS)),
         under=buttons("serving stack", [TODAY, OLD], TODAY),
@@ -112,7 +112,7 @@ def draw_load(on: Deployment, alpha: float, k: int, context: int, draft_model: s
     rounds = [price_round(on, batch, context, k, draft_model) for batch in batches]
     gains = [each.gain(alpha, k) for each in rounds]
     told = ", ".join(
-        f"batch {batch}: ×{gain:.2f} (a verification is {each.verify / each.plain:.2f} steps, a guess {each.c:.2f})"
+        f"batch {batch}: ×{gain:.2f} (a verification is {each.verify / each.plain:.2f} steps, a token {each.c:.2f})"
         for batch, gain, each in zip(batches, gains, rounds)
     )
     return draw_chart(

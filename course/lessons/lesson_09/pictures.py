@@ -259,7 +259,7 @@ def formats_explorer() -> Explorer:
 # ---------------------------------------------------------------- phases, before and after
 
 MATTERS = 0.02
-"""A phase with a smaller share of E2E can do what it likes."""
+"""Phases with a smaller share of E2E than this aren't judged."""
 PAIR_LEFT, PAIR_RIGHT, PAIR_ROW = 96, 176, 46
 
 
@@ -404,7 +404,7 @@ def floors_explorer(scores: Scores) -> Explorer:
         lambda rise, kl, same: gate_table(scores, Floors(rise, kl, same)),
         rise=choices("perplexity may rise by", [(f"{x:.1%}", x) for x in RISES], usual.perplexity_rise),
         kl=choices("KL at most, nats", KLS, usual.kl),
-        same=choices("same likeliest token in", [(f"{x:.0%}", x) for x in SAMES], usual.agreement),
+        same=choices("same most likely token in", [(f"{x:.0%}", x) for x in SAMES], usual.agreement),
     )
 
 
@@ -421,7 +421,7 @@ def gate_table(scores: Scores, floors: Floors) -> Html:
         told = (words if is_kept else f"✗ {words}" for words, is_kept in measures)
         speed = f"×{cost.tokens_per_s / scores[PLAIN].cost.tokens_per_s:.2f}"
         rows.append((name, speed, *told, conclusion(verdict(scores, name, floors))))
-    heads = ("decode speed, batch 1", "perplexity rises by", "KL, nats a token", "same likeliest token", "verdict")
+    heads = ("decode speed, batch 1", "perplexity rises by", "KL, nats a token", "same most likely token", "verdict")
     return as_table(("format", *heads), rows)
 
 

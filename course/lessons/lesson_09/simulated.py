@@ -26,8 +26,8 @@ STORED = {
     "KV int8": (BF16, "int8"),
     "fp8, KV fp8": ("fp8", "fp8"),
 }
-"""Weights, and keys and values. int8 and int4 weights are widened before they are multiplied; fp8 is multiplied as it
-is, at twice the rate on this hardware."""
+"""Weights, and keys and values. int8 and int4 weights are dequantized before they're multiplied; fp8 is multiplied as
+it is, at twice the rate on this hardware."""
 TRAFFIC = {"chat": CHAT, "long prompts, 4000 in, 4 out": LONG_PROMPTS}
 LOADS = {"quiet: a tenth of capacity": 0.1, "busy: nine tenths of it": 0.9, "overrun: 1.15 times": 1.15}
 """Shares of what 16 bits can serve."""
@@ -92,7 +92,7 @@ def throughput_gain(
 
 
 def cramped_room(name: str) -> int:
-    """Tokens whose keys and values fit on GPUs that hardly hold the 16-bit weights."""
+    """Tokens whose keys and values fit on GPUs that barely hold the 16-bit weights."""
     return simulated_70b.room_tokens(simulated_70b.deployment(**fields_of(TODAY, name, **CRAMPED)))
 
 
@@ -110,5 +110,5 @@ def cramped_table(found: Mapping[str, FleetRun]) -> Html:
         weights = on.model.stored_bytes(on.placement.weight_dtype) / on.placement.tp
         room, times = f"{cramped_room(name):,}", (seconds(took[phase]) for phase in ("queue", "decode"))
         rows.append((name, f"{weights / 1e9:.0f} GB", room, *times))
-    header = ("two H100s", "weights on each", "room for KV, tokens", "mean wait in the queue", "mean decode")
+    header = ("two H100s", "weights on each", "KV capacity, tokens", "mean wait in the queue", "mean decode")
     return as_table(header, rows)

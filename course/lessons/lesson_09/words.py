@@ -97,7 +97,7 @@ def quality(scores: run.Scores, on_grid: float) -> Finding:
 
 
 def cramped(found: Mapping[str, FleetRun]) -> Finding:
-    """Two GPUs that hardly hold 16-bit weights."""
+    """Two GPUs that barely hold 16-bit weights."""
     names = ("bf16", "int8", "KV int8")
     took, room = ([each(name) for name in names] for each in (lambda n: phase_means(found[n]), simulated.cramped_room))
     return tell("09", "cramped", "queue_vanished", took=took, room=room)

@@ -68,7 +68,7 @@ def _panel(stream: ProxiedStream, scale: Scale, top: float) -> str:
         words = f"{end}: TTFT {seconds(ttft)}, ITL {_itl(gaps)}"
         body += text(WIDTH - RIGHT, y, words, size=11, text_anchor="end", **HALO)
     if last_label > 0:
-        body += text(LEFT, lower + 40, "×n: n tokens in one moment", size=11, fill=ALARM, **HALO)
+        body += text(LEFT, lower + 40, "×n: n tokens at the same moment", size=11, fill=ALARM, **HALO)
     return body + line(LEFT, top + PANEL - 6, WIDTH - RIGHT, top + PANEL - 6, stroke=FAINT)
 
 

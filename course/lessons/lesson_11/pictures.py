@@ -138,12 +138,12 @@ def envelope(ask: run.Ask) -> Html:
             f"{ask.flops_of_prompt:.2g} FLOP",
         ),
         (f"{ask.qps:.0f} of them a second", f"{ask.qps:.0f} x {ask.flops_of_prompt:.2g}", f"{need:.2g} FLOP/s"),
-        ("all there is", f"{ask.gpus} H100s, data sheet", f"{ask.peak:.2g} FLOP/s"),
+        ("one replica has", f"{ask.gpus} H100s, data sheet", f"{ask.peak:.2g} FLOP/s"),
         ("so prompts alone need", f"{need:.2g} / {ask.peak:.2g}", f"{need / ask.peak:.1f} times the data sheet"),
-        ("of what products reach", f"/ {ask.share_reached:.0%}", f"{need / ask.peak / ask.share_reached:.1f} times"),
+        ("at the MFU reached", f"/ {ask.share_reached:.0%}", f"{need / ask.peak / ask.share_reached:.1f} times"),
         ("a lone request keeps a slot for", "its prompt, then one step a token", seconds(stay)),
         (
-            "slots that are needed at least",
+            "slots needed, at least",
             f"{ask.qps:.0f} x {seconds(stay)} (Little's law)",
             f"{ask.qps * stay:.0f}, not {ask.slots}",
         ),
@@ -252,12 +252,12 @@ def lines_of(filled: run.Filled) -> Html:
         (
             "dollars for 1000 requests",
             dollars(1000 * found.cost_per_request),
-            "if as many come at every hour; an idle GPU costs the same",
+            "if as many come every hour; an idle GPU costs the same",
         ),
         (
             "a million input tokens",
             dollars(million[0]),
-            f"at the knee prompts add {found.prefill_share:.0%} of the busy time; more on a full replica, lesson 11c's",
+            f"at the knee prompts add {found.prefill_share:.0%} of the busy time; more on a full replica (lesson 11c)",
         ),
         ("a million output tokens", dollars(million[1]), "the rest of the bill, over the answers' tokens"),
     ]
@@ -334,7 +334,7 @@ def draw_rollouts(count: int, spread: float, waits_for: str, speculates: bool) -
         [Curve("answers still running", times, running)],
         Axis("seconds since the step began"),
         Axis("answers", low=0),
-        [Mark("training goes on", x=end)],
+        [Mark("training starts", x=end)],
     )
 
 

@@ -412,7 +412,7 @@ def knee_rate() -> float:
 ROLLOUT_PROMPT, ROLLOUT_MEDIAN, ROLLOUT_LONGEST = 500, 2000, 16_000
 """Tokens: of each prompt, of the usual answer, and where an answer is cut off."""
 ACCEPTED, DRAFTED = 0.7, 4
-"""Of the speculation that may help the tail: acceptance, and tokens of a draft that costs nothing."""
+"""Speculation that may help the tail: its acceptance, and tokens of a draft that costs nothing."""
 
 
 @dataclass(frozen=True)

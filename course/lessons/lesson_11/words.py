@@ -121,7 +121,7 @@ def three_numbers(ask: Ask) -> Html:
         ),
         (
             f"{need:.1f} times",
-            "the data sheet of four H100s, that 100 such prompts a second want",
+            "the data sheet's FLOP/s of four H100s, for 100 such prompts a second",
             "÷ (4 × 989 TFLOP/s)",
         ),
         (f"{knee_rate():.1f} requests/s", "that such a replica serves within the SLO", "the worksheet, simulated"),

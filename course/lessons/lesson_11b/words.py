@@ -132,8 +132,8 @@ def three_numbers() -> Html:
             "bytes over bandwidth",
         ),
         (
-            f"{math.exp(-per_hour * keep / 3600):.0%} start cold",
-            f"at {per_hour} requests an hour, if a replica is let go after {keep} s",
+            f"{math.exp(-per_hour * keep / 3600):.0%} find it gone",
+            f"of requests, at {per_hour} an hour, if a replica is released after {keep} s",
             "e^(−λK)",
         ),
     )

@@ -493,7 +493,7 @@ def test_a_judge_that_cannot_do_it_is_asked_twice_and_refused_in_words() -> None
 def test_a_real_judge_tells_the_samples_apart(name: str) -> None:
     drawn, mean = find_drill(name).drawn(), {}
     for sample, text in drawn.answers.items():
-        url, model = os.environ[judge.URL], os.environ.get(judge.MODEL, judge.DEFAULT)
+        url, model = os.environ["MINILLM_JUDGE_URL"], os.environ.get(judge.MODEL, judge.DEFAULT)
         opinions = judge.ask(drawn, text, url, model, httpx.Client(timeout=judge.TIMEOUT_S))
         levels = [LEVELS.index(level) for each in opinions.values() for level in each.levels]
         mean[sample] = sum(levels) / max(len(levels), 1)

@@ -26,7 +26,7 @@ def shown(view: Any) -> None:
 
 
 def step_s(run: Run) -> float:
-    """Of the steps in which the most requests decode and nothing else happens."""
+    """Median seconds of the steps in which the most requests decode and nothing else happens."""
     decoding = [step for step in run.steps if not any(share.is_prefill for share in step.shares)]
     most = max(step.num_running for step in decoding)
     return statistics.median(step.end - step.start for step in decoding if step.num_running == most)

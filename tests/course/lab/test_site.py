@@ -14,7 +14,7 @@ from course.lab.explorer import Explorer, buttons, slider, switch
 from course.lab.marks import FOLDED
 from course.lab.outcomes import ExampleRun, set_beside
 from course.lab.predict import Prediction
-from course.lab.view import library
+from course.lab.view import bundle, library
 from course.site import pages
 from course.site.__main__ import alone, opening
 
@@ -115,6 +115,17 @@ def test_a_card_ends_where_a_sentence_does(text: str) -> None:
     card = pages.whole_sentences(text)
     assert text.startswith(card) and (card == text or card.rstrip('"').endswith((".", "?")))
     assert len(card) <= pages.CARD_LENGTH or "." not in card[:-1]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [bundle.page_script(), bundle.joined(*bundle.CONSOLE_PAGE), bundle.joined(*bundle.DRILL_PAGE)],
+    ids=["dashboard", "console", "drill"],
+)
+def test_modules_that_become_one_script_share_no_name(script: str) -> None:
+    """Of two functions with one name, the later would silently take the earlier one's place."""
+    names = re.findall(r"^(?:async )?(?:function|class|const|let) (\w+)", script, re.M)
+    assert len(names) > 10 and sorted(names) == sorted(set(names))
 
 
 def test_one_request_of_a_run_stands_alone() -> None:
