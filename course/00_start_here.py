@@ -13,7 +13,7 @@
 # - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
 # - **Going deeper** (twenty, optional): the live dashboard, what neighbours cost you, 70B, the arithmetic.
 #
-# Coming back? The [start page](start.ipynb) has your progress, four paths and a map. Every term is in the
+# Coming back? The [start page](start.ipynb) has your progress, four paths and a map. The main terms are in the
 # [glossary](glossary.md).
 
 # %%
@@ -300,8 +300,8 @@ services_70b.phases_table(on_70b)
 # %% [markdown]
 # Compare that with the bars of your own two runs. Four H100s prefill such a prompt in the time they take to decode a
 # token or two; a few CPU cores need the time of ten tokens or more. The queue forms either way, for the same reason.
-# Simulated numbers in this course come with an error band: how far its step times were off from published measurements
-# (*tp*: GPUs that share a model).
+# Simulated numbers in this course come with an error band: how far the simulator's step times were off from published
+# measurements (*tp*: GPUs that share a model).
 
 # %%
 simulated_70b.error_band(simulated_70b.deployment())
@@ -349,10 +349,10 @@ in_short(
 # there: `vllm:request_queue_time_seconds`, `vllm:request_prefill_time_seconds` (up to the first token) and
 # `vllm:request_decode_time_seconds`; in SGLang `sglang:queue_time_seconds` and `sglang:time_to_first_token_seconds`.
 #
-# Raise `--rate` step by step. At first no phase moves. Once `vllm:num_requests_waiting` (`sglang:num_queue_reqs`) stays
-# above zero, queue time grows for as long as you send, while prefill and decode barely follow: the model didn't get
-# slower, it got shared. What happens to a token after it has left the engine isn't in these histograms. That's what the
-# client's TTFT has on top.
+# Raise `--rate` step by step. At first the phases barely move. Once `vllm:num_requests_waiting`
+# (`sglang:num_queue_reqs`) stays above zero, queue time grows for as long as you send, while prefill and decode barely
+# follow: the model didn't get slower, it got shared. What happens to a token after it has left the engine isn't in
+# these histograms. That's what the client's TTFT has on top.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #

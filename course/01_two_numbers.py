@@ -10,7 +10,7 @@
 #
 # - **Five minutes** (five): two services, one number, then two numbers.
 # - **The lab** (ten): a ruler over a distribution, tools that disagree, and a bet on a client with a cap.
-# - **The interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
+# - **In the interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
 # - **Going deeper** (fifteen, optional): two fixes on 70B and on your machine, SLOs, the formulas.
 
 # %%
@@ -193,7 +193,8 @@ check.card()
 # has one slot and gets 85% of what that slot can serve. **B** admits every request, and its answers are long: again
 # just long enough for the two E2E p99s to match. Two fixes, the same for both:
 #
-# 1. **Half the bytes**: weights in 8 bits instead of 16 (*quantization*). Each step reads half as much memory.
+# 1. **Half the bytes**: weights in 8 bits instead of 16 (*quantization*). Each step reads half as many
+#    bytes of weights.
 # 2. **More slots**: up to 256 requests may run at the same time.
 #
 # The usual advice: quantization helps decode and does nothing for a queue. Which service does it help more?

@@ -6,11 +6,11 @@
 #
 # Three terms. A **slot** is a place in the running batch (`max_num_seqs` of them): a request without one waits in the
 # **queue**. **Capacity** is how many requests a second the server completes when one is always waiting. **Load**, or
-# utilisation, is the arrival rate as a share of capacity, written ρ.
+# utilization, is the arrival rate as a share of capacity, written ρ.
 #
 # - **Five minutes** (five): the same questions at three loads, and a bet.
 # - **The lab** (ten): the curve, Little's law, many slots, past 100%.
-# - **The interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
+# - **In the interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
 # - **Going deeper** (ten, optional): a live queue, the formulas and when they hold.
 
 # %%

@@ -7,7 +7,7 @@
 #
 # - **Five minutes** (five): one long answer in a batch, and a bet.
 # - **The lab** (ten): three ways to fill slots, five orders, queue limits.
-# - **The interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
+# - **In the interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
 # - **Going deeper** (ten, optional): fairness between tenants, the scheduler's code, what articles say.
 
 # %%
@@ -162,7 +162,7 @@ words.three_numbers()
 #
 # <details><summary>How long may the queue be? 16 slots, an SLO of two seconds to the first token.</summary>
 #
-# 1. Little for the slots: 16 = X × time in a slot, so they complete X = 16 / T requests a second.
+# 1. Little for the slots, with T the time in a slot: 16 = X T, so they complete X = 16 / T requests a second.
 # 2. A request behind q others waits q / X = q T / 16.
 # 3. That must be at most 2 seconds: q ≤ 16 × 2 / T.
 # 4. Chats that hold a slot for four seconds: q ≤ 8.

@@ -9,7 +9,7 @@
 #
 # - **Five minutes** (five): a prompt four times as long, and a bet.
 # - **The lab** (five): linear against quadratic, the envelope, and chunks at 70B.
-# - **The interview** (fifteen): the line, follow-ups, three numbers, a derivation, and a check.
+# - **In the interview** (fifteen): the line, follow-ups, three numbers, a derivation, and a check.
 # - **Going deeper** (fifteen, optional): chunks on your machine (with a bet), fused attention, the formulas, the
 #   code.
 

@@ -9,7 +9,7 @@
 #
 # - **Five minutes** (five): one line of a prompt, in two places, and a bet.
 # - **The lab** (ten): order, eviction, routing.
-# - **The interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
+# - **In the interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
 # - **Going deeper** (twenty-five, optional): a linter, two more bets, where a cache does nothing, what hosted APIs
 #   charge, the code.
 
@@ -126,7 +126,7 @@ pictures.draw_cliff()
 # Llama-3 70B, simulated: four **replicas** (copies of the whole server), each with its own cache, and 60 tenants with
 # system prompts of 2,000 tokens. A **router** picks the replica. Round robin: each in turn. Least busy: fewest open
 # requests. Prefix-aware: the replica that has seen this prefix before, unless it's much busier than the others. (How
-# far the simulator is off stands under [the first request after a deploy](#The-first-request-after-a-deploy).)
+# far the simulator is off is shown under [the first request after a deploy](#The-first-request-after-a-deploy).)
 
 # %%
 fleet = run.routers(simulated_70b.deployment(), tenants=60)
@@ -185,14 +185,14 @@ words.three_numbers()
 # 2. A prefix of 2,000 tokens is 0.66 GB.
 # 3. Room for KV: GPU memory × 0.9 − weights − activations. Four H100s: about 288 − 141 − a few = 140 GB.
 # 4. So some 210 prefixes, if nothing runs; running requests need their own KV first.
-# 5. A hit saves prefill: 2 P n over FLOP/s × MFU (lesson 03), and as much waiting for everyone in those steps.
+# 5. A hit saves prefill: 2 P n over FLOP/s × MFU (lesson 03), and as much waiting for every request in those steps.
 # 6. It never saves the last token: at least one has to be computed, or there are no logits.
 #
 # </details>
 #
 # ## Check yourself
 #
-# Answers are computed from the runs above, and from two small ones more.
+# Answers are computed from the runs above, and from two more small ones.
 
 # %%
 by_order, fixes = run.order_runs(lab), explorer.template_ladder(lab)

@@ -9,8 +9,8 @@
 # another.
 #
 # - **Five minutes** (five): one first token, alone and beside others; three policies, and a bet.
-# - **The lab** (ten): run any policy, rush it, then the same at 70B, with the network.
-# - **The interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
+# - **The lab** (ten): run any policy, overload it, then the same at 70B, with the network.
+# - **In the interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
 # - **Going deeper** (fifteen, optional): when requests never meet (with a bet), structured output, async scheduling,
 #   how the split is made.
 
@@ -246,9 +246,10 @@ pictures.async_explorer()
 # <details><summary>Answer</summary>
 #
 # A step takes the sum without it, and the larger of the two with it. So the most that it can gain is a factor of two,
-# where both take equally long; a large model hides its host anyway, and a slow host stays the bottleneck. The price
-# is in TTFT: a request that arrives while step n runs misses step n+1, which is scheduled already. And what step n+1
-# needs from step n can't be hidden: a grammar's mask, or a draft's verdict, has to wait for the token.
+# where both take equally long. With a large model the host's part is small anyway, and a slow host stays the
+# bottleneck. The price is in TTFT: a request that arrives while step n runs misses step n+1, which is scheduled
+# already. And what step n+1 needs from step n can't be hidden: a grammar's mask, or a draft's verdict, has to wait for
+# the token.
 #
 # </details>
 #
@@ -347,8 +348,7 @@ in_short(
 # prefill; `--enable-mixed-chunk` puts both into one batch. Expect ITL p99 to fall with it, and TTFT to rise.
 #
 # TTFT is `vllm:request_queue_time_seconds` plus `vllm:request_prefill_time_seconds`, and a little on top at the
-# client.
-# For what waits, `vllm:num_requests_waiting_by_reason` says `capacity` or `deferred`.
+# client. For what waits, `vllm:num_requests_waiting_by_reason` says `capacity` or `deferred`.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #

@@ -6,8 +6,8 @@
 # and send each request's KV cache from one to the other. What does the transfer cost, and when is it worth it?
 #
 # - **Five minutes** (five): the same arrivals, step by step, the transfer on the back of an envelope, and a bet.
-# - **The lab** (five): which split, goodput, and which prompts to keep at home.
-# - **The interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
+# - **The lab** (five): which split, goodput, and which prompts the decode pool should compute itself.
+# - **In the interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
 # - **Going deeper** (ten, optional): more load, the arithmetic of both pools, chunks in a pipeline.
 
 # %%
@@ -22,10 +22,10 @@ lab = Lab()  # everything in this lesson is simulated: no model is loaded
 # %% [markdown]
 # ## Five minutes
 #
-# Four requests are decoding when two prompts arrive. A step's width is its duration, its height the tokens in it.
-# With whole prompts the decodes stall for the length of a prompt; chunks spread it over several steps, each a bit
-# longer; with a split, a decode GPU never runs a prompt, and the prefill GPU idles between prompts. Move the chunk
-# size.
+# Four requests are decoding when two prompts arrive. A step's width is its duration, its height the tokens in it (a
+# decode's token is drawn about twice as tall as a prompt's). With whole prompts the decodes stall for the length of a
+# prompt; chunks spread it over several steps, each a bit longer; with a split, a decode GPU never runs a prompt, and
+# the prefill GPU idles between prompts. Move the chunk size.
 
 # %%
 pictures.budget_explorer()
@@ -112,7 +112,7 @@ pictures.stay_or_go_table()
 #   can't help. Traffic that drifts from long prompts to long answers needs a different split every hour (NVIDIA
 #   Dynamo's planner adds and removes workers in each pool).
 # - **Short or cached prompts.** They barely stall a decode, and chunked prefill takes care of the rest.
-# - **Slow links.** Over NVLink (hundreds of GB/s within a node) the transfer is free; across data centres it
+# - **Slow links.** Over NVLink (hundreds of GB/s within a node) the transfer is nearly free; across data centres it
 #   dominates.
 # - **Small fleets.** With a handful of replicas the split is coarse, and the wrong one can cost more than the stalls
 #   did: compare 1 + 3 in the chart.
@@ -141,7 +141,7 @@ pictures.stay_or_go_table()
 #
 # The prefill GPU has to hold the KV until there's room, so backpressure reaches the prefill queue and TTFT rises
 # although the prefill pool looks idle. Watch the transfer queue on the decode side, reserve KV before prefill starts,
-# and refuse early instead of computing prompts that nobody can decode.
+# and refuse early instead of computing prompts that there's no room to decode.
 #
 # </details>
 #
@@ -242,8 +242,7 @@ pictures.pipeline_table()
 #
 # Compare with the same GPUs, not split, under long prompts. ITL p99 goes flat, TTFT grows by the transfer, and tokens
 # per second don't rise. Then change the mix of prompts and answers: `vllm:num_requests_waiting` grows in one pool
-# first
-# (SGLang's decode side: `sglang:num_decode_transfer_queue_reqs`). That's the pool you're short of.
+# first (SGLang's decode side: `sglang:num_decode_transfer_queue_reqs`). That's the pool you're short of.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #

@@ -27,12 +27,12 @@ show_paths()
 # %% [markdown]
 # Production is on fire? Two guides with no code to run: [It's 2 a.m.](guide_2am.md) (a symptom, the two numbers to ask
 # for, what to change) and [Debugging a slow server](guide_debugging.md) (the same, plus look-alikes, evidence, and what
-# each fix costs). A word you don't know? It's in the [glossary](glossary.md).
+# each fix costs). A word you don't know? Try the [glossary](glossary.md).
 #
 # ## Today
 #
-# A little every day makes it stick: an incident that's the same for everyone, with a par; a sum; and where your drills and
-# design rounds go on.
+# A little every day makes it stick: an incident that's the same for everyone, with a par to beat; a sum; and your next
+# drill and design round.
 
 # %%
 Today()

@@ -132,11 +132,17 @@ class Claim:
         rest = self.verdict.removeprefix(self.kind)
         return IN_PART if self.kind == "holds only when" and rest.startswith(":") else ANSWERS[self.kind], rest
 
+    @property
+    def told(self) -> str:
+        """The verdict as one would say it."""
+        answer, rest = self.answer
+        return f"{answer[0].upper()}{answer[1:]}{rest}"
+
     def __str__(self) -> str:
-        return f"{self.id}. Claim: {self.claim} Measured: {self.measured} Verdict: {self.verdict}"
+        return f"{self.id}. Claim: {self.claim} Measured: {self.measured} Verdict: {self.told}"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        rows = (("Claim", self.claim), ("Verdict", self.verdict))
+        rows = (("Claim", self.claim), ("Verdict", self.told))
         body = "".join(f"<div><b>{name}.</b> {escape(words)}</div>" for name, words in rows)
         parts = "".join(f"<li>{escape(part)}</li>" for part in re.split(r"(?<=[.;]) (?=\S)", self.measured))
         body += fold("Measured here", f'<ul style="margin:2px 0">{parts}</ul>')

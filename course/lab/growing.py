@@ -97,12 +97,14 @@ def play_out(
         look: at the run so far; None = the session's own.
     """
     picture, look = _picture_here(), look or session.run
-    while not session.wait(waiting.REFRESH_S if picture is None else LOOK_S):
-        tell()
+    try:
+        while not session.wait(waiting.REFRESH_S if picture is None else LOOK_S):
+            tell()
+            if picture is not None:
+                picture.grow(look(), traffic)
+    finally:  # whatever ended it: the cell's next run is another picture
         if picture is not None:
-            picture.grow(look(), traffic)
-    if picture is not None:
-        picture.finish(look())
+            picture.finish(look())
 
 
 def _picture_here() -> GrowingPicture | None:

@@ -10,6 +10,7 @@ from course.grading.blame import explain
 from course.grading.exercise import Exercise
 from course.grading.exercises import catalogue, find
 from course.grading.parts import Parts, make_scheduler_with
+from course.grading.remote import AnswerEndedError
 from course.grading.source import answer_file, statement
 from course.tab.answer_beside import AnswerBeside
 from course.tab.dashboard import TabBench
@@ -100,6 +101,8 @@ def check(exercise: str, text: str, seed: int | None = None) -> dict[str, Any]:
     desk = AnswerBeside(LIMIT_S)
     try:
         answer = desk.loaded(FILE, text)
+    except AnswerEndedError as error:
+        criteria = found.ungraded(str(error))
     except Exception as error:
         criteria = found.ungraded(explain(error, frozenset((FILE,))))
     else:

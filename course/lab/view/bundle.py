@@ -37,11 +37,11 @@ CONSOLE = (
     "console",
 )
 """The incident console's, in the same order."""
-CONSOLE_PAGE = (*CONSOLE, "port", "console_page")
+CONSOLE_PAGE = (*CONSOLE, "port", "opened", "console_page")
 """What it takes on a page."""
 DRILL = ("elements", "kernel_port", "drill")
 """A drill's."""
-DRILL_PAGE = (*DRILL, "port", "drill_page")
+DRILL_PAGE = (*DRILL, "port", "opened", "drill_page")
 """What it takes on a page."""
 IMPORT = re.compile(r'^import .*? from "\./[\w/]+\.js";\n', re.M | re.S)
 EXPORT = re.compile(r"^export \{.*?\};\n", re.M | re.S)

@@ -1,7 +1,6 @@
 // The console on a page: Python in the tab answers. Which incident it is stands in the address.
 import { mountConsole } from "./console.js";
-import { make, say } from "./elements.js";
-import { TabPython } from "./port.js";
+import { openedOnPage } from "./opened.js";
 
 /** @typedef {{seed: number | null, difficulty: number, day: string}} Wanted seed null: the incident of a day */
 
@@ -21,25 +20,9 @@ function wantedIncident(address, now) {
 
 /** @param {HTMLElement} el with the worker's script in data-python */
 async function mountIncident(el) {
-  const told = make("p", { role: "status" });
-  el.replaceChildren(told);
-  if (location.protocol === "file:") {
-    say(told, "A page opened from disk can't start Python. Run `make site`: it serves the site, and incidents can be played there.");
-    return;
-  }
-  const wanted = wantedIncident(location.search, new Date());
-  const python = new TabPython(new URL(el.dataset.python ?? "", document.baseURI), (stage) =>
-    say(told, stage ? `Python is starting in this tab: ${stage} …` : "Your phone is about to ring: a service is being simulated, healthy and after something broke …"));
-  try {
-    const number = await python.ask("incident.open", wanted);
-    const port = { ask: (/** @type {unknown} */ action) => python.ask("incident.act", { action }, number) };
-    const start = await port.ask({ do: "look" });
-    el.replaceChildren();
-    mountConsole(el, port, start);
-    el.dataset.isLive = "yes";
-  } catch (error) {
-    say(told, `This incident can't be played here: ${error instanceof Error ? error.message : error}`);
-  }
+  const preparing = "Your phone is about to ring: a service is being simulated, healthy and after something broke …";
+  const opened = await openedOnPage(el, "incident", wantedIncident(location.search, new Date()), preparing);
+  if (opened) mountConsole(el, opened.port, opened.start);
 }
 
 /** Fills the links of the list: today's, and one that nobody has seen. @param {HTMLElement} el */

@@ -70,9 +70,11 @@ async function renderLive({ python, el }) {
   const closer = make("button", { type: "button", "aria-label": "Closer", onclick: () => zoomBy(1) }, "+");
   const wider = make("button", { type: "button", "aria-label": "Wider", onclick: () => zoomBy(-1) }, "−");
   const span = make("span", { class: "mm-moment" }), told = make("div", { class: "mm-live-told", role: "status" });
+  let betOn = "";
+  const lockButton = make("button", { type: "button", class: "mm-run", disabled: true, onclick: () => void lock(betOn) }, "Lock it");
   const answers = oneOf({ label: "Your bet", options: ["queue", "prefill", "decode", "nothing"], chosen: "",
-    names: (each) => PHASE_NAMES[each] ?? each, choose: (said) => void lock(said) });
-  const asked = make("div", { class: "mm-live-bet" }, make("b", {}, "A bet: "), "twelve slots instead of four. Which phase gets shorter? ", answers.element);
+    names: (each) => PHASE_NAMES[each] ?? each, choose: (said) => { betOn = said; lockButton.disabled = false; } });
+  const asked = make("div", { class: "mm-live-bet" }, make("b", {}, "A bet: "), "twelve slots instead of four. Which phase gets shorter? ", answers.element, lockButton);
   const root = make("div", { class: "mm-dash mm-live", role: "group", "aria-label": "A server, live" },
     make("div", { class: "mm-live-switches" }, ...switches.map(({ element }) => element)),
     make("div", { class: "mm-live-figures" }, ...figures.map(({ element }) => element)), strip,

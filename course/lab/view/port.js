@@ -7,6 +7,7 @@ class TabPython {
   #worker;
   /** @type {Map<number, {answered: (value: any) => void, failed: (error: Error) => void}>} */ #waiting = new Map();
   #count = 0;
+  /** Why nothing can be asked any more. */ #ended = "";
 
   /** @param {string | URL} script the worker's @param {(stage: string) => void} onStage what it is waiting for; "" = it is here */
   constructor(script, onStage) {
@@ -34,6 +35,7 @@ class TabPython {
 
   /** @param {string} words */
   #fail(words) {
+    this.#ended = words;
     for (const { failed } of this.#waiting.values()) failed(new Error(words));
     this.#waiting.clear();
   }
@@ -49,6 +51,7 @@ class TabPython {
    * @returns {Promise<any>}
    */
   ask(name, given = {}, of = undefined) {
+    if (this.#ended) return Promise.reject(new Error(this.#ended));
     this.#count += 1;
     const id = this.#count;
     return new Promise((answered, failed) => {

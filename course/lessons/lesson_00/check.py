@@ -39,7 +39,7 @@ def checks(one: Run, eight: Run) -> Checks:
         )
 
     questions = {
-        "q1": Question("Which phase takes most of the lone request's time?", options=tuple(PHASE_LABELS.values())),
+        "q1": Question("Which phase takes most of one request's time, alone?", options=tuple(PHASE_LABELS.values())),
         "q2": Question("TTFT of request #7 in the run with eight? Read it off the timeline.", "s"),
         "q3": Question("Which three phases is TTFT made of, in order?", many=True),
     }

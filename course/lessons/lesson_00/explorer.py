@@ -106,7 +106,7 @@ def _kv(x: float, now: bool, again: bool, kept: bool, phase: str) -> str:
 
 
 def _output(at: ModelStep) -> str:
-    """An arrow from the last token that was computed to the one that came of it."""
+    """An arrow from the last token that was computed to the one it yields."""
     x = 4 + CELL * (at.seen - 1) + BOX / 2
     arrow = f"M{x} {ROW - 2}q{CELL / 2} -16 {CELL - 3} -1m-7 -6l7 6l-8 3"
     return tag("path", d=arrow, fill="none", stroke=INK, stroke_width=1.5)

@@ -22,9 +22,9 @@ from course.lab.style import PHASE_LABELS, number, seconds
 NOISE = 0.15
 """Steps that take longer by a smaller share than this are told apart only where their times don't scatter as much."""
 LEAST_PRICE = 0.02
-"""Nor is a price worth a sentence that is a smaller share of a step."""
+"""A price that is a smaller share of a step than this isn't worth a sentence."""
 WORTH = 0.05
-"""A phase that moved by a smaller share of its own time than this didn't move, for a sentence."""
+"""A phase that moved by a smaller share of its own time than this is told as not having moved."""
 
 TIE = 0.1
 """Phases whose growth differs by a smaller share grew equally, as the bet has it (predict.py, `grew_most`)."""
@@ -45,7 +45,7 @@ def eight_together(one: Run, eight: Run) -> Finding:
 
 
 def rag(on: Run, off: Run) -> Finding:
-    """Which phase grew without prefix caching where every prompt begins alike."""
+    """Which phase grew without prefix caching where every prompt begins the same way."""
     most, grown = _grew_most(on, off)
     was, now = on.mean_phases(), off.mean_phases()
     overlapped = any(step.num_running > 1 for run in (on, off) for step in run.steps)
@@ -149,7 +149,7 @@ PUBLISHED_ITL_S = 0.017
 
 
 def cold() -> Html:
-    """How fast people read, how fast a 70B writes, and how fast it could at most."""
+    """How fast people read, how fast a 70B decodes, and its floor."""
     weights, bandwidth = LLAMA_70B.weight_bytes, on_paper().bandwidth
     floor = on_paper(gpus=4).reading(weights)
     reads = READING * TOKENS_A_WORD / 60

@@ -23,11 +23,11 @@ from minillm.frontend.snapshot import RequestView
 TIE = 0.1
 """Two services whose E2E fell within this share of each other are not told apart."""
 SAME = "about the same (within 10 points)"
-"""The answer to the prediction when they are not."""
+"""The answer to the prediction in that case."""
 LONGER = 1.25
-"""An ITL that is as many times another one can be felt."""
+"""How many times as long an ITL has to be before the difference can be felt."""
 PRICE = 0.1
-"""A median ITL that moved by a smaller share than this hardly did."""
+"""A median ITL that moved by a smaller share than this stayed about the same."""
 SLOW_END, FEWEST = 0.1, 2
 """The share of requests that `tail` looks at, and how many at least."""
 

@@ -35,7 +35,7 @@ def checks(loads: Mapping[str, Run]) -> Checks:
         return (near(answer, kingman_wait(0.8, 2.0, 0.0), "mean wait, service times", slips, 0.03),)
 
     def q4(answer: object) -> tuple[Criterion, ...]:
-        slips = {250.0: "that is against capacity: of 1,000 arrivals, the server has finished 1 in 1.25"}
+        slips = {250.0: "that is the excess over capacity: of 1,000 arrivals, 1,000 / 1.25 are done"}
         return (near(answer, 1000 * (1 - 1 / 1.25), "queued requests", slips, 0.03),)
 
     questions = {

@@ -29,7 +29,7 @@ def boxed(longest: int) -> int:
 
 
 def queue_over_time(visits: Sequence[Visit], span: float, base: float, each: int, until: float | None = None) -> str:
-    """A column a moment, a box for each `each` queued requests."""
+    """One column per moment, one box per `each` queued requests."""
     until = span if until is None else until
     scale, drawn = Scale(0, span, LEFT, WIDTH - RIGHT), []
     for column in range(COLUMNS):
@@ -40,7 +40,7 @@ def queue_over_time(visits: Sequence[Visit], span: float, base: float, each: int
 
 
 def draw_queues(runs: Mapping[str, Sequence[Visit]], title: str = "How long is the queue?") -> Picture:
-    """The queue over time, a panel a run, all on the same scales."""
+    """The queue over time, one panel per run, all on the same scales."""
     span = 1.02 * max(end_of(visits) for visits in runs.values())
     each, y, body = boxed(max(longest_queue(visits) for visits in runs.values())), 10.0, ""
     for name, visits in runs.items():

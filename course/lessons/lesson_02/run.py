@@ -15,15 +15,15 @@ from course.lab.workloads import LabWorkload, PromptArrival
 
 LOADS = (0.5, 0.8, 0.95)
 OFF = 0.06
-"""By so much a run may miss the load that was asked for."""
+"""How far a run may be from its target load."""
 A_TYPICAL_ONE = 1025
-"""A seed whose 80 arrivals wait about as long as such short runs do in the middle. No score depends on it."""
+"""A seed whose 80 arrivals wait about as long as the median of such short runs. No score depends on it."""
 LONG_RUN, REPEATS = 40_000, 8
 """Arrivals of a replay that is long enough for a mean near capacity, and how often it is repeated."""
 
 
 def question(number: int) -> str:
-    """Always as long, and never the same: the number in front keeps the prefix cache out of the experiment."""
+    """Equally long, never the same: the number in front keeps the prefix cache out of the experiment."""
     return f"({number:03d}) {CHAT_QUESTIONS[0]}"
 
 
@@ -130,7 +130,7 @@ def short_growth(runs: Mapping[str, Run]) -> float:
 
 
 def short_scatter(runs: Mapping[str, Run], repeats: int = 200) -> tuple[float, float]:
-    """Between which factors nine of ten runs as short as these end."""
+    """The two factors between which nine in ten runs as short as these end up."""
     first, *_ = runs.values()
     found = growths(services_of(visits_of(first)), len(first.rows), repeats)
     return percentile(found, 5), percentile(found, 95)

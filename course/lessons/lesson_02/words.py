@@ -32,7 +32,8 @@ from course.simulator.workload.lengths import LogNormal
 # ---------------------------------------------------------------- findings
 
 NEARLY_TWICE, FEW = 1.6, 0.1
-"""Gains of a second slot that have sentences of their own: more than the first, or less than the second on top."""
+"""A second slot that multiplies capacity by more than the first nearly doubles it; one that adds less than the second
+adds nothing."""
 FLAT = 0.5
 """A second slot count whose wait is below this share of the first one's has flattened the curve."""
 
@@ -70,7 +71,7 @@ def second_slot(one: Run, two: Run) -> Finding:
     """What a second slot does to capacity, and to the step that both share.
 
     Args:
-        one, two: all questions at once, on one slot and on two.
+        one, two: all questions sent together, on one slot and on two.
     """
     gain = capacity(two) / capacity(one)
     alone, both = (percentile([step.end - step.start for step in run.steps if step.shares], 50) for run in (one, two))
@@ -117,7 +118,7 @@ def overload(waited: Mapping[str, Sequence[tuple[float, float]]]) -> Finding:
 
 
 def spread_of(lengths: LogNormal) -> float:
-    """Coefficient of variation of such lengths, were they not cut off."""
+    """Coefficient of variation of such lengths, if they weren't cut off."""
     return math.sqrt(math.exp(lengths.sigma**2) - 1)
 
 
@@ -133,7 +134,7 @@ def three_numbers() -> Html:
         (f"× {md1_wait(0.9) / md1_wait(0.8):.3g}", "growth of the wait from 80 to 90%", "(9 / 1) / (8 / 2)"),
         (
             f"× {1 + answers**2:.1f}",
-            "what answers as uneven as a chat's add to that wait",
+            "how much longer that wait gets with answers as uneven as a chat's",
             f"1 + c²; c = {answers:.1f} for log-normal lengths with σ = {simulated.CHAT.output.sigma:g}",
         ),
     )

@@ -44,7 +44,7 @@ def slot_rows(visits: Sequence[Visit], slots: int) -> list[list[Visit]]:
 def draw_slot_maps(
     runs: Mapping[str, Sequence[Visit]], slots: int, title: str = "Which request runs in which slot?"
 ) -> Picture:
-    """A panel a run, all on one time axis. Dashed red: a slot is empty while a request waits."""
+    """One panel per run, all on one time axis. Dashed red: a slot is empty while a request waits."""
     span = 1.02 * max(end_of(visits) for visits in runs.values())
     scale, pitch = Scale(0, span, LEFT, WIDTH - RIGHT), 20.0 if slots <= 8 else 11.0
     y, drawn = 44.0, ""
@@ -157,7 +157,7 @@ def outcomes_table(runs: Mapping[str, FleetRun]) -> Html:
 
 
 def way_numbers(run: FleetRun) -> dict[str, float]:
-    """What a way of batching does to short prompts, long prompts, and texts being written; seconds."""
+    """What a way of batching does to short prompts, long prompts, and running answers; seconds."""
     visits = visits_of(run)
     short = [v.ttft for v in visits if v.prompt <= LONG and v.ttft is not None]
     long = [v.ttft for v in visits if v.prompt > LONG and v.ttft is not None]
@@ -171,13 +171,13 @@ def way_numbers(run: FleetRun) -> dict[str, float]:
 
 
 def five_dimensions(calm: Mapping[str, FleetRun], busy: Mapping[str, FleetRun], saturated: Mapping[str, float]) -> Html:
-    """Five of the article's six dimensions, at 70B: a row a dimension, a column a way. The sixth is simplicity."""
+    """Five of the article's six dimensions, at 70B, one per row, one column per way. The sixth is simplicity."""
     quiet, full = ({name: way_numbers(run) for name, run in runs.items()} for runs in (calm, busy))
     rows = [
         ("TTFT, short prompts, low load, median", *(seconds(quiet[n]["short_p50"]) for n in saturated)),
         ("TTFT, short prompts, high load, p99", *(seconds(full[n]["short_p99"]) for n in saturated)),
         ("requests/s when saturated", *(number(value) for value in saturated.values())),
-        ("longest gap in any text", *(seconds(quiet[n]["gap_max"]) for n in saturated)),
+        ("longest gap in any answer", *(seconds(quiet[n]["gap_max"]) for n in saturated)),
         ("TTFT of a long prompt, low load, median", *(seconds(quiet[n]["long_p50"]) for n in saturated)),
     ]
     return as_table(("70B, one long prompt in ten", *saturated), rows)
@@ -220,7 +220,7 @@ def slots_of(runs: Mapping[str, Run], title: str = "Which request runs in which 
 
 
 def tenants_table(by_order: Mapping[str, ByTenant]) -> Html:
-    """A row a tenant, p99 TTFT and tokens a second in each order."""
+    """One row per tenant: p99 TTFT and tokens per second in each order."""
     rows = []
     for name in (GREEDY, *SMALL):
         ttfts = [seconds(ttft_p99(found, [name])) for found in by_order.values()]

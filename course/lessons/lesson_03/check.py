@@ -61,7 +61,7 @@ def checks(shape: ModelConfig, trades: Sequence[Trade]) -> Checks:
         "q2": Question(
             "Textbook attention, 2,048 tokens, one layer, float32: how big is the score matrix? (shape.num_heads)", "MB"
         ),
-        "q3": Question("Which gains when chunks become smaller?", options=("the long prompt", "the others")),
+        "q3": Question("Who gains from smaller chunks?", options=("the long prompt", "the others")),
         "q4": Question(
             f"{smallest.tokens:,} tokens in chunks of {smallest.chunk}: how many times are all weights read for them?",
             "times",

@@ -231,8 +231,8 @@ CALL_ROUNDS = 5
 MAX_SCORE_BYTES = 8e9
 """Textbook attention with larger score matrices is not tried."""
 ALLOCATOR_BYTES = 30 * 2**20
-"""Until glibc has freed a block of nearly 32 MiB, it gives smaller ones back to the system at once, and each call pays
-for its pages anew: 512 tokens then take longer than 1024."""
+"""Until glibc has freed a block of nearly 32 MiB, it gives smaller ones back to the system right away, and each call
+pays for its pages anew: 512 tokens then take longer than 1024."""
 
 
 @dataclass(frozen=True)
@@ -513,7 +513,7 @@ class ReadingScore:
     asked: int
 
     def passes(self, whole: "ReadingScore") -> bool:
-        """The gate: hardly an answer lost."""
+        """The gate: at most FLOOR answers fewer than with the whole text."""
         return whole.right - self.right <= FLOOR
 
 

@@ -65,7 +65,7 @@ def checks(last: Run, ladder: Mapping[str, float], small: Mapping[str, Run]) -> 
         ),
         "q2": Question("The hit rate of that run as an engine counts it, all four requests?", "(0 to 1)"),
         "q3": Question(
-            "In front of a shared text stand the time, a session id, a user name, and tools in random order. They're "
+            "In front of a shared text are the time, a session id, a user name, and tools in random order. They're "
             "moved behind it (the tools are sorted) in that order: after which fix does the cache find anything?",
             options=("time", "session", "user", "tools"),
         ),

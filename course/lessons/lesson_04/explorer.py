@@ -49,7 +49,7 @@ SAMPLE_SIZE = 6
 
 
 def template_fields(number: int, sort_tools: bool = False, pages: int = 3) -> dict[str, str]:
-    """What stands in the place of each field in request `number`. Always the same for the same number."""
+    """The value of each field in request `number`. Always the same for the same number."""
     rng = random.Random(f"request {number}")
     tools: object = _shuffled(list(TEMPLATE_TOOLS), rng)
     documents = MANUAL[:pages] if number % 3 != 1 else MANUAL[-pages:]
@@ -65,7 +65,7 @@ def template_fields(number: int, sort_tools: bool = False, pages: int = 3) -> di
 
 
 def _shuffled(data: object, rng: random.Random) -> object:
-    """As a program hands it over that keeps its tools in a set and its keys in no order."""
+    """In random order, as from a program that keeps its tools in a set and its keys unsorted."""
     if isinstance(data, dict):
         return {key: _shuffled(data[key], rng) for key in rng.sample(sorted(data), len(data))}
     return [_shuffled(each, rng) for each in rng.sample(data, len(data))] if isinstance(data, list) else data
@@ -197,14 +197,14 @@ class PromptEditor(Explorer):
 
 
 def lint_prompts(lab: Lab, *prompts: str) -> Html:
-    """Your own prompts: one, for suspects by their looks; several of the same service, for what really differs."""
+    """Lint your own prompts: one, for lines that look suspicious; several from one service, for what really differs."""
     return findings_table(lint(prompts, lambda line: count_tokens(lab, line)))
 
 
 # ---------------------------------------------------------------- beads and policies with sliders
 
 SENTENCES = [sentence.strip() + "." for page in MANUAL[:3] for sentence in page.strip(".").split(". ")]
-"""What stands in both prompts of the bead picture."""
+"""The sentences of both prompts in the bead picture."""
 
 
 def with_time(place: int, number: int) -> str:

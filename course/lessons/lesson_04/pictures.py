@@ -56,7 +56,7 @@ def legend(y: float, block_size: int) -> str:
 
 
 def draw_finds(runs: Mapping[str, Run], title: str = "What did each request find in the cache?") -> Picture:
-    """A row a request, a group a run: its blocks as beads, its TTFT as a bar on the right."""
+    """One row per request, one group per run: its blocks as beads, its TTFT as a bar on the right."""
     some = next(iter(runs.values()))
     size = max(some.snapshot.block_size, 1)
     longest = max([view.num_prompt_tokens for run in runs.values() for view in run.views] or [1])
@@ -259,7 +259,7 @@ CACHE_SIZES = (100, 150, 200, 300, 400, 600, 1000)
 
 
 def draw_policies(trace: Sequence[CacheRequest], limit_s: float = LIMIT_S) -> Picture:
-    """A curve a policy: how much of all prompts it finds, by the size of the cache."""
+    """One curve per policy: how much of all prompts it finds, by the size of the cache."""
     sizes = [size for size in CACHE_SIZES if size >= smallest_cache(trace)]
     curves = [
         Curve(name, sizes, [100 * model_hit_rate(list(trace), size, policy) for size in sizes])
@@ -302,7 +302,7 @@ def draw_cliff(most: int = 12, room: int = 6) -> Picture:
 
 
 def routers_table(runs: Mapping[str, FleetRun]) -> Html:
-    """A row a router: what its replicas found, what clients waited, and how evenly the work was spread."""
+    """One row per router: what its replicas found, what clients waited, and how evenly the work was spread."""
     return table_by_name(
         "router",
         runs,

@@ -36,9 +36,9 @@ from course.simulator.workload.lengths import Fixed
 # ---------------------------------------------------------------- workloads
 
 PARAGRAPH_TOKENS = 75
-"""About so many has a paragraph of the handbook."""
+"""Tokens in a paragraph of the handbook, roughly."""
 ROOM_TOKENS = 300
-"""Tokens of a context, for what stands around the handbook."""
+"""Tokens of a context that are left for the text around the handbook."""
 OFFICE = "You are the assistant of a small harbour office. Answer from the handbook below, in one sentence."
 ANSWER_TOKENS = 4
 
@@ -80,7 +80,7 @@ def stamped(lab: Lab, place: str, count: int = 4) -> LabWorkload:
 
 
 def unique(lab: Lab) -> LabWorkload:
-    """Prompts as long as the others, of which no two begin alike."""
+    """Prompts as long as the others, no two of which begin the same way."""
     count = 4 if lab.scale == 1 else 2
     rng = random.Random("unique")
     pages = paragraphs(lab, 8 if lab.scale == 1 else 3)

@@ -37,7 +37,7 @@ from course.simulator.cluster.run import FleetRun
 
 # ---------------------------------------------------------------- predictions
 
-HARDLY, LESS = "hardly changes: the prompts are as long as before", "falls, but by less than half"
+HARDLY, LESS = "barely changes: the prompts are as long as before", "falls, but by less than half"
 HALF, MORE = "falls to less than half", "rises"
 FALLS = (HARDLY, LESS, HALF, MORE)
 NOTHING, SOME, MOST = "next to nothing, as before", "about a third", "more than half"

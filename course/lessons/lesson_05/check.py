@@ -15,7 +15,7 @@ def checks(newcomer: Breakdown, runs: Mapping[str, Run]) -> Checks:
     """Questions about one newcomer's TTFT, and about the policies.
 
     q1: its largest cause.
-    q2: by this cut, what stays of it, in seconds, when the queue and other people's shares are taken off.
+    q2: what's left of it by this split, in seconds, without the queue and other requests' shares.
     q3: the policies by newcomers' median TTFT, fastest first.
     q4: with prefill first, a writer's longest pause in median gaps.
     """
@@ -36,7 +36,7 @@ def checks(newcomer: Breakdown, runs: Mapping[str, Run]) -> Checks:
             "rest stay, too",
         }
         what = "TTFT less queue and others' shares, seconds"
-        return (near(answer, total - others, what, slips, slip_within=0.01),)  # others may cost next to nothing
+        return (near(answer, total - others, what, slips, slip_within=0.01),)  # others may cost almost nothing
 
     def q3(answer: object) -> tuple[Criterion, ...]:
         named = [str(name).strip().lower() for name in answer]

@@ -50,7 +50,7 @@ def draw_waterfall(
     title: str = "What is this first token waiting for?",
     ghost_name: str = "alone",
 ) -> Picture:
-    """A row a cause; each bar begins where the one above it ended, and the last one ends at the TTFT.
+    """One row per cause; each bar begins where the one above it ended, and the last one ends at the TTFT.
 
     Args:
         ghost: another first token, drawn as thin outlines under the bars.
@@ -111,7 +111,7 @@ def draw_policies(
     payer: str = "writers' gaps, p99",
     title: str = "Which policy serves the newcomers, and what do the others pay?",
 ) -> Picture:
-    """A row a policy: on the left TTFT by cause, on the right what others paid.
+    """One row per policy: on the left TTFT by cause, on the right what others paid.
 
     A TTFT that dwarfs all others is broken off, and marked so.
 
@@ -161,7 +161,7 @@ def _legend(used: list[str], y: float) -> str:
 
 
 def draw_rhythm(runs: Mapping[str, Run]) -> Picture:
-    """When one writer's tokens come, a strip a policy; above each strip the newcomers, waiting and being read."""
+    """When one writer's tokens come, one strip per policy; above each strip the newcomers, queued and in prefill."""
     longest = max(run.duration for run in runs.values())
     scale = Scale(0, longest, 112, WIDTH - RIGHT)
     count = max(len(newcomers(run)) for run in runs.values())
@@ -221,7 +221,7 @@ def newcomers_causes(run: Run) -> list[dict[str, float]]:
 
 
 def draw_runs(runs: Mapping[str, Run], title: str = "") -> Picture:
-    """Policies side by side: newcomers' TTFT by cause, and the gaps of those who write."""
+    """Policies side by side: newcomers' TTFT by cause, and the writers' gaps."""
     found = {name: mean(newcomers_causes(run)) for name, run in runs.items()}
     paid = {name: pause_p99(run) for name, run in runs.items()}
     return draw_policies(found, paid, **({"title": title} if title else {}))

@@ -44,7 +44,7 @@ BENDS = 6
 GPU_BLOCKS = 1024
 """KV blocks for prompts that long."""
 PARAGRAPH_TOKENS = 75
-"""About so many has a paragraph of `document`."""
+"""Tokens in a paragraph of `document`, roughly."""
 BRIEF = 4
 """Output tokens of a newcomer; writers want more."""
 SHORTEST, LONGEST = 24, 200

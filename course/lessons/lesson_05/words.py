@@ -41,7 +41,7 @@ MIXING = ("decode first", "mixed", "prefill first")
 STAYS = 0.25
 """What its own tokens added is the same alone and beside others, if it differs by less than this share."""
 PRICE = 1.25
-"""A gap so many times as long is one that a writer pays."""
+"""How many times as long a writer's gap has to be to count as a price."""
 ODD = CEILING
 """The less a policy mixes, the shorter the writers' gaps: where they're so many times as long, it's not the policy."""
 BACKLOG = 1.3
@@ -145,7 +145,7 @@ def three_numbers() -> Html:
     return know_cold(
         (
             f"about {told_seconds(simulated_70b.prefill_seconds(on, BUDGET))}",
-            f"the gap in all streams when a step holds {BUDGET:,} prompt tokens: 70B on four H100s",
+            f"the gap in every stream when a step holds {BUDGET:,} prompt tokens: 70B on four H100s",
             "simulated; 2 P n over FLOP/s × MFU agrees",
         ),
         (
@@ -183,7 +183,7 @@ NOISY = 3.0
 
 @dataclass(frozen=True)
 class Move:
-    """One change of policy: what a newcomer's wait and other people's gaps became. Seconds."""
+    """One change of policy: newcomers' TTFT and the other requests' gaps, before and after. Seconds."""
 
     name: str
     ttft: tuple[float, float]

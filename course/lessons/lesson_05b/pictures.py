@@ -135,7 +135,7 @@ def ways_table(found: dict[str, FleetRun]) -> Html:
 
 
 def goodput_table(found: dict[str, dict[str, float]]) -> Html:
-    """A row a way: the highest load at which enough requests were within each SLO."""
+    """One row per way: the highest load at which enough requests were within each SLO."""
     ways = next(iter(found.values()))
     columns = {limits: (lambda way, limits=limits: f"{found[limits][way]:g}/s") for limits in found}
     return table_by_name(f"{MET:.0%} of requests within", {way: way for way in ways}, columns)
@@ -175,7 +175,7 @@ def stay_or_go_table(tokens: int = 8192, gbit: float = 400) -> Html:
 
 
 def pipeline_table(sizes: tuple[int, ...] = (32768, 8192, 4096, 2048, 1024, 512)) -> Html:
-    """A row a chunk size: how much faster a long prompt gets through a pipeline, its chunks being equally expensive."""
+    """One row per chunk size: how much faster a prompt gets through a pipeline, its chunks being equally expensive."""
     rows = [
         (f"{n:,}", f"{PIPELINED // n}", f"{PIPELINED // n + STAGES - 1}", f"× {pipelined(PIPELINED // n):.2f}")
         for n in sizes

@@ -190,7 +190,7 @@ def ridge() -> str:
 
 def drafts() -> str:
     return (
-        f"1 + a + ... + a^k = {number(emitted(0.6, 4))} tokens for a = 0.6, k = 4. Not k x a: the first wrong guess "
+        f"1 + a + ... + a^k = {number(emitted(0.6, 4))} tokens for a = 0.6, k = 4. Not k x a: the first rejection "
         "ends it, and even then one token comes out. Divide by what drafting and checking cost."
     )
 
@@ -232,7 +232,7 @@ def sum_card(template: Template, day: date) -> Card:
     """A napkin sum: what comes back when it's due is the formula; its numbers are another day's."""
     drawn = drawn_from(template, f"{template.__name__} {day}")
     answer = "\n".join([f"{drawn.told}.", *drawn.working])
-    question = f"{drawn.question} (Within 20% is known.)"
+    question = f"{drawn.question} (Within 20% counts as known.)"
     return Card(f"sum {template.__name__}", drawn.lesson, "", question, answer)
 
 

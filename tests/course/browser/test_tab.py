@@ -89,6 +89,7 @@ def test_a_bet_on_the_front_page_is_decided_by_its_server(context: Any, address:
     page = opened(context, f"{address}/index.html", told)
     page.wait_for_selector("[data-is-live=yes]", timeout=START_MS)
     page.get_by_role("radio", name="queue", exact=True).last.click()
+    page.get_by_role("button", name="Lock it").last.click()
     page.wait_for_selector(".mm-live-told:has-text('Locked')")
     assert "max_num_seqs=12" in page.url
     page.get_by_role("button", name="Go on").click()
