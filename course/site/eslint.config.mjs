@@ -16,7 +16,7 @@ const rules = [
 ];
 
 export default [
-  { files: ["**/view/*.js"], languageOptions: { ecmaVersion: 2022, sourceType: "module" } },
+  { files: ["**/view/*.js", "**/tab/*.js"], languageOptions: { ecmaVersion: 2022, sourceType: "module" } },
   {
     files: ["**/static/*.js"],
     languageOptions: { ecmaVersion: 2022, sourceType: "script" },
