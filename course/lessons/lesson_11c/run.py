@@ -62,7 +62,7 @@ TROUBLES = {
             "max_num_seqs 16 → 64",
             prompt=1500,
             answer=150,
-            qps=4.0,
+            qps=3.5,
             before={"max_num_seqs": 16},
             after={"max_num_seqs": 64},
         ),
