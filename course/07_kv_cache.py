@@ -174,7 +174,7 @@ words.three_numbers(run.large(run.accounts(lab)))
 # %%
 twice = lab.predict(
     "twice",
-    f"The pool shrinks to {run.TIGHT_POOL} blocks. What share of all tokens computed will be repeats?",
+    f"The pool shrinks to {run.TIGHT_POOL} blocks. How much of all computed tokens will have been computed before?",
     unit="%",
     between=(1, 90),
 )

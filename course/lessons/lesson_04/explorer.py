@@ -160,8 +160,8 @@ class PromptEditor(Explorer):
         reorder = widgets.Button(description="Reorder by stability", layout=widgets.Layout(width="auto"))
         reorder.on_click(lambda _: self.reorder())
         fields = widgets.HTML(f"<small>fields: {', '.join(template_fields(0))}</small>")
-        text, sort_tools, run, view = self.widget.children
-        self.widget.children = (text, fields, sort_tools, widgets.HBox([reorder, run]), self.report, view)
+        text, sort_tools, run, growing, view = self.widget.children
+        self.widget.children = (text, fields, sort_tools, widgets.HBox([reorder, run]), self.report, growing, view)
 
     def reorder(self) -> "PromptEditor":
         """What changes least often first."""
