@@ -15,7 +15,6 @@
 
 # %%
 from course.lab import open_lab, simulated_70b
-from course.lab.claims import in_short
 from course.lab.display import stack
 from course.lessons.lesson_03 import pictures, run, simulated, words
 from course.lessons.lesson_03.check import checks
@@ -296,6 +295,8 @@ print("\n".join(inspect.getsource(Prefill.__call__).splitlines()[:8]))
 # down beforehand how many right answers you can lose (the *floor*), then count.
 
 # %%
+from course.lab.claims import in_short
+
 in_short(
     a3(ladder, measured, shape),
     d11(ladder),

@@ -171,7 +171,7 @@ class InShort:
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         lines = "".join(map(_line, self.claims))
         ledger = '<a href="14_claims_ledger.ipynb">lesson 14</a>'
-        where = f'<div style="opacity:.75">All claims of five articles: {ledger}.</div>'
+        where = f"<div>All claims of five articles: {ledger}.</div>"
         return {"text/html": lines + where, "text/plain": str(self)}
 
 

@@ -53,7 +53,7 @@ LEFT_OUT = (
 )
 KEPT = "course/data/challenge"
 """The ladder's recorded scores, which travel although course/data doesn't."""
-KINDS = {".py", ".toml", ".json", ".js"}
+KINDS = {".py", ".toml", ".json", ".js", ".md"}
 CHUNK_BYTES = 1 << 16
 
 

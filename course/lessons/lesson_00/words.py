@@ -194,5 +194,5 @@ def _decode_steps_before_first_token(run: Run) -> int:
     return sum(not share.is_prefill and step.end < first.get(share.request_id, 0.0) for step, share in shares)
 
 
-EXPERIMENT = ("lab/services.py",)
+EXPERIMENT = ("lab/services.py", "lab/model_shape.py", "lab/roof.py")
 MEASURE: dict[str, Callable[[Lab], Claim]] = {"A1": lambda lab: a1([lab.run(services.together(8, lab))])}

@@ -13,7 +13,7 @@ from players import expert
 
 from course.incidents import Incident, IncidentError
 from course.incidents.causes import CAUSES, Draw
-from course.incidents.evidence import as_text, frame
+from course.incidents.evidence import NamedRows, as_text
 from course.incidents.interventions import BY_ID, MOST_SLOTS
 from course.incidents.marking import EVIDENCE, MITIGATED, RESTORED, SLOW, WITHOUT_ALTERNATIVE
 from course.incidents.page import page_of
@@ -392,7 +392,7 @@ def test_a_table_in_a_terminal_has_units_thousands_and_no_nan() -> None:
         "TTFT p95": {"now": 0.25, "limit": math.inf, "count": 12_345},
         "not answered in full": {"now": 0.00073, "limit": math.nan, "count": 7},
     }
-    head, first, second = as_text(frame(rows, "seconds, or share")).splitlines()
+    head, first, second = as_text(NamedRows(rows, "seconds, or share")).splitlines()
     assert head.split() == ["seconds,", "or", "share", "now", "limit", "count"]
     assert first.split()[2:] == ["250", "ms", "never", "12,345"]
     assert second.split()[4:] == ["0.1%", "–", "7"]

@@ -19,7 +19,7 @@ def test_every_lesson_that_runs_on_the_labs_device_is_played() -> None:
 def test_a_lesson_under_a_simulated_machine(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "h100-8b.json").write_text(json.dumps([{**MOE.__dict__, "lesson": "00"}]))
     assert main(["h100-8b", "06b", "--out", str(tmp_path)]) == 0
-    assert "06b: 12 cells, 0 failed" in capfd.readouterr().out
+    assert "06b: 14 cells, 0 failed" in capfd.readouterr().out
     reports = read_reports(tmp_path / "h100-8b.json")
     assert {each.lesson for each in reports} == {"00", "06b"}  # another lesson's are kept
     [note] = [each for each in reports if each.kind == "note" and each.cell == 2 and each.lesson == "06b"]

@@ -8,6 +8,7 @@ from asserting import rewards
 from course.grading import Checks
 from course.incidents import Incident
 from course.incidents.dumps.sums import sums_of
+from course.incidents.evidence import NamedRows
 from course.incidents.interventions import BY_ID as CHANGES
 from course.incidents.outcome import UNANSWERED
 from course.incidents.reveal import Reveal
@@ -144,7 +145,8 @@ def test_a_check_asks_nothing_on_the_learners_clock(first: Incident, second: Inc
 
 
 def test_where_nothing_helped_any_order_is_the_best(first: Incident, second: Incident, truth: Reveal) -> None:
-    hopeless = replace(truth, effects=truth.effects.assign(value=-0.05))
+    worthless = {name: {**row, "value": -0.05} for name, row in truth.tried.rows.items()}
+    hopeless = replace(truth, tried=NamedRows(worthless))
     assert checks(first, second, hopeless)("q4", list(truth.effects.index[:3])).score == 3
 
 
