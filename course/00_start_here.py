@@ -3,10 +3,10 @@
 #
 # A language model took four seconds to answer. What was it doing?
 #
-# Here one runs on your machine, inside a serving engine you can read: `minillm`. (It works like vLLM, the most widely
-# used open-source engine, and uses vLLM's names.) On a laptop the model is small but real: SmolLM2, 135 million
-# parameters. On a GPU with room for it, it's one of eight billion. You'll watch one request move through it in slow
-# motion, then eight at once, and bet on what happens.
+# Here one runs on your machine, inside a serving engine you can read: `minillm`. (It works like vLLM and uses vLLM's
+# names.) On a laptop the model is small but real: SmolLM2, 135 million parameters. On a GPU with room for it, it's one
+# of eight billion. You'll watch one request move through it in slow motion, then eight together, and bet on what
+# happens.
 #
 # - **Five minutes** (five): how a model answers, and the five phases of a request.
 # - **The lab** (ten): eight requests, four slots, and a bet.
@@ -282,9 +282,6 @@ draw_phase_bars({"cache on": chat_on, "cache off": chat_off}, "Prefix caching, c
 
 # %%
 Control("Chat, with nothing to reuse", chat_on, chat_off, q=50)
-
-# %%
-words.chat(chat_on, chat_off)
 
 # %% [markdown]
 # ### The same at 70B

@@ -206,8 +206,8 @@ check.card()
 # ### A prompt the way services really send it
 #
 # This is a template; the client fills in the `{fields}` for every request. The **linter** compares six such requests
-# and lists each line that keeps shared text from being found; the first one decides. (It counts the shared tokens
-# after a line that change less often than the line, so the numbers overlap.) Edit the template as you like. *Reorder
+# and lists each line that hides shared text from the cache; the first one breaks the chain. (Hidden are the tokens after
+# a line that change less often than the line, so the numbers overlap.) Edit the template as you like. *Reorder
 # by stability* moves what changes least often to the front. *Run on the engine* plays the requests; the previous run
 # stays above.
 

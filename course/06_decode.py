@@ -166,9 +166,9 @@ simulated.drift()
 #
 # **The line**
 #
-# > "A dense decode step reads all weights once, plus all KV. ITL's floor is weight bytes over bandwidth. Batching is
-# > nearly free up to a batch of FLOP/s over bytes/s, about 300 on an H100, or until KV catches up. The rest is
-# > overhead."
+# > "A dense decode step reads all weights once, plus all KV, so ITL's floor is weight bytes over bandwidth. More requests
+# > cost little until the linear layers wait for arithmetic, at FLOP/s over bytes/s: about 300 on an H100. KV and overhead
+# > bend ITL sooner."
 #
 # **Follow-ups**
 #

@@ -40,7 +40,7 @@ from course.simulator.cluster.run import FleetRun
 HARDLY, LESS = "barely changes: the prompts are as long as before", "falls, but by less than half"
 HALF, MORE = "falls to less than half", "rises"
 FALLS = (HARDLY, LESS, HALF, MORE)
-NOTHING, SOME, MOST = "next to nothing, as before", "about a third", "more than half"
+NOTHING, SOME, MOST = "almost nothing, as before", "about a third", "more than half"
 SHARES = (NOTHING, SOME, MOST)
 
 
