@@ -360,7 +360,8 @@ in_short(
 #
 # - **Proportions elsewhere.** On a few CPU cores prefill is expensive, and a decode step of a small model takes five to
 #   thirty milliseconds. On four H100s a decode step of a model 500 times as large takes about as long (17 ms for eight
-#   requests; ML.ENERGY leaderboard, vLLM). Phases, order and causes carry over; shares don't.
+#   requests on ML.ENERGY's leaderboard, vLLM; the simulator above is a little slower: [compared](../docs/simulator.md)).
+#   Phases, order and causes carry over; shares don't.
 # - **The network.** Client and engine share one process here, so *stream* is close to zero. Behind a slow proxy it
 #   isn't.
 # - **Statistics.** Eight requests are an illustration. Percentiles need far more; lesson 01 says how many.

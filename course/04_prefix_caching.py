@@ -104,8 +104,8 @@ explorer.policy_explorer()
 #
 # FIFO loses where the cache holds some but not all users, because it evicts the oldest *blocks*, the beginnings that
 # every turn needs (six users, turns a minute apart, a cache of 200 to 400 blocks). A time limit forgets everything
-# once the mean gap between turns is several times the limit, whatever the cache's size. That's agents with slow
-# tools: the KV of a turn has expired by the time the tool answers.
+# once the mean gap between turns is several times the limit, whatever the cache's size. Agents with slow
+# tools run into that: the KV of a turn has expired by the time the tool answers.
 #
 # </details>
 #

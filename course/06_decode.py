@@ -82,7 +82,7 @@ stack(pictures.draw_clocks([doubled[0], doubled[-1]], roof), words.doublings(dou
 
 # %% [markdown]
 # With short contexts, reading barely changes with the batch. Multiplying doubles with it, and so does the host's
-# per-request work. *Batching is free until one of them catches up with memory, and where depends on the machine.*
+# per-request work. *Batching is nearly free until one of them catches up with memory. Where that is depends on the machine.*
 #
 # ## The lab
 #
