@@ -92,9 +92,9 @@ explorer.bead_explorer(lab)
 #
 # A cache is finite. When it's full, something has to go. **LRU** evicts what was *used* longest ago; it's the
 # engine's default. **FIFO** evicts what was *computed* longest ago, however often it was used since. A **time limit**
-# (TTL) expires entries that are too old, even with room to spare. Each user is in a conversation, and each turn
-# repeats all previous ones. On the left the cache is small. Find settings where FIFO finds less than LRU, and where
-# the time limit forgets everything.
+# (TTL) expires entries that are too old, even with room to spare. (Fields: `prefix_eviction`, `prefix_ttl_s`.) Each user
+# is in a conversation, and each turn repeats all previous ones. On the left the cache is small. Find settings where FIFO
+# finds less than LRU, and where the time limit forgets everything.
 
 # %%
 explorer.policy_explorer()
@@ -248,16 +248,6 @@ words.one_fix(ladder)
 
 # %%
 lint_prompts(lab, "Request id: 7f3a91c2\nYou are a helpful assistant.\nUser: 41\nQuestion: why is the sky blue?")
-
-# %% [markdown]
-# ### Eviction, on the engine
-#
-# The engine has the same policies (`prefix_eviction`, `prefix_ttl_s`). Tenant A asks every other time, three others
-# share the rest, and there's room for two:
-
-# %%
-evicting = run.live_policies(lab)
-stack(pictures.runs_table(evicting), words.evicted(evicting))
 
 # %% [markdown]
 # ### Together, or in turns

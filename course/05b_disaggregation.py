@@ -62,7 +62,7 @@ quiet = run.ways(8.0)
 bet.score(words.smoother(quiet))
 
 # %%
-stack(pictures.ways_table(quiet), words.load(quiet, 8.0))
+stack(pictures.draw_ways(quiet, 8.0), words.load(quiet, 8.0))
 
 # %% [markdown]
 # ## The lab
@@ -192,7 +192,7 @@ check.card()
 
 # %%
 busy = run.ways(24.0)
-stack(pictures.ways_table(busy), words.load(busy, 24.0))
+stack(pictures.draw_ways(busy, 24.0), words.load(busy, 24.0))
 
 # %% [markdown]
 # ### The arithmetic of both pools

@@ -40,8 +40,11 @@ def queue_over_time(visits: Sequence[Visit], span: float, base: float, each: int
 
 
 def draw_queues(runs: Mapping[str, Sequence[Visit]], title: str = "How long is the queue?") -> Picture:
-    """The queue over time, one panel per run. Arrivals have the same pattern in all of them, at another pace: each panel
-    runs by its own clock, so that a request arrives at the same place in each."""
+    """The queue over time, one panel per run.
+
+    Arrivals have the same pattern in all of them, at another pace: each panel runs by its own clock, so that a request
+    arrives at the same place in each.
+    """
     last = {name: max(visit.arrival for visit in visits) for name, visits in runs.items()}
     beyond = 1.02 * max(end_of(visits) / last[name] for name, visits in runs.items())
     each, y, body = boxed(max(longest_queue(visits) for visits in runs.values())), 10.0, ""

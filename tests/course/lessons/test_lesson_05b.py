@@ -33,6 +33,7 @@ def test_a_split_fleet_streams_smoothly_and_one_prefill_replica_saturates(monkey
     whole, chunked, apart = (itl(run, 99) for run in lesson.ways(8.0).values())
     assert apart < chunked < whole
     assert words.smoother(lesson.ways(8.0)).answer == whole / apart
+    shows(pictures.draw_ways(lesson.ways(8.0), 8.0), "TTFT p99", "8 requests/s", "disaggregated, 2 + 2: TTFT p99")
     one, three = (ttft(list(lesson.ways(24.0, n).values())[-1], 99) for n in (1, 3))
     assert one > 3 * three
 
