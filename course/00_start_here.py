@@ -3,10 +3,10 @@
 #
 # A language model took four seconds to answer. What was it doing?
 #
-# Here one runs on your machine, inside a serving engine you can read: `minillm`. (It works like vLLM, the most widely
-# used open-source engine, and uses vLLM's names.) On a laptop the model is small but real: SmolLM2, 135 million
-# parameters. On a GPU with room for it, it's one of eight billion. You'll watch one request move through it in slow
-# motion, then eight at once, and bet on what happens.
+# Here one runs on your machine, inside a serving engine you can read: `minillm`. (It works like vLLM and uses vLLM's
+# names.) On a laptop the model is small but real: SmolLM2, 135 million parameters. On a GPU with room for it, it's one
+# of eight billion. You'll watch one request move through it in slow motion, then eight together, and bet on what
+# happens.
 #
 # - **Five minutes** (five): how a model answers, and the five phases of a request.
 # - **The lab** (ten): eight requests, four slots, and a bet.
@@ -283,9 +283,6 @@ draw_phase_bars({"cache on": chat_on, "cache off": chat_off}, "Prefix caching, c
 # %%
 Control("Chat, with nothing to reuse", chat_on, chat_off, q=50)
 
-# %%
-words.chat(chat_on, chat_off)
-
 # %% [markdown]
 # ### The same at 70B
 #
@@ -363,7 +360,8 @@ in_short(
 #
 # - **Proportions elsewhere.** On a few CPU cores prefill is expensive, and a decode step of a small model takes five to
 #   thirty milliseconds. On four H100s a decode step of a model 500 times as large takes about as long (17 ms for eight
-#   requests; ML.ENERGY leaderboard, vLLM). Phases, order and causes carry over; shares don't.
+#   requests on ML.ENERGY's leaderboard, vLLM; the simulator above is a little slower: [compared](../docs/simulator.md)).
+#   Phases, order and causes carry over; shares don't.
 # - **The network.** Client and engine share one process here, so *stream* is close to zero. Behind a slow proxy it
 #   isn't.
 # - **Statistics.** Eight requests are an illustration. Percentiles need far more; lesson 01 says how many.

@@ -74,11 +74,10 @@ words.tail(many)
 # And never average percentiles: the mean of two servers' p99s isn't the p99 of anything. Pool the samples, then rank
 # them.
 #
-# ### Five tools, the same timestamps, different numbers
+# ### One set of timestamps, four formulas
 #
-# Load generators print "ITL" and "TPOT" (time per output token). All of these were computed from service A's
-# timestamps; only the definitions differ. (A *delivery* hands one token or more to the client. ICL is inter-chunk
-# latency.)
+# Load generators print "ITL" and "TPOT" (time per output token), and don't mean the same. Here's service A by each
+# formula that six of them use. (A *delivery* hands one token or more to the client. ICL is inter-chunk latency.)
 
 # %%
 tables.tools_table(before["A"])

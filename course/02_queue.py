@@ -66,8 +66,9 @@ pictures.queues(loads)
 
 # %% [markdown]
 # Each column is the queue at one moment, one box per request. The arrival pattern is the same in all three runs, only
-# faster. Find a small cluster of arrivals and follow the queue it leaves: the server can only work it off with its
-# spare capacity. At 50% it's gone before the next cluster. At 95% the next cluster lands on top.
+# faster, and each row is drawn at its own pace: a request arrives at the same place in each. Find a small cluster of
+# arrivals and follow the queue it leaves, down the rows: the server can only work it off with its spare capacity. At 50%
+# it's gone before the next cluster. At 95% the next cluster lands on top.
 #
 # *A queue comes from too little spare capacity, and spare capacity runs out much faster than load goes up.*
 #

@@ -6,7 +6,7 @@
 # filled, who is next, and who is refused. Only the first can add capacity; the others decide who pays.
 #
 # - **Five minutes** (five): one long answer in a batch, and a bet.
-# - **The lab** (ten): three ways to fill slots, five orders, queue limits.
+# - **The lab** (ten): three ways to fill slots, who is next, who is refused.
 # - **In the interview** (ten): the line, follow-ups, three numbers, a derivation, and a check.
 # - **Going deeper** (ten, optional): fairness between tenants, the scheduler's code, what articles say.
 
@@ -82,8 +82,9 @@ words.ways(ways)
 # ### Who is next?
 #
 # Slots are filled well, and there's still a queue. Does its order matter? Try it at 70B (simulated, like the rest of
-# the lab), where one prompt in ten is long: 6,000 tokens instead of 200. With *two lanes*, short and long prompts
-# queue apart, and every fourth turn is the long lane's.
+# the lab), where one prompt in ten is long: 6,000 tokens instead of 200. A bar is a mean wait, and the tick behind it
+# the slowest. With *two lanes*, short and long prompts queue apart, and every fourth turn is the long lane's; a *limit
+# on prompts* refuses the long ones.
 
 # %%
 pictures.orders()

@@ -111,7 +111,7 @@ simulated_70b.error_band(simulated.deployment())
 # From the right: halving the chunk halves the others' longest gap and costs the long prompt little. That's the
 # bargain people mean. Then it stops paying. The gap approaches a floor (what a step costs, however little of the
 # prompt is in it), while the long prompt's TTFT nearly doubles with every further halving. Below that size you pay
-# and get nothing back.
+# a lot and get little back.
 #
 # Where's the bend? It follows from two numbers of the card: how many operations it does, and how many bytes it reads,
 # in the same time. Of a data sheet's numbers, prefill typically reaches half the FLOP/s (its MFU), and reading
@@ -130,7 +130,7 @@ words.bend(bend)
 # **The line**
 #
 # > "Prefill is 2 P n FLOPs plus a quadratic term that stays the smaller part up to a hundred thousand tokens on a
-# > 70B. Chunking protects the other streams, not the long prompt; below about 210 tokens on an H100 it only costs."
+# > 70B. Chunking protects the other streams, not the long prompt; below about 210 tokens on an H100 it mostly costs."
 #
 # **Follow-ups**
 #
@@ -153,7 +153,7 @@ words.bend(bend)
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "512; that's the usual value." | "The largest whose step still meets the ITL SLO." | "At least the bend, FLOP/s × MFU over bytes/s × MBU: below it a step reads weights for nothing. From there up, the largest whose mixed step keeps ITL p99, measured with our contexts. And I'd watch the long prompts' TTFT, because they pay." |
+# | "512; that's the usual value." | "The largest whose step still meets the ITL SLO." | "At least the bend, FLOP/s × MFU over bytes/s × MBU: below it a step mostly reads weights. From there up, the largest whose mixed step keeps ITL p99, measured with our contexts. And I'd watch the long prompts' TTFT, because they pay." |
 #
 # **Three numbers to know cold**
 

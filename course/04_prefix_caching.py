@@ -92,9 +92,9 @@ explorer.bead_explorer(lab)
 #
 # A cache is finite. When it's full, something has to go. **LRU** evicts what was *used* longest ago; it's the
 # engine's default. **FIFO** evicts what was *computed* longest ago, however often it was used since. A **time limit**
-# (TTL) expires entries that are too old, even with room to spare. Each user is in a conversation, and each turn
-# repeats all previous ones. On the left the cache is small. Find settings where FIFO finds less than LRU, and where
-# the time limit forgets everything.
+# (TTL) expires entries that are too old, even with room to spare. (Fields: `prefix_eviction`, `prefix_ttl_s`.) Each user
+# is in a conversation, and each turn repeats all previous ones. On the left the cache is small. Find settings where FIFO
+# finds less than LRU, and where the time limit forgets everything.
 
 # %%
 explorer.policy_explorer()
@@ -104,8 +104,8 @@ explorer.policy_explorer()
 #
 # FIFO loses where the cache holds some but not all users, because it evicts the oldest *blocks*, the beginnings that
 # every turn needs (six users, turns a minute apart, a cache of 200 to 400 blocks). A time limit forgets everything
-# once the mean gap between turns is several times the limit, whatever the cache's size. That's agents with slow
-# tools: the KV of a turn has expired by the time the tool answers.
+# once the mean gap between turns is several times the limit, whatever the cache's size. Agents with slow
+# tools run into that: the KV of a turn has expired by the time the tool answers.
 #
 # </details>
 #
@@ -206,8 +206,8 @@ check.card()
 # ### A prompt the way services really send it
 #
 # This is a template; the client fills in the `{fields}` for every request. The **linter** compares six such requests
-# and lists each line that keeps shared text from being found; the first one decides. (It counts the shared tokens
-# after a line that change less often than the line, so the numbers overlap.) Edit the template as you like. *Reorder
+# and lists each line that hides shared text from the cache; the first one breaks the chain. (Hidden are the tokens after
+# a line that change less often than the line, so the numbers overlap.) Edit the template as you like. *Reorder
 # by stability* moves what changes least often to the front. *Run on the engine* plays the requests; the previous run
 # stays above.
 
@@ -248,16 +248,6 @@ words.one_fix(ladder)
 
 # %%
 lint_prompts(lab, "Request id: 7f3a91c2\nYou are a helpful assistant.\nUser: 41\nQuestion: why is the sky blue?")
-
-# %% [markdown]
-# ### Eviction, on the engine
-#
-# The engine has the same policies (`prefix_eviction`, `prefix_ttl_s`). Tenant A asks every other time, three others
-# share the rest, and there's room for two:
-
-# %%
-evicting = run.live_policies(lab)
-stack(pictures.runs_table(evicting), words.evicted(evicting))
 
 # %% [markdown]
 # ### Together, or in turns

@@ -34,8 +34,15 @@ lab = open_lab(max_num_seqs=run.SLOTS)
 # already decoding. A step ends for all of its requests together. So you wait for every request in your step.
 #
 # The next cell starts a real server, `minillm serve`, on a real port. Three requests come one after the other. Then
-# they come again, close together, while others are decoding. All prompts begin with the same rules; the server may
-# have those in its **prefix cache**, if it has seen them before.
+# they come again, close together, while others are decoding. Its picture splits the last one's first token by cause:
+# each bar begins where the one above it ended, and the thin outline is the same request, alone.
+#
+# - **Queue**: until a step that includes the request begins. There are slots for all, but the step before it may still
+#   be running.
+# - **Others' prompts, others' answers**: what other requests in the same steps added to them.
+# - **Own prefill**: what this request's own tokens added.
+# - **Fixed cost**: what those steps take whatever is in them (the weights are read once for all).
+# - The rest is the way in and out: HTTP, JSON, tokenizing, sampling, detokenizing.
 
 # %%
 policies = run.policies(lab)
@@ -48,15 +55,9 @@ draw_waterfall(met.causes[-1], alone.causes[-1], "The last one to arrive: what i
 words.waterfall(met.causes[-1], alone.causes[-1])
 
 # %% [markdown]
-# Each bar is one cause and begins where the one above it ended; the last one ends at the TTFT. The thin outline is
-# the same request, alone. **Queue** is the time until a step that includes the request begins: there are slots for
-# all, but the step before it may still be running. **Others' prompts** and **others' answers** are what other
-# requests in the same steps added to them, **own prefill** what this request's own tokens added, and **fixed cost**
-# what those steps take whatever is in them (the weights are read once for all). The rest is the way in and out: HTTP,
-# JSON, tokenizing, sampling, detokenizing.
-#
 # Splitting a step that several requests share is a convention. Here a request is charged what its tokens made the
-# step *longer*, and the fixed cost is charged to no request.
+# step *longer*, and the fixed cost is charged to no request. All prompts begin with the same rules, so where those are
+# in the **prefix cache** they cost nothing.
 #
 # ### Predict
 #

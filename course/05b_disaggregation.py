@@ -62,7 +62,7 @@ quiet = run.ways(8.0)
 bet.score(words.smoother(quiet))
 
 # %%
-stack(pictures.ways_table(quiet), words.load(quiet, 8.0))
+stack(pictures.draw_ways(quiet, 8.0), words.load(quiet, 8.0))
 
 # %% [markdown]
 # ## The lab
@@ -161,15 +161,21 @@ words.three_numbers()
 #
 # <details><summary>Four replicas: 3 + 1 or 2 + 2? From the token mix.</summary>
 #
-# 1. A request needs n / r_p seconds of a prefill replica: 1,800 tokens at 14,000 a second, 0.13.
-# 2. And m / r_d seconds of a decode replica, at the batch that keeps the ITL limit.
-# 3. At 25 milliseconds: a batch of 70 makes 2,800 tokens a second; 170 tokens take 0.061. Ratio 2.1 : 1.
-# 4. At 50 milliseconds: a batch of 315 makes 6,300 a second, so 0.027. Ratio 4.8 : 1.
-# 5. Four replicas at 2.1 : 1 are 2.7 + 1.3, between the two splits. At 4.8 : 1 they're 3.3 + 0.7: take 3 + 1.
-# 6. The looser the limit on TPOT, the fewer decode replicas; the longer the prompts, the more prefill replicas.
+# 1. A prompt of n tokens takes n / r_p seconds of a prefill replica, at r_p tokens a second.
+# 2. Its answer of m tokens takes m / r_d of a decode replica, with r_d = batch / step time.
+# 3. The batch is the largest whose step keeps the ITL limit, unless KV is full before that.
+# 4. Prefill to decode is n / r_p to m / r_d. Divide the replicas in that ratio, and round; between two splits, price
+#    both.
+# 5. A looser limit on TPOT takes fewer decode replicas, until KV is full. Longer prompts take more prefill replicas.
 #
 # </details>
 #
+# For this lesson's traffic that comes to:
+
+# %%
+words.token_mix()
+
+# %% [markdown]
 # ## Check yourself
 
 # %%
@@ -186,7 +192,7 @@ check.card()
 
 # %%
 busy = run.ways(24.0)
-stack(pictures.ways_table(busy), words.load(busy, 24.0))
+stack(pictures.draw_ways(busy, 24.0), words.load(busy, 24.0))
 
 # %% [markdown]
 # ### The arithmetic of both pools

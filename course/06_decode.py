@@ -82,7 +82,7 @@ stack(pictures.draw_clocks([doubled[0], doubled[-1]], roof), words.doublings(dou
 
 # %% [markdown]
 # With short contexts, reading barely changes with the batch. Multiplying doubles with it, and so does the host's
-# per-request work. *Batching is free until one of them catches up with memory, and where depends on the machine.*
+# per-request work. *Batching is nearly free until one of them catches up with memory. Where that is depends on the machine.*
 #
 # ## The lab
 #
@@ -166,9 +166,9 @@ simulated.drift()
 #
 # **The line**
 #
-# > "A dense decode step reads all weights once, plus all KV. ITL's floor is weight bytes over bandwidth. Batching is
-# > nearly free up to a batch of FLOP/s over bytes/s, about 300 on an H100, or until KV catches up. The rest is
-# > overhead."
+# > "A dense decode step reads all weights once, plus all KV, so ITL's floor is weight bytes over bandwidth. More requests
+# > cost little until the linear layers wait for arithmetic, at FLOP/s over bytes/s: about 300 on an H100. KV and overhead
+# > bend ITL sooner."
 #
 # **Follow-ups**
 #

@@ -151,7 +151,7 @@ pictures.latent_room()
 #
 # **The line**
 #
-# > "An MoE step reads the experts its tokens activate: six percent for one request, nearly all by 64. So small
+# > "An MoE step reads the experts its tokens activate: six percent for one request, most of them by 64. So small
 # > batches cost active parameters, large ones all of them. With MLA I run attention data parallel and experts wide,
 # > and watch imbalance."
 #

@@ -53,7 +53,7 @@ bet
 bet.score(run.short_chat())
 
 # %%
-print(pictures.even_at())
+pictures.draw_even()
 
 # %% [markdown]
 # **A state costs the same at any length.** Whether it pays depends on the context, as with everything about KV.

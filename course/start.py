@@ -1,8 +1,8 @@
 # %% [markdown]
 # # minillm: start page
 #
-# **New here?** Open [lesson 00](00_start_here.ipynb). In a quarter of an hour you'll have seen where the time goes, and
-# made your first bet. `make lab` brings this page up to date each time it starts; to do it now, *Run > Run All Cells*.
+# **New here?** Open [lesson 00](00_start_here.ipynb). In a quarter of an hour you'll have made your first bet and seen
+# where the time goes. `make lab` brings this page up to date each time it starts; to do it now, *Run > Run All Cells*.
 
 # %%
 from course.lab.phase_map.measure import PhaseMap
@@ -19,7 +19,8 @@ where_next()
 # ## Four paths
 #
 # Pick the one that's yours. Each row is a lesson or something to do, with its time and, once you've begun, how far you
-# are. The five squares are the phases (queue, prefill, first token, decode, stream) that a lesson is about.
+# are. The five squares are the phases of a request (queue, prefill, first token, decode, stream); filled are those that a
+# lesson is about.
 
 # %%
 show_paths()
@@ -31,23 +32,46 @@ show_paths()
 #
 # ## Today
 #
-# A little every day makes it stick: an incident that's the same for everyone, with a par to beat; a sum; and your next
-# drill and design round.
+# A little every day makes it stick: an incident that's the same for everyone, with a par to beat; a sum (just below);
+# and your next drill and design round.
 
 # %%
 Today()
 
 # %% [markdown]
+# ## A sum a day
+#
+# One minute, a number with its unit, no calculator. Within 20% is right; from half to double is the right order of
+# magnitude. Running over costs nothing, and you'll see the working. `NapkinDesk(7)` is another sum; in a terminal:
+# `minillm napkin`.
+
+# %%
+NapkinDesk()
+
+# %% [markdown]
+# ## Review cards
+#
+# What you see once, you forget. A card that comes back just before you'd forget it sticks. **Start** keeps a schedule on
+# this machine (FSRS, the algorithm in Anki). Some cards are sums: the formula comes back, with other numbers each day.
+# Enter shows the answer, Enter again says *Good*; Tab reaches the other buttons.
+
+# %%
+Review()
+
+# %%
+export()
+
+# %% [markdown]
 # ## The map
 #
-# A technique that shortens one phase often lengthens another. In the map each row is a technique, and each cell holds
-# **two pairs of runs**, without and with it: on the left (A) traffic where it should help, on the right (B) traffic where
-# it should do nothing, or cost something in another column. The numbers are **seconds per request**: −1.3 is 1.3 seconds
-# less. A dot means no change worth mentioning. The last columns: the whole request (E2E), the longest gaps between
-# tokens (ITL p99, in milliseconds), and the share of requests with a first token within two seconds (in percentage
-# points).
+# A technique that shortens one phase often lengthens another. The map has fifteen of them. It's a lot at first sight, so
+# it opens by itself once you've been in lesson 06.
 #
-# It's a lot at first sight, so it opens by itself once you've been in lesson 06.
+# Each row is a technique, and each cell holds **two pairs of runs**, without it and with it: on the left (A) traffic
+# where it should help, on the right (B) traffic where it should do nothing, or cost something in another column. The
+# numbers are **seconds per request**: −1.3 is 1.3 seconds less, and a dot no change worth mentioning. The last columns
+# are the whole request (E2E), the longest gaps between tokens (ITL p99, in milliseconds), and the share of requests with
+# a first token within two seconds (in percentage points).
 
 # %%
 found = PhaseMap.stored()
@@ -72,29 +96,6 @@ provenance_note(found)
 
 # %%
 remeasure(found=found)
-
-# %% [markdown]
-# ## Review cards
-#
-# What you see once, you forget. A card that comes back just before you'd forget it sticks. **Start** keeps a schedule on
-# this machine (FSRS, the algorithm in Anki). Some cards are sums: the formula comes back, with other numbers each day.
-# Enter shows the answer, Enter again says *Good*; Tab reaches the other buttons.
-
-# %%
-Review()
-
-# %%
-export()
-
-# %% [markdown]
-# ## A sum a day
-#
-# One minute, a number with its unit, no calculator. Within 20% is right; from half to double is the right order of
-# magnitude. Running over costs nothing, and you'll see the working. `NapkinDesk(7)` is another sum; in a terminal:
-# `minillm napkin`.
-
-# %%
-NapkinDesk()
 
 # %% [markdown]
 # ## What's stored about you

@@ -129,7 +129,7 @@ def findings_table(findings: Sequence[LintFinding]) -> Html:
     rows = []
     for rank, found in enumerate(findings):
         differs = "could change" if found.differs is None else f"differs in {found.differs:.0%}"
-        first = "◀ decides" if rank == 0 else ""
-        lost = f"{found.stranded} tokens {first}".strip()
+        first = "◀ breaks the chain" if rank == 0 else ""
+        lost = f"{found.stranded} {first}".strip()
         rows.append((f"line {found.line}: {found.kind}", found.excerpt[:34], differs, lost, found.advice))
-    return as_table(("what", "it reads", "other prompts", "keeps from being found", "what to do"), rows)
+    return as_table(("what", "it reads", "other prompts", "tokens it hides", "what to do"), rows)

@@ -41,8 +41,13 @@ def seconds(value: float | None) -> str:
         return "–"
     for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
         if abs(value) * scale >= ROUNDS_TO_ONE:
-            return f"{number(value * scale)} {unit}"
+            return f"{with_minus(number(value * scale))} {unit}"
     return "0 s" if value == 0 else "< 1 µs"
+
+
+def with_minus(written: str) -> str:
+    """A number with a minus sign for the hyphen that Python writes in front of it."""
+    return f"−{written[1:]}" if written.startswith("-") else written
 
 
 def told_seconds(value: float | None) -> str:
@@ -55,7 +60,7 @@ def told_seconds(value: float | None) -> str:
     for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
         if abs(rounded) * scale >= 1:
             places = max(digits - round(math.log10(scale)), 0)
-            return f"{rounded * scale:.{places}f}".removesuffix(".0") + f" {unit}"
+            return with_minus(f"{rounded * scale:.{places}f}".removesuffix(".0")) + f" {unit}"
     return "< 1 µs"
 
 
@@ -100,7 +105,8 @@ class _Template(string.Formatter):
 
     def format_field(self, value: Any, format_spec: str) -> str:
         write = self.formats.get(format_spec)
-        return write(value) if write else super().format_field(value, format_spec)
+        told = write(value) if write else super().format_field(value, format_spec)
+        return with_minus(told) if isinstance(value, (int, float)) else told
 
 
 def fill_in(template: str, /, **values: Any) -> str:

@@ -6,15 +6,20 @@ from course.lab.display import Html, as_table, table_by_name
 from course.lab.run import Run, percentile
 from course.lab.style import change, seconds
 from course.lab.tool_metrics import compare_tools
+from minillm.observe.summary import Distribution
 
 
 def tools_table(run: Run) -> Html:
-    """What each tool would print about the very same stamps."""
+    """What tools would print about the very same stamps, a row for each formula."""
+    by_formula: dict[str, tuple[list[str], Distribution]] = {}
+    for metric, found in compare_tools(run.outputs).items():
+        names, _ = by_formula.setdefault(metric.definition, ([], found))
+        names.append(f"{metric.tool}'s {metric.name}")
     rows = [
-        (f"{metric.tool}: {metric.name}", seconds(found.p50), seconds(found.p99), str(found.count), metric.definition)
-        for metric, found in compare_tools(run.outputs).items()
+        (formula, seconds(found.p50), seconds(found.p99), str(found.count), ", ".join(names))
+        for formula, (names, found) in by_formula.items()
     ]
-    return as_table(("what the tool calls it", "p50", "p99", "samples", "what it computes"), rows)
+    return as_table(("what is computed", "p50", "p99", "samples", "what tools call it"), rows)
 
 
 def changes_table(before: Mapping[str, Run], levers: Mapping[str, Mapping[str, Run]], q: float = 99) -> Html:

@@ -14,7 +14,7 @@ from minillm.observe.summary import Distribution
 
 
 def gaps(timeline: Timeline) -> list[float]:
-    """Raw gaps between deliveries, seconds. A delivery of several tokens makes one gap, not several."""
+    """each gap between deliveries, raw: a delivery of several tokens makes one gap, not several"""
     return timeline.itl
 
 

@@ -58,7 +58,7 @@ def draw_map(found: PhaseMap, before: PhaseMap | None = None) -> Picture:
                 body += _half(x, top + 3, pair, what)
                 if label(pair, what) != label(old, what):
                     body += line(x, top + ROW_HEIGHT - 1, x + HALF, top + ROW_HEIGHT - 1, stroke=INK, stroke_width=2.5)
-        told.append(f"{row.name}: {_moved(row.helps)} where it should help; {_moved(row.hurts)} where it should not")
+        told.append(f"{row.name}: {_moved(row.helps)} where it should help; {_moved(row.hurts)} where it may cost")
     body += _legend(height - 10)
     title = "What helps where, and where it hurts?" + (" (bold: measured now; underlined: changed)" if before else "")
     return Picture(title, body, height, description=". ".join(told))
@@ -120,7 +120,7 @@ def _legend(y: float) -> str:
     drawn += text(291, y, "+1.3", size=10, text_anchor="middle") + text(312, y, "hurts", size=11.5, fill=SOFT)
     drawn += text(352, y, "·  nothing", size=11.5, fill=SOFT)
     return drawn + text(
-        WIDTH - 4, y, "A: where it should help   B: where it should not", size=11.5, fill=SOFT, text_anchor="end"
+        WIDTH - 4, y, "A: where it should help   B: where it may cost", size=11.5, fill=SOFT, text_anchor="end"
     )
 
 

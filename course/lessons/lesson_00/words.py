@@ -11,7 +11,7 @@ from course.lab.finding import Finding, tell
 from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.model_shape import LLAMA_70B
-from course.lab.noise import CEILING, SHORTEST_S, ratio_of
+from course.lab.noise import SHORTEST_S
 from course.lab.predict import MeasuredAnswer
 from course.lab.roof import on_paper
 from course.lab.run import Run, itl_of, percentile, phases_of
@@ -72,14 +72,6 @@ def _grew_most(before: Run, after: Run) -> tuple[str, dict[str, float]]:
     grown = {phase: now[phase] - was[phase] for phase in was}
     most = max(grown, key=grown.get)
     return most if most in ("queue", "prefill", "decode") else "unexplained", grown
-
-
-def chat(on: Run, off: Run) -> Finding:
-    """Prefix caching with nothing to reuse: on a real machine the difference is noise, unless it's too large for that;
-    a simulated device has none."""
-    was, now = percentile(on.e2e, 50), percentile(off.e2e, 50)
-    outcome = "simulated" if on.simulated_on else "noise" if ratio_of(was, now) <= CEILING else "disturbed"
-    return tell("00", "chat", outcome, was=was, now=now, moved=abs(now / was - 1))
 
 
 @dataclass(frozen=True)

@@ -40,18 +40,27 @@ def queue_over_time(visits: Sequence[Visit], span: float, base: float, each: int
 
 
 def draw_queues(runs: Mapping[str, Sequence[Visit]], title: str = "How long is the queue?") -> Picture:
-    """The queue over time, one panel per run, all on the same scales."""
-    span = 1.02 * max(end_of(visits) for visits in runs.values())
+    """The queue over time, one panel per run.
+
+    Arrivals have the same pattern in all of them, at another pace: each panel runs by its own clock, so that a request
+    arrives at the same place in each.
+    """
+    last = {name: max(visit.arrival for visit in visits) for name, visits in runs.items()}
+    beyond = 1.02 * max(end_of(visits) / last[name] for name, visits in runs.items())
     each, y, body = boxed(max(longest_queue(visits) for visits in runs.values())), 10.0, ""
     for name, visits in runs.items():
+        span = beyond * last[name]
+        ends = Scale(0, span, LEFT, WIDTH - RIGHT)(last[name])
         base = y + BOX * max(-(-longest_queue(visits) // each), 4) + 8
         body += queue_over_time(visits, span, base, each) + line(LEFT, base, WIDTH - RIGHT, base, stroke=SOFT)
         body += text(LEFT - 10, base - 20, name, size=13, text_anchor="end", font_weight="bold")
         body += text(LEFT - 10, base - 6, f"wait {seconds(mean(waits(visits)))}", size=11, fill=SOFT, text_anchor="end")
-        y = base + 12
-    body = time_axis(Scale(0, span, LEFT, WIDTH - RIGHT), 6, y - 10) + body
-    body += text(WIDTH - RIGHT, y + 18, _key(each), size=11, fill=SOFT, text_anchor="end")
-    return Picture(title, body, y + 26, description="; ".join(f"{n}: {told(v)}" for n, v in runs.items()) + ".")
+        body += line(ends, base, ends, base + 5, stroke=SOFT)
+        body += text(ends, base + 16, f"last arrival: {seconds(last[name])}", size=11, fill=SOFT, text_anchor="end")
+        y = base + 24
+    body += text(LEFT, y + 12, "the same arrivals in each row, at its own pace", size=11, fill=SOFT)
+    body += text(WIDTH - RIGHT, y + 12, _key(each), size=11, fill=SOFT, text_anchor="end")
+    return Picture(title, body, y + 20, description="; ".join(f"{n}: {told(v)}" for n, v in runs.items()) + ".")
 
 
 def _key(each: int) -> str:

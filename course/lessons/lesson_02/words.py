@@ -180,7 +180,7 @@ def a2(runs: Mapping[str, Run], quantized: Mapping[str, Mapping[str, float]]) ->
         least_helped=min(helped, key=helped.get),
     )
     if cured and harmed:
-        return replace(claim, verdict=claim.verdict + say("A2.int8_can_lengthen_it", harmed=", ".join(harmed)))
+        return replace(claim, verdict=f"{claim.verdict} {say('A2.int8_can_lengthen_it', harmed=', '.join(harmed))}")
     return claim
 
 

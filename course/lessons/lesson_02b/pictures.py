@@ -6,8 +6,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, choices
 from course.lab.run import Run, gaps_of, percentile
-from course.lab.style import ALARM, WIDTH, number, seconds
-from course.lab.svg import HALO, INK, SOFT, Picture, Scale, boxes, legend, line, phase_fill, rect, text, time_axis
+from course.lab.style import ALARM, COLOURS, WIDTH, number, seconds
+from course.lab.svg import (
+    HALO,
+    INK,
+    SOFT,
+    Picture,
+    Scale,
+    boxes,
+    legend,
+    line,
+    phase_fill,
+    rect,
+    swatches,
+    text,
+    time_axis,
+)
 from course.lab.visits import Visit, end_of, mean, queue_length, visits_of
 from course.lessons.lesson_02b.run import GREEDY, SMALL, TENANT_ORDERS, ByTenant, tenant_speed, ttft_p99
 from course.lessons.lesson_02b.simulated import (
@@ -123,6 +137,62 @@ def empty_slot_share(visits: Sequence[Visit], slots: int) -> float:
     return empty / total if total else 0.0
 
 
+# ---------------------------------------------------------------- who is next, and who is refused
+
+NAMED = 150
+"""Where bars begin: to their left stands what they're of."""
+
+
+def draw_waits(load: float) -> Picture:
+    """Mean wait of short and of long prompts under each order, 70B, with the slowest one's as a tick."""
+    waited = {order: waits_by_length(ordered(order, load)) for order in ORDERS}
+    longest = max(max(each) for pair in waited.values() for each in pair if each)
+    scale, pitch, body, told = Scale(0, 1.25 * longest, NAMED, WIDTH - RIGHT), 44, "", []
+    fills = dict(zip(("short prompts", "long prompts"), COLOURS))
+    for i, (order, pair) in enumerate(waited.items()):
+        y = 30 + pitch * i
+        body += text(NAMED - 10, y + 19, order, size=13, text_anchor="end")
+        for j, (each, (name, fill)) in enumerate(zip(pair, fills.items())):
+            at, usual, slowest = y + 17 * j, *((mean(each), max(each)) if each else (0.0, 0.0))
+            if each:
+                body += rect(NAMED, at, max(scale(usual) - NAMED, 1), 14, fill=fill)
+                body += line(scale(slowest), at, scale(slowest), at + 14, stroke=fill, stroke_width=2)
+            says = f"mean {seconds(usual)}, slowest {seconds(slowest)}" if each else "refused"
+            body += text(scale(slowest) + 6, at + 11, says, size=11)
+            told.append(f"{order}, {name}: {says}")
+    first = next(iter(ORDERS))
+    visits = ordered(first, load)
+    body += swatches(NAMED, 16, {f"{name}, mean wait": fill for name, fill in fills.items()})
+    body += text(WIDTH - RIGHT, 16, f"{len(visits)} requests in {seconds(end_of(visits))}", size=11, text_anchor="end")
+    return Picture("Who waits under which order?", body, 34 + pitch * len(waited), description="; ".join(told))
+
+
+ENDS = dict(zip(("within SLO", "late", "gave up", "refused"), ("#2F9E9E", "#B8951E", "#C2416B", "#7A8B99")))
+"""What becomes of a request: colours that no phase has."""
+NARROW = 0.06
+"""A smaller share gets no number."""
+
+
+def draw_outcomes(runs: Mapping[str, FleetRun]) -> Picture:
+    """A bar of all requests for each queue limit, by what became of them."""
+    scale, pitch, body, told = Scale(0, 1, NAMED, WIDTH - RIGHT), 30, "", []
+    for i, (name, run) in enumerate(runs.items()):
+        counts = outcomes(run)
+        y, done, total = 28 + pitch * i, 0, sum(counts.values())
+        body += text(NAMED - 10, y + 15, name, size=13, text_anchor="end")
+        for end, count in counts.items():
+            x, width = scale(done / total), scale(count / total) - NAMED
+            body += rect(x, y, width, 21, fill=ENDS[end]) if count else ""
+            is_wide = count / total >= NARROW
+            middle = x + width / 2
+            body += text(middle, y + 15, f"{count / total:.0%}", text_anchor="middle", **HALO) if is_wide else ""
+            done += count
+        told.append(f"{name}: " + ", ".join(f"{count / total:.0%} {end}" for end, count in counts.items()))
+    body += swatches(NAMED, 16, ENDS)
+    title = "What becomes of the requests, by queue limit?"
+    return Picture(title, body, 32 + pitch * len(runs), description="; ".join(told))
+
+
 # ---------------------------------------------------------------- tables
 
 
@@ -134,26 +204,6 @@ def short_ttft(run: Run) -> float:
 def prompt_tokens(run: Run) -> int:
     """Prompt tokens that were computed."""
     return sum(step.num_prefill_tokens for step in run.steps)
-
-
-def order_table(load: float) -> Html:
-    """Mean and slowest wait of short and long prompts under each order, 70B."""
-    rows, first = [], ordered(next(iter(ORDERS)), load)
-    for order in ORDERS:
-        short, long = waits_by_length(ordered(order, load))
-        told = (seconds(mean(long)), seconds(max(long))) if long else ("refused", "–")
-        rows.append((order, seconds(mean(short)), seconds(max(short)), *told))
-    played = f"order; {len(first)} requests in {seconds(end_of(first))}"
-    return as_table((played, "short: mean wait", "slowest", "long: mean wait", "slowest"), rows)
-
-
-def outcomes_table(runs: Mapping[str, FleetRun]) -> Html:
-    """What became of the requests of each run."""
-    rows = []
-    for name, run in runs.items():
-        counts = outcomes(run)
-        rows.append((name, *(f"{count / sum(counts.values()):.0%}" for count in counts.values())))
-    return as_table(("queue limit", "within SLO", "late", "gave up", "refused"), rows)
 
 
 def way_numbers(run: FleetRun) -> dict[str, float]:
@@ -192,7 +242,7 @@ QUEUE_LIMITS = (None, 1, 4, 16, 64)
 def orders() -> Explorer:
     """Who is next? The waits at any load."""
     return Explorer(
-        lambda load: order_table(OFFERED_LOADS[load]), slow=True, load=choices("load", list(OFFERED_LOADS), "110%")
+        lambda load: draw_waits(OFFERED_LOADS[load]), slow=True, load=choices("load", list(OFFERED_LOADS), "110%")
     )
 
 
@@ -206,7 +256,7 @@ def queue_limit_runs(load: str, arrivals: str = "one by one") -> dict[str, Fleet
 def queue_limits() -> Explorer:
     """The queue limit under any load: what became of every request."""
     return Explorer(
-        lambda load, arrivals: outcomes_table(queue_limit_runs(load, arrivals)),
+        lambda load, arrivals: draw_outcomes(queue_limit_runs(load, arrivals)),
         slow=True,
         load=choices("load", list(OFFERED_LOADS), "130%"),
         arrivals=buttons("they arrive", ["one by one", "in bursts"]),

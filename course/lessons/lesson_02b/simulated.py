@@ -32,7 +32,6 @@ ORDERS = {
     "first come": {},
     "shortest first": {"scheduling_order": "shortest_prompt"},
     "two lanes": {"scheduling_order": "two_lane", "two_lane_threshold": LONG},
-    "priority to short": {"scheduling_order": "priority"},
     "limit on prompts": {"max_prompt_tokens": LONG},
 }
 """Who is next. With a limit, long prompts are turned away."""
@@ -68,7 +67,7 @@ def _short_and_long(rate: float, count: int, **fields: Any) -> FleetRun:
     shorts = make_workload(SHORT_ONES, Poisson(rate=rate * 0.9), num_requests=round(count * 0.9), name="short")
     longs = make_workload(LONG_ONES, Poisson(rate=rate * 0.1), num_requests=count - round(count * 0.9), name="long")
     on = simulated_70b.deployment(**{"max_num_seqs": ORDER_SLOTS, **fields})
-    return simulated_70b.play(on, merge("short and long", shorts, longs.with_priority(1)))
+    return simulated_70b.play(on, merge("short and long", shorts, longs))
 
 
 @functools.lru_cache(maxsize=4)

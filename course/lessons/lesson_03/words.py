@@ -182,7 +182,7 @@ def three_numbers() -> Html:
     return know_cold(
         (
             f"about {round(paper.tokens, -1):.0f} tokens",
-            "an H100's bend: shorter chunks read weights for nothing",
+            "an H100's bend: a step with a shorter chunk mostly reads weights",
             f"{paper.told}, weights in 16 bits",
         ),
         (

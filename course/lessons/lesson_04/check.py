@@ -7,7 +7,7 @@ from course.grading import Checks, Criterion, Question, choice, near
 from course.lab.run import Run
 from course.lessons.lesson_04.run import hit_rate, shared_tokens
 
-FIXES = ("as found", "time", "session", "user", "tools")
+FIXES = ("as shipped", "time", "session", "user", "tools")
 
 
 def checks(last: Run, ladder: Mapping[str, float], small: Mapping[str, Run]) -> Checks:

@@ -35,7 +35,7 @@ You are the assistant of a small harbour office. Use the tools, and answer from 
 Question: {question}"""
 """How many services really send it: whatever is at hand first."""
 
-TEMPLATE_STEPS = ("as found", "time to the end", "session id, too", "user name, too", "tools sorted, too")
+TEMPLATE_STEPS = ("as shipped", "time to the end", "session id to the end", "user name to the end", "tools sorted")
 """One fix after the other, from the top."""
 
 TEMPLATE_TOOLS = (

@@ -24,7 +24,6 @@ from course.lab.prefix_cache import (
 )
 from course.lab.run import Run
 from course.lab.scale import is_short
-from course.lab.style import seconds
 from course.lab.texts import CHAT_QUESTIONS, MANUAL, MANUAL_QUESTIONS
 from course.lab.workloads import LabWorkload, PromptArrival
 from course.simulator.cluster.run import FleetRun
@@ -98,14 +97,6 @@ def tenants(lab: Lab, grouped: bool, count: int = 3, visits: int | None = None) 
     prompts = [_tenant_prompt(lab, *each) for each in (sorted(order) if grouped else order)]
     how = "grouped" if grouped else "in turns"
     return one_by_one(f"{count} tenants {how}", f"Each tenant has its own handbook; they ask {how}.", prompts)
-
-
-def favourite(lab: Lab) -> LabWorkload:
-    """Tenant A asks every other time; the others share the turns between: A B A C A D, and again."""
-    rounds = 3 if lab.scale == 1 else 1
-    order = [(tenant, i) for i in range(rounds) for other in (1, 2, 3) for tenant in (0, other)]
-    prompts = [_tenant_prompt(lab, *each) for each in order]
-    return one_by_one("a favourite", "Tenant A asks every other time; three others share the rest.", prompts)
 
 
 def _tenant_prompt(lab: Lab, tenant: int, visit: int) -> str:
@@ -236,16 +227,6 @@ def by_gap(gaps_s: Sequence[float], limit_s: float = LIMIT_S, users: int = 10) -
             "ceiling": model_hit_rate(trace, UNLIMITED),
         }
     return found
-
-
-def live_policies(lab: Lab) -> dict[str, Run]:
-    """The engine's own policies on the same visits: one tenant asks every other time, and two fit into the cache."""
-    visits = favourite(lab)
-    room = room_for(lab.run(visits), 2)
-    runs = {name: lab.run(visits, num_kv_blocks=room, prefix_eviction=name.lower()) for name in ("LRU", "FIFO")}
-    limit_s = min(min(run.e2e) for run in runs.values()) / 2  # between two visits of A lies a whole request
-    aged = lab.run(visits, num_kv_blocks=room, prefix_eviction="ttl", prefix_ttl_s=limit_s)
-    return runs | {f"TTL of {seconds(limit_s)}": aged}
 
 
 def agreement(run: Run, policy: CachePolicy = LRU) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.noise import CEILING, ratio_of
 from course.lab.predict import MeasuredAnswer
-from course.lab.prefix_cache import FIFO, LRU, STAMPS, clocked_trace, model_hit_rate
+from course.lab.prefix_cache import STAMPS, clocked_trace, model_hit_rate
 from course.lab.run import Run
 from course.lab.style import seconds, size
 from course.lessons.lesson_04.explorer import PRICE_LISTS, CachePrice
@@ -40,7 +40,7 @@ from course.simulator.cluster.run import FleetRun
 HARDLY, LESS = "barely changes: the prompts are as long as before", "falls, but by less than half"
 HALF, MORE = "falls to less than half", "rises"
 FALLS = (HARDLY, LESS, HALF, MORE)
-NOTHING, SOME, MOST = "next to nothing, as before", "about a third", "more than half"
+NOTHING, SOME, MOST = "almost nothing, as before", "about a third", "more than half"
 SHARES = (NOTHING, SOME, MOST)
 
 
@@ -67,8 +67,6 @@ def shared(run: Run) -> MeasuredAnswer:
 
 NEARLY_NOTHING = 0.05
 """A smaller part of the prompt tokens."""
-CLOSE = 0.1
-"""TTFTs that differ by a smaller share are close."""
 
 
 def stamp(first: Run, last: Run) -> Finding:
@@ -111,20 +109,6 @@ def orders(runs: Mapping[str, Run], agree: tuple[int, int]) -> Finding:
     helps = rates["small cache, grouped"] > rates["small cache, in turns"] + 0.05
     outcome = "grouping_helps" if helps else "order_changes_little"
     return tell("04", "orders", outcome, right=agree[0], asked=agree[1], rates=rates)
-
-
-def evicted(runs: Mapping[str, Run]) -> Finding:
-    """What the engine's own eviction policies found on the same visits."""
-    lru, fifo, ttl = map(hit_rate, runs.values())
-    right = sum(agreement(runs[name], policy)[0] for name, policy in (("LRU", LRU), ("FIFO", FIFO)))
-    asked = 2 * len(runs["LRU"].finished)
-    lru_ttft, fifo_ttft = (later_ttft(runs[name]) for name in ("LRU", "FIFO"))
-    if lru <= fifo + 0.02:
-        outcome = "fifo_as_good"
-    else:
-        outcome = "fifo_worse" if ratio_of(lru_ttft, fifo_ttft) < 1 + CLOSE else "fifo_worse_and_slower"
-    times = {"lru_ttft": lru_ttft, "fifo_ttft": fifo_ttft}
-    return tell("04", "evicted", outcome, lru=lru, fifo=fifo, ttl=ttl, right=right, asked=asked, **times)
 
 
 def cold(found: Mapping[int, tuple[float, float]]) -> MeasuredAnswer:

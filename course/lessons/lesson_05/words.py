@@ -261,7 +261,7 @@ def d19(costs: Sequence[PerToken]) -> Claim:
     low, high = min(ratios), max(ratios)
     told = "; ".join(
         f"{cost.where}: a prompt token {seconds(cost.prefill)}; an answer token costs "
-        + ", ".join(f"{cost.ratio(n):.1f} times that with {n} decoding at once" for n in _ends(list(cost.decode)))
+        + ", ".join(f"{cost.ratio(n):.1f} times that with {n} decoding" for n in _ends(list(cost.decode)))
         for cost in costs
     )
     if low > CLAIMED:

@@ -7,8 +7,8 @@ from course.lab.explorer import Explorer, choices, slider
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.scale import enough
 from course.lab.simulated_70b import itl, tokens_per_s, ttft
-from course.lab.style import PHASE_COLOURS, WIDTH, seconds
-from course.lab.svg import INK, SOFT, Picture, Scale, boxes, line, text
+from course.lab.style import COLOURS, PHASE_COLOURS, WIDTH, seconds
+from course.lab.svg import INK, SOFT, Picture, Scale, boxes, line, rect, text
 from course.lessons.lesson_05b.run import (
     LENGTHS,
     LINKS,
@@ -121,17 +121,33 @@ def transfer_explorer() -> Explorer:
     )
 
 
-def ways_table(found: dict[str, FleetRun]) -> Html:
-    return table_by_name(
-        "four replicas of 70B",
-        found,
-        {
-            "TTFT p50": lambda run: seconds(ttft(run, 50)),
-            "TTFT p99": lambda run: seconds(ttft(run, 99)),
-            "ITL p99": lambda run: seconds(itl(run, 99)),
-            "output tokens/s": lambda run: f"{tokens_per_s(run):.0f}",
-        },
-    )
+NAMED, APART = 150, 16
+"""Where bars begin, and the space between the two of a row."""
+
+
+def draw_ways(found: dict[str, FleetRun], qps: float) -> Picture:
+    """TTFT p99 and ITL p99 of each way, side by side: what a way gains on one side it may lose on the other."""
+    half, pitch = (WIDTH - NAMED - 90) / 2, 32
+    columns = {"TTFT p99": ttft, "ITL p99": itl}
+    body, told = "", []
+    for j, (name, measure) in enumerate(columns.items()):
+        left = NAMED + j * (half + APART)
+        values = {way: measure(run, 99) for way, run in found.items()}
+        scale = Scale(0, 1.45 * max(values.values()), left, left + half)
+        body += text(left, 16, name, size=12, font_weight="bold")
+        for i, value in enumerate(values.values()):
+            y = 26 + pitch * i
+            body += rect(left, y, scale(value) - left, 20, fill=COLOURS[j])
+            body += text(scale(value) + 5, y + 15, seconds(value), size=11)
+    body += text(WIDTH - 70, 16, "tokens/s", size=12, font_weight="bold")
+    for i, (way, run) in enumerate(found.items()):
+        y = 41 + pitch * i
+        body += text(NAMED - 8, y, way, size=13, text_anchor="end")
+        body += text(WIDTH - 70, y, f"{tokens_per_s(run):.0f}", size=11)
+        ends = ", ".join(f"{name} {seconds(measure(run, 99))}" for name, measure in columns.items())
+        told.append(f"{way}: {ends}, {tokens_per_s(run):.0f} tokens/s")
+    title = f"Four replicas of 70B, {qps:g} requests/s: who waits?"
+    return Picture(title, body, 30 + pitch * len(found), description="; ".join(told))
 
 
 def goodput_table(found: dict[str, dict[str, float]]) -> Html:

@@ -85,24 +85,39 @@ class Need:
 
     prefill: float
     decode: float
+    batch: int
+    """Requests that decode together."""
+    is_full: bool
+    """Whether KV has no room for more; else it's the ITL that sets the batch."""
 
     @property
     def ratio(self) -> float:
         """Prefill replicas for one decode replica."""
         return self.prefill / self.decode
 
+    def prefill_part(self, replicas: float) -> float:
+        """How many of these replicas should prefill, before rounding."""
+        return replicas * self.prefill / (self.prefill + self.decode)
+
 
 @functools.cache
 def need(itl_s: float) -> Need:
-    """By the step model, with decodes at the largest batch that keeps this ITL."""
+    """By the step model, with decodes at the largest batch that keeps this ITL and that KV has room for."""
     on = simulated_70b.deployment()
-    prompt, answer = (mean_length(each) for each in (simulated.TRAFFIC.prompt, simulated.TRAFFIC.output))
+    prompt, answer = mean_tokens()
     context = round(prompt + answer / 2)
-    batch = bisect.bisect_right(
+    room = simulated_70b.room_tokens(on) // context
+    in_time = bisect.bisect_right(
         range(1, MOST_DECODES), itl_s, key=lambda n: simulated_70b.decode_seconds(on, n, context)
     )
+    batch = min(in_time, room)
     step = simulated_70b.decode_seconds(on, batch, context)
-    return Need(prompt * prefill_s(8192) / 8192, answer * step / batch)
+    return Need(prompt * prefill_s(8192) / 8192, answer * step / batch, batch, batch == room)
+
+
+def mean_tokens() -> tuple[float, float]:
+    """A prompt of the lesson's traffic, and an answer."""
+    return mean_length(simulated.TRAFFIC.prompt), mean_length(simulated.TRAFFIC.output)
 
 
 def mean_length(lengths: LogNormal) -> float:

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from statistics import median
 
 from course.lab.claims import Claim
-from course.lab.display import Html
+from course.lab.display import Html, as_table
 from course.lab.finding import Finding, tell
 from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.predict import MeasuredAnswer
 from course.lab.simulated_70b import Served, itl, phase_means, ttft
 from course.lab.style import seconds, size, told_seconds
-from course.lessons.lesson_05b.run import LOADS, need, token_bytes, transfer_s
+from course.lessons.lesson_05b.run import LOADS, mean_tokens, need, token_bytes, transfer_s
 from course.simulator.cluster.run import FleetRun
 
 FELT = 0.05
@@ -61,6 +61,11 @@ def best_split(goodput: dict[str, float]) -> float:
     return max(rate for name, rate in goodput.items() if name.startswith("disaggregated"))
 
 
+REPLICAS = 4
+LIMITS = (0.025, 0.05)
+"""On ITL, seconds."""
+
+
 def three_numbers() -> Html:
     one_card = transfer_s(4096, 400)
     return know_cold(
@@ -71,11 +76,32 @@ def three_numbers() -> Html:
             "bytes × 8 ÷ bit/s",
         ),
         (
-            f"{need(0.025).ratio:.1f} : 1, or {need(0.05).ratio:.1f} : 1",
-            "prefill to decode replicas for this traffic, at an ITL of 25 or of 50 ms",
+            " or ".join(f"{need(limit).ratio:.1f} : 1" for limit in LIMITS),
+            f"prefill to decode replicas for this traffic, at an ITL of {' or '.join(map(seconds, LIMITS))}",
             "(n / r_p) / (m / r_d), by the step model",
         ),
     )
+
+
+def token_mix() -> Html:
+    """The whiteboard's derivation, with the numbers of this lesson's traffic."""
+    rows = []
+    for limit in LIMITS:
+        found = need(limit)
+        prefill, tokens_per_s = found.prefill_part(REPLICAS), mean_tokens()[1] / found.decode
+        rows.append(
+            (
+                seconds(limit),
+                f"{found.batch}, {'all that KV has room for' if found.is_full else 'by ITL'}",
+                f"{tokens_per_s:,.0f} tokens/s",
+                seconds(found.prefill),
+                seconds(found.decode),
+                f"{found.ratio:.1f} : 1",
+                f"{prefill:.1f} + {REPLICAS - prefill:.1f}",
+            )
+        )
+    header = ("ITL limit", "batch", "a replica decodes", "n / r_p", "m / r_d", "prefill : decode", f"of {REPLICAS}")
+    return as_table(header, rows)
 
 
 MEASURE: dict[str, Callable[[Lab], Claim]] = {}

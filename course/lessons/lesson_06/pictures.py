@@ -55,9 +55,9 @@ def draw_clocks(dots: Sequence[Dot], roof: Roof) -> Picture:
             body += text(LEFT + 5, y + 50, told_in, size=11, fill="#000")
         if scale(rest) - scale(0) > 70:
             body += text(
-                scale(dot.itl) - 5, y + 50, f"overhead: {rest / dot.itl:.0%}", size=11, text_anchor="end", fill="#000"
+                scale(dot.itl) - 5, y + 50, f"the rest: {rest / dot.itl:.0%}", size=11, text_anchor="end", fill="#000"
             )
-        told.append(f"{dot.called}: {', '.join(said)}; {rest / dot.itl:.0%} of it is overhead")
+        told.append(f"{dot.called}: {', '.join(said)}; {rest / dot.itl:.0%} of it is neither")
     return Picture(
         "What does a step wait for: memory, arithmetic, or overhead?", body, bottom + 34, description="; ".join(told)
     )

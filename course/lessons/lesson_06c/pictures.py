@@ -10,6 +10,8 @@ from course.lessons.lesson_06c.run import CONTEXTS, DTYPE, HYBRID, MODELS, Snaps
 
 LONG = 100_000
 """Tokens of the table's long request."""
+SHORT = tuple(range(0, 6001, 500))
+"""Contexts around the one at which states pay."""
 
 
 def kinds_table() -> Html:
@@ -94,10 +96,22 @@ def snapshots_explorer() -> Explorer:
     )
 
 
-def even_at() -> str:
-    """In a sentence: where a state takes as much as what it replaces."""
+def draw_even() -> Picture:
+    """Where a state takes as much as the keys and values that it replaces: one model, with and without states."""
     model = MODELS[HYBRID]
-    return (
-        f"{size(model.fixed_bytes)} of states replace keys and values of {model.layers - model.growing_layers} layers: "
-        f"they break even at {run.even_tokens(model):,.0f} tokens."
+    even = run.even_tokens(model)
+    ways = {"as it is: a state in three layers of four": model, "full attention in every layer": run.all_full(model)}
+    curves = [Curve(name, SHORT, [kept(way, each) / 1e6 for each in SHORT]) for name, way in ways.items()]
+    replaced = model.layers - model.growing_layers
+    told = (
+        f"{size(model.fixed_bytes)} of states replace the keys and values of {replaced} layers: "
+        f"they break even at {even:,.0f} tokens"
+    )
+    return draw_chart(
+        f"Qwen3.5 397B: the states pay from {even:,.0f} tokens on",
+        curves,
+        Axis("context, tokens"),
+        Axis("a request keeps, MB", low=0),
+        [Mark("the chat", x=run.CHAT), Mark(f"even at {even:,.0f}", x=even)],
+        description=told,
     )

@@ -34,7 +34,7 @@ class Spread:
     high: float
 
     def __str__(self) -> str:
-        return f"{self.low:+.0f} to {self.high:+.0f}% (median {self.median:+.0f}%)"
+        return f"{self.low:+.0f} to {self.high:+.0f}% (median {self.median:+.0f}%)".replace("-", "−")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class Band:
         """One line for readers."""
         what = "{kind} models in {precision}, tp {tp}, on {card}".format(**self.group)
         near = "" if self.is_like else "None were like this; nearest, "
-        told = f"{self.points} measured points ({what}): TPOT was {self.tpot} from the forecast"
+        told = f"{self.points} measured points ({what}): 8 in 10 were {self.tpot} off the forecast in TPOT"
         if self.ttft is not None:
-            told += f", TTFT {self.ttft}"
+            told += f", {self.ttft} in TTFT"
         return near + told if near else told[0].upper() + told[1:]
 
     def to_json(self) -> dict[str, Any]:

@@ -57,7 +57,8 @@ def test_tables_on_a_real_engine(tiny_lab: Lab) -> None:
     after = services.same_traffic(tiny_lab, before, max_num_seqs=8)
     assert [len(run.rows) for run in after.values()] == [len(run.rows) for run in before.values()]
     assert after["B"].views[0].max_tokens == before["B"].views[0].max_tokens
-    assert "GuideLLM: TPOT" in str(tables.tools_table(before["A"]))
+    told = str(tables.tools_table(before["A"]))
+    assert len(told.splitlines()) == 1 + 4 and "GuideLLM's TPOT, LLMPerf's ITL" in told
     assert "more seats" in str(tables.changes_table(before, {"more seats": after}))
     assert len(slo.attainments(before)) == len(slo.USE_CASES)
 

@@ -77,7 +77,7 @@ def test_an_outcome_or_value_that_is_not_there_is_an_error() -> None:
         (0.9996, "1 s"),
         (1.32, "1.3 s"),
         (123.4, "120 s"),
-        (-0.00064, "-640 µs"),
+        (-0.00064, "−640 µs"),
         (0, "0 s"),
         (None, "–"),
     ],

@@ -4,6 +4,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
+from asserting import shows
 from made_run import made_config, made_run
 
 from course.lab.lab import Lab
@@ -75,6 +76,13 @@ def test_a_tight_limit_helps_over_capacity_and_refuses_bursts_under_it() -> None
     assert simulated.outcomes(simulated.with_queue_limit(1.3, 1))["refused"] > 0
     assert simulated.outcomes(simulated.with_queue_limit(0.3, 1, simulated.BURSTS))["refused"] > 0
     assert simulated.outcomes(simulated.with_queue_limit(0.3, None, simulated.BURSTS))["refused"] == 0
+
+
+def test_pictures_of_orders_and_limits_have_a_bar_for_each() -> None:
+    waits, ends = pictures.draw_waits(1.1), pictures.draw_outcomes(pictures.queue_limit_runs("130%"))
+    shows(waits, *(f"{order}, long prompts: mean" for order in ("first come", "shortest first", "two lanes")))
+    shows(waits, "limit on prompts, long prompts: refused")
+    shows(ends, *(f"at most {limit} queued: " for limit in (1, 4, 16, 64)), "no limit: ")
 
 
 def test_claims_at_70b_follow_from_the_simulated_runs() -> None:

@@ -159,7 +159,7 @@ def test_the_linter_names_what_breaks_and_calms_down_when_it_is_moved() -> None:
     found = prompt_linter.lint(explorer.sample_prompts(explorer.AS_FOUND, False))
     assert [each.kind for each in found[:4]] == ["time", "id", "user", "tools"]
     assert found[0].line == 1 and found[0].differs == 1.0 and found[2].differs < 1.0
-    assert "decides" in str(prompt_linter.findings_table(found)).splitlines()[1]
+    assert "breaks the chain" in str(prompt_linter.findings_table(found)).splitlines()[1]
     good = explorer.by_stability(explorer.AS_FOUND, True)
     assert good.splitlines()[0].startswith("Tools") or good.splitlines()[0].startswith("You are")
     assert good.splitlines()[-1].startswith("Question")

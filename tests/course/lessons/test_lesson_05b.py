@@ -33,6 +33,7 @@ def test_a_split_fleet_streams_smoothly_and_one_prefill_replica_saturates(monkey
     whole, chunked, apart = (itl(run, 99) for run in lesson.ways(8.0).values())
     assert apart < chunked < whole
     assert words.smoother(lesson.ways(8.0)).answer == whole / apart
+    shows(pictures.draw_ways(lesson.ways(8.0), 8.0), "TTFT p99", "8 requests/s", "disaggregated, 2 + 2: TTFT p99")
     one, three = (ttft(list(lesson.ways(24.0, n).values())[-1], 99) for n in (1, 3))
     assert one > 3 * three
 
@@ -70,8 +71,14 @@ def test_the_check() -> None:
 def test_a_looser_limit_on_itl_takes_fewer_decode_replicas() -> None:
     strict, loose = lesson.need(0.025), lesson.need(0.05)
     assert strict.prefill == loose.prefill and loose.decode < strict.decode
-    assert 2 < 4 * strict.prefill / (strict.prefill + strict.decode) < 3, "between both splits of four"
-    assert round(4 * loose.prefill / (loose.prefill + loose.decode)) == 3
+    assert 2 < strict.prefill_part(4) < 3, "between both splits of four"
+    assert round(loose.prefill_part(4)) == 3
+
+
+def test_kv_bounds_the_batch_where_the_limit_on_itl_is_loose() -> None:
+    strict, loose, looser = map(lesson.need, (0.025, 0.05, 0.1))
+    assert not strict.is_full and loose.is_full and looser == loose
+    assert "all that KV has room for" in str(words.token_mix()) and "by ITL" in str(words.token_mix())
 
 
 def test_a_prompt_that_is_mostly_cached_stays() -> None:
