@@ -69,6 +69,12 @@ COURSE_COMMANDS = (
         "A one-minute estimate, new each day: your number with its unit, then the working.",
     ),
     CourseCommand(
+        "conform",
+        "course.measure.conform.cli",
+        "app",
+        "Is an engine right? Any engine, by its server or its scheduler, on what engines get wrong.",
+    ),
+    CourseCommand(
         "proxy",
         "course.lab.proxy",
         "app",

@@ -1,0 +1,1 @@
+"""`minillm conform`: somebody else's engine, tried on what engines get wrong."""

@@ -1,0 +1,88 @@
+"""What an adapter offers, so that an engine's scheduler and block manager can be tried without its model or a GPU.
+
+An adapter is a Python file with a class named `Adapter`, some 30 lines: it makes the engine's own scheduler, and in
+each step turns what that schedules into rows for a :class:`CountingModel`, as the engine's runner would for a GPU.
+"""
+
+import importlib.util
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from course.measure.conform.counting import CountingModel
+from minillm.core.errors import MinillmError
+
+
+class Limits(NamedTuple):
+    """The engine that a check wants, in vLLM's names."""
+
+    num_blocks: int = 64
+    block_size: int = 16
+    max_num_seqs: int = 8
+    max_num_batched_tokens: int = 512
+    max_model_len: int = 512
+
+
+class RefusedError(Exception):
+    """The engine says that it can't serve this request, and says why. (Any ValueError counts as well.)"""
+
+
+class Adapter(Protocol):
+    """An engine over a model that counts.
+
+    Args:
+        limits: what it may use. One that can't be set is a reason to raise NotImplementedError.
+        model: computes its steps.
+    """
+
+    def __init__(self, limits: Limits, model: CountingModel) -> None: ...
+
+    def add(self, name: str, prompt: list[int], max_tokens: int) -> None:
+        """Queue a request, greedy and without an end token. Raises RefusedError if it can never be served."""
+        ...
+
+    def step(self) -> dict[str, list[int]]:
+        """One step. Returns the new tokens by request; an empty dictionary where the step brought none."""
+        ...
+
+    def is_idle(self) -> bool:
+        """Whether no request is queued or running."""
+        ...
+
+    def num_free_tokens(self) -> int:
+        """KV positions that a new request could take: those that only a prefix cache holds are free as well."""
+        ...
+
+    def abort(self, name: str) -> None:
+        """The client left: end the request, whatever its state. Raises NotImplementedError if the engine can't."""
+        ...
+
+
+class AdapterError(MinillmError):
+    """The adapter's file can't be used. The message says why."""
+
+
+BUILT_IN = Path(__file__).parent / "adapters"
+"""Adapters that come along, by the name of the engine."""
+
+
+def load_adapter(name: str) -> type[Adapter]:
+    """The class `Adapter` of a file, or of a built-in one by its name, such as nano_vllm.
+
+    Raises:
+        AdapterError: there's no such file, it can't be imported, or it has no such class.
+    """
+    built_in = BUILT_IN / f"{name.replace('-', '_')}.py"
+    path = built_in if built_in.exists() else Path(name)
+    if not path.is_file():
+        known = ", ".join(sorted(each.stem for each in BUILT_IN.glob("[!_]*.py")))
+        raise AdapterError(f"no adapter {name}: give a Python file with a class Adapter, or one of {known}")
+    spec = importlib.util.spec_from_file_location("conform_adapter", path)
+    assert spec is not None and spec.loader is not None  # a file that ends in .py
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise AdapterError(f"{path}: {type(error).__name__}: {error}") from error
+    if not hasattr(module, "Adapter"):
+        raise AdapterError(f"{path} has no class Adapter")
+    return module.Adapter  # type: ignore[no-any-return]

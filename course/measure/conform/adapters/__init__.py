@@ -1,0 +1,1 @@
+"""Adapters for engines that were tried: docs/conformance.md says what was found."""

@@ -1,0 +1,64 @@
+"""A server that is started for the checks, and ended with them."""
+
+import shlex
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from minillm.core.errors import MinillmError
+
+START_LIMIT_S = 180.0
+
+
+class ServerError(MinillmError):
+    """The command didn't become a server. The message has the end of what it printed."""
+
+
+@contextmanager
+def serving(command: Sequence[str], model: Path, log: Path) -> Iterator[str]:
+    """Start a command in which {model} and {port} are filled in, and wait until its /v1/models answers. Yields its URL.
+
+    Raises:
+        ServerError: it ended, or doesn't answer after three minutes.
+    """
+    port = _free_port()
+    filled = [word.format(model=model, port=port) for word in command]
+    url = f"http://127.0.0.1:{port}"
+    with log.open("wb") as output:
+        try:
+            process = subprocess.Popen(filled, stdout=output, stderr=subprocess.STDOUT)
+        except OSError as error:
+            raise ServerError(f"{shlex.join(filled)}: {error}") from error
+    try:
+        _wait(url, process, log)
+        yield url
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_LIMIT_S
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            if httpx.get(f"{url}/v1/models", timeout=5).status_code == 200:
+                return
+        except httpx.HTTPError:
+            time.sleep(0.3)
+    ended = "it ended" if process.poll() is not None else f"nothing answers at {url} after {START_LIMIT_S:.0f} s"
+    raise ServerError(f"{ended}. The end of what it printed:\n{log.read_text(errors='replace')[-1500:]}")

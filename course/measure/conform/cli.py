@@ -1,0 +1,118 @@
+"""`minillm conform`. With `--json`, standard output is one JSON object."""
+
+import json
+import shlex
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from minillm.core.errors import MinillmError
+
+if TYPE_CHECKING:
+    from course.measure.conform.client import Client
+
+Command = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[-- COMMAND]",
+        help="Starts a server with OpenAI's API. {model} in it becomes a tiny checkpoint, {port} a free port.",
+    ),
+]
+AdapterName = Annotated[
+    str | None,
+    typer.Option("--adapter", help="A scheduler instead: minillm, nano_vllm, mini_sglang, or a file of your own."),
+]
+Url = Annotated[str | None, typer.Option(help="A server that's running already.")]
+Checkpoint = Annotated[
+    Path | None,
+    typer.Option(help="What that server serves: with it, answers are compared with Hugging Face's, in float32."),
+]
+WriteCheckpoint = Annotated[
+    Path | None, typer.Option(help="Only write the tiny checkpoint into this folder, for you to serve.")
+]
+Only = Annotated[list[str] | None, typer.Option(help="Only checks with this word in their name; may be repeated.")]
+Requests = Annotated[int, typer.Option(min=16, help="Requests of a server's check for leaks.")]
+BadgeFile = Annotated[Path | None, typer.Option("--badge", help="Write an SVG for a README.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+class ConformError(MinillmError):
+    """It isn't clear what is to be tried."""
+
+
+# From its first word on, everything is the command's: "--" is gone by then.
+@app.command(context_settings={"allow_interspersed_args": False})
+def conform(
+    command: Command = None,
+    adapter: AdapterName = None,
+    url: Url = None,
+    checkpoint: Checkpoint = None,
+    write_checkpoint: WriteCheckpoint = None,
+    only: Only = None,
+    requests: Requests = 512,
+    badge_file: BadgeFile = None,
+    as_json: Json = False,
+) -> None:
+    """Is an engine right? Tries any engine on what engines get wrong: borders, caches, preemption, leaving, leaks.
+
+    A server is started (-- COMMAND) or named (--url). A scheduler is driven through an adapter of some 30 lines
+    (--adapter), over a model that counts what it reads, without weights or a GPU. Exit status 1 if anything is wrong.
+    """
+    from rich.console import Console
+
+    from course.measure.conform import report
+    from course.measure.conform.runs import scheduling_verdicts, serving_verdicts
+
+    if write_checkpoint is not None:
+        from course.measure.conform.checkpoint import write_checkpoint as write
+
+        print(write(write_checkpoint))
+        return
+    if sum((bool(command), adapter is not None, url is not None)) != 1:
+        raise ConformError("name one thing to try: -- COMMAND, --url URL or --adapter NAME (see --help)")
+    if checkpoint is not None and url is None:
+        raise ConformError("--checkpoint says what a server at --url serves; a COMMAND gets one of its own")
+    console, verdicts = Console(highlight=False, soft_wrap=True, stderr=as_json), []
+    if adapter is not None:
+        subject, found = f"adapter {adapter}", scheduling_verdicts(adapter, only or ())
+        for verdict in found:
+            verdicts.append(verdict)
+            report.show(verdict, console)
+    else:
+        subject = url or shlex.join(command or ())
+        with _client(command, url, checkpoint, requests) as client:
+            for verdict in serving_verdicts(client, only or ()):
+                verdicts.append(verdict)
+                report.show(verdict, console)
+    if not verdicts:
+        raise ConformError(f"no check has {' or '.join(only or ())} in its name")
+    console.print(report.summary(verdicts))
+    if badge_file is not None:
+        badge_file.write_text(report.badge(verdicts), encoding="utf-8")
+    if as_json:
+        print(json.dumps(report.as_json(subject, verdicts)))
+    raise typer.Exit(0 if report.is_conforming(verdicts) else 1)
+
+
+@contextmanager
+def _client(command: list[str] | None, url: str | None, checkpoint: Path | None, requests: int) -> Iterator["Client"]:
+    """A client of the server at `url`, or of one that is started."""
+    from course.measure.conform.checkpoint import Reference, write_checkpoint
+    from course.measure.conform.child import serving
+    from course.measure.conform.client import Client
+
+    if url is not None:
+        yield Client(url, None if checkpoint is None else Reference(checkpoint), requests)
+        return
+    assert command is not None
+    with tempfile.TemporaryDirectory(prefix="conform-") as folder:
+        model = write_checkpoint(Path(folder) / "tiny")
+        with serving(command, model, Path(folder) / "server.log") as started:
+            yield Client(started, Reference(model), requests)

@@ -1,0 +1,112 @@
+"""A client of OpenAI's completions API, and of Prometheus gauges where a server has them."""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from course.measure.conform.checkpoint import Reference
+from course.measure.conform.verdict import ConformityError, NotOfferedError
+from minillm.core.errors import MinillmError
+
+TIMEOUT_S = 60.0
+
+
+class UnreachableError(MinillmError):
+    """No server with OpenAI's API is there."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One choice of a completion."""
+
+    text: str
+    finish_reason: str | None
+    completion_tokens: int | None
+    logprobs: list[float] | None
+
+
+class Client:
+    """Asks a server.
+
+    Args:
+        url: where its /v1 is.
+        reference: Hugging Face on what it serves, if that's known.
+        num_requests: of the check for leaks.
+    Raises:
+        UnreachableError: nothing there answers as OpenAI's API does.
+    """
+
+    def __init__(self, url: str, reference: Reference | None = None, num_requests: int = 512) -> None:
+        self.url = url.rstrip("/").removesuffix("/v1")
+        self.reference, self.num_requests = reference, num_requests
+        self.http = httpx.Client(timeout=TIMEOUT_S, limits=httpx.Limits(max_connections=None))
+        try:
+            models = self.http.get(f"{self.url}/v1/models").raise_for_status()
+            self.model = models.json()["data"][0]["id"]
+        except (httpx.HTTPError, ValueError, LookupError) as error:
+            raise UnreachableError(f"{self.url}/v1/models: {type(error).__name__}: {error}") from error
+
+    def known(self) -> Reference:
+        """What it should say. Raises NotOfferedError if nobody knows."""
+        if self.reference is None:
+            raise NotOfferedError("needs the checkpoint that is served: --checkpoint DIR, or a COMMAND with {model}")
+        return self.reference
+
+    def _body(self, prompt: Any, options: dict[str, Any]) -> dict[str, Any]:
+        return {"model": self.model, "prompt": prompt, "temperature": 0, **options}
+
+    def complete(self, prompt: Any, **options: Any) -> Answer:
+        """A whole answer. Raises ConformityError if the server doesn't give one."""
+        response = self.http.post(f"{self.url}/v1/completions", json=self._body(prompt, options))
+        if response.status_code != 200:
+            raise ConformityError(str(options), "an answer", f"HTTP {response.status_code}: {response.text[:200]}")
+        body = response.json()
+        choice = body["choices"][0]
+        listed = (choice.get("logprobs") or {}).get("token_logprobs")
+        return Answer(
+            choice["text"], choice["finish_reason"], (body.get("usage") or {}).get("completion_tokens"), listed
+        )
+
+    def status(self, prompt: Any, **options: Any) -> int:
+        """The HTTP status of a request."""
+        return self.http.post(f"{self.url}/v1/completions", json=self._body(prompt, options)).status_code
+
+    def stream(self, prompt: Any, **options: Any) -> tuple[list[str], list[str]]:
+        """The pieces of a streamed answer that have text, and every finish_reason."""
+        pieces, reasons = [], []
+        body = {**self._body(prompt, options), "stream": True}
+        with self.http.stream("POST", f"{self.url}/v1/completions", json=body) as response:
+            for line in response.iter_lines():
+                data = line.removeprefix("data:").strip()
+                if not line.startswith("data:") or data == "[DONE]":
+                    continue
+                for choice in json.loads(data).get("choices", []):
+                    pieces.append(choice.get("text") or "")
+                    reasons += [choice["finish_reason"]] if choice.get("finish_reason") else []
+        return [piece for piece in pieces if piece], reasons
+
+    def leave(self, prompt: Any, after: int, **options: Any) -> None:
+        """Begin a stream, and hang up after so many lines."""
+        body = {**self._body(prompt, options), "stream": True}
+        with self.http.stream("POST", f"{self.url}/v1/completions", json=body) as response:
+            for place, _ in enumerate(response.iter_lines()):
+                if place >= after:
+                    return
+
+    def gauge(self, name: str) -> float | None:
+        """A gauge whose name ends so, added up over its labels; None if the server has none."""
+        try:
+            text = self.http.get(f"{self.url}/metrics").text
+        except httpx.HTTPError:
+            return None
+        values = re.findall(rf"^\S*{name}(?:\{{[^}}]*\}})? (\S+)$", text, re.MULTILINE)
+        return sum(map(float, values)) if values else None
+
+    def kv_usage(self) -> float | None:
+        return self.gauge("kv_cache_usage_perc")
+
+    def num_running(self) -> float:
+        return self.gauge("num_requests_running") or 0.0

@@ -1,0 +1,110 @@
+"""A model without weights, over a paged KV cache that remembers what was written where.
+
+It has the data flow of a transformer of two layers, and nothing else of one: the first layer's "key and value" of a
+token are its id and position, the second's a digest of all that it attends to in the first. The next token is a digest
+of what the last token attends to in the second. So a token that is computed at a wrong position, a block that another
+request has overwritten, a prefix that was never computed or a context one position too long each yield another next
+token, as they would in a real model -- where nobody would notice.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+VOCABULARY = 997
+"""Token ids that it yields are 0 to 996."""
+
+
+class KernelError(Exception):
+    """A batch that no attention kernel would take."""
+
+
+class Row(NamedTuple):
+    """One request's part of a step, as a runner lays it out for the GPU."""
+
+    token_ids: Sequence[int]
+    """New tokens, at least one."""
+    positions: Sequence[int]
+    """The position of each, which a rotary embedding would be told."""
+    slots: Sequence[int]
+    """Where the KV cache keeps each: block * block size + offset."""
+    context: Sequence[int]
+    """The slots that its last token attends to, in order, its own among them. The token before attends to all but the
+    last of them, and so on: as FlashAttention's causal mask has it."""
+
+
+class CountingModel:
+    """Computes steps. What it finds odd is in `remarks`; it computes on, as a GPU would."""
+
+    def __init__(self) -> None:
+        self._ids: dict[int, tuple[int, int]] = {}
+        """First layer: slot -> (token id, position)."""
+        self._digests: dict[int, int] = {}
+        """Second layer: slot -> digest of what the token there attends to."""
+        self.remarks: list[str] = []
+        self.num_steps = 0
+        self.most_tokens = 0
+        """Tokens of the largest step."""
+        self.most_rows = 0
+        """Rows of the step with most."""
+
+    def forward(self, rows: Sequence[Row]) -> list[int]:
+        """Compute one step.
+
+        Returns:
+            The next token after each row. A runner drops those of prompts that aren't whole yet.
+        Raises:
+            KernelError: a row has no token, or its columns don't have the same length.
+        """
+        for row in rows:
+            _check(row)
+        self.num_steps += 1
+        self.most_rows = max(self.most_rows, len(rows))
+        self.most_tokens = max(self.most_tokens, sum(len(row.token_ids) for row in rows))
+        for row in rows:  # in each layer all rows write before any reads
+            self._ids.update(zip(row.slots, zip(row.token_ids, row.positions)))
+        for row in rows:
+            self._remark(row)
+            self._second_layer(row)
+        return [self._next_token(row) for row in rows]
+
+    def _second_layer(self, row: Row) -> None:
+        """Each new token's digest, over its own context."""
+        digest, num_old = 0, len(row.context) - len(row.token_ids)
+        for place, slot in enumerate(row.context):
+            digest = hash((digest, *self._ids.get(slot, (-1, slot))))
+            if place >= num_old:
+                self._digests[row.slots[place - num_old]] = digest
+
+    def _next_token(self, row: Row) -> int:
+        seen = 0
+        for slot in row.context:
+            seen = hash((seen, self._digests.get(slot, slot)))
+        return seen % VOCABULARY
+
+    def _remark(self, row: Row) -> None:
+        """The first position of the context that holds something else than it should."""
+        for place, slot in enumerate(row.context):
+            token_id, position = self._ids.get(slot, (None, None))
+            if position != place:
+                found = "nothing" if token_id is None else f"what belongs at position {position}"
+                self.remarks.append(f"attends at position {place} to slot {slot}, which holds {found}")
+                return
+
+
+def _check(row: Row) -> None:
+    if not row.token_ids:
+        raise KernelError("a row without a token: nothing to compute, so there's no next token (a grid of size 0)")
+    if not len(row.token_ids) == len(row.positions) == len(row.slots) <= len(row.context):
+        lengths = f"{len(row.token_ids)} tokens, {len(row.positions)} positions, {len(row.slots)} slots"
+        raise KernelError(f"a row with {lengths} and a context of {len(row.context)}")
+
+
+def expected_tokens(prompt: Sequence[int], num_tokens: int) -> list[int]:
+    """What the model says after a prompt, by itself: each token in the slot of its position, one at a time."""
+    model, tokens = CountingModel(), [*prompt]
+    pending = list(range(len(tokens)))
+    while len(tokens) < len(prompt) + num_tokens:
+        [token] = model.forward([Row([tokens[i] for i in pending], pending, pending, range(len(tokens)))])
+        pending = [len(tokens)]
+        tokens.append(token)
+    return tokens[len(prompt) :]

@@ -1,0 +1,64 @@
+"""Verdicts as a table, as JSON, and as a badge."""
+
+from collections import Counter
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from course.measure.conform.verdict import Outcome, Verdict
+
+STYLES = {Outcome.PASS: "green", Outcome.FAIL: "bold red", Outcome.CRASH: "bold red", Outcome.SKIPPED: "dim"}
+BADGE = """\
+<svg xmlns="http://www.w3.org/2000/svg" width="220" height="20" role="img" aria-label="{label}: {value}">
+<title>{label}: {value}</title>
+<rect width="130" height="20" fill="#444"/><rect x="130" width="90" height="20" fill="{colour}"/>
+<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11" text-anchor="middle">
+<text x="65" y="14">{label}</text><text x="175" y="14">{value}</text></g></svg>
+"""
+
+
+def show(verdict: Verdict, console: Console) -> None:
+    """One line for a check, and what someone would need to see it again below, where it isn't right."""
+    console.print(Text(f"{verdict.outcome:8}", style=STYLES[verdict.outcome]) + Text(verdict.check))
+    if verdict.outcome is Outcome.PASS:
+        return
+    details = {"": verdict.about, "sent": verdict.sent, "expected": verdict.expected, "got": verdict.got}
+    if verdict.outcome is Outcome.SKIPPED:
+        details = {"": verdict.got}
+    elif verdict.seen:
+        details["seen before"] = verdict.seen
+    for name, text in details.items():
+        if text:
+            console.print(Text(f"        {name + ': ' if name else ''}{text}", style="dim"))
+
+
+def summary(verdicts: Sequence[Verdict]) -> str:
+    """How many of each, in a line."""
+    counts = Counter(verdict.outcome for verdict in verdicts)
+    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
+
+
+def is_conforming(verdicts: Sequence[Verdict]) -> bool:
+    """Whether nothing failed. What isn't offered isn't wrong."""
+    return not any(verdict.outcome in (Outcome.FAIL, Outcome.CRASH) for verdict in verdicts)
+
+
+def as_json(subject: str, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """One object: what was tried, the counts, and every verdict."""
+    return {
+        "subject": subject,
+        "conforms": is_conforming(verdicts),
+        "counts": Counter(str(verdict.outcome) for verdict in verdicts),
+        "verdicts": [verdict.as_json() for verdict in verdicts],
+    }
+
+
+def badge(verdicts: Sequence[Verdict]) -> str:
+    """An SVG for a README: how many checks passed of those that ran."""
+    ran = [verdict for verdict in verdicts if verdict.outcome is not Outcome.SKIPPED]
+    passed = sum(verdict.outcome is Outcome.PASS for verdict in ran)
+    colour = "#2a7f3f" if is_conforming(verdicts) else "#b02a2a"
+    return BADGE.format(label=escape("minillm conform"), value=f"{passed} of {len(ran)}", colour=colour)

@@ -1,0 +1,79 @@
+"""Runs the checks one by one. Those of a scheduler have a process each: an engine that dies, or never ends, takes only
+its check along."""
+
+import multiprocessing
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from course.measure.conform.adapter import load_adapter
+from course.measure.conform.client import Client
+from course.measure.conform.scheduling import SCHEDULING_CHECKS
+from course.measure.conform.serving import SERVING_CHECKS
+from course.measure.conform.verdict import ConformityError, NotOfferedError, Outcome, Verdict
+
+TIME_LIMIT_S = 120.0
+"""A check takes seconds."""
+
+Found = tuple[Outcome, str, str, str]
+"""An outcome with what was sent, expected and got."""
+
+
+def outcome_of(run: Callable[[], None]) -> Found:
+    """What came of one check. An exception of the engine's own is a crash: the loop that serves everybody has ended."""
+    try:
+        run()
+    except ConformityError as error:
+        return Outcome.FAIL, error.sent, error.expected, error.got
+    except (NotImplementedError, NotOfferedError) as error:
+        return Outcome.SKIPPED, "", "", str(error)
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{where.filename.rsplit('/', 2)[-1]}:{where.lineno}"
+        return Outcome.CRASH, "", "", f"{type(error).__name__} at {place}: {error}".rstrip(": ")
+    return Outcome.PASS, "", "", ""
+
+
+def scheduling_verdicts(adapter: str, only: Sequence[str] = ()) -> Iterator[Verdict]:
+    """Run the checks of a scheduler on an adapter, a file or the name of a built-in one. The engine is imported here.
+
+    Args:
+        only: words; a check is run if its name has one of them. All are, by default.
+    Raises:
+        AdapterError: it can't be used.
+    """
+    make = load_adapter(adapter)
+    for check in SCHEDULING_CHECKS:
+        if not only or any(word in check.name for word in only):
+            outcome, sent, expected, got = _in_a_process(partial(check.run, make))
+            yield Verdict(check.name, outcome, check.about, sent, expected, got, check.seen)
+
+
+def serving_verdicts(client: Client, only: Sequence[str] = ()) -> Iterator[Verdict]:
+    """Run the checks of a server. One that stops answering fails the rest.
+
+    Args:
+        only: as for `scheduling_verdicts`.
+    """
+    for check in SERVING_CHECKS:
+        if not only or any(word in check.name for word in only):
+            outcome, sent, expected, got = outcome_of(partial(check.run, client))
+            yield Verdict(check.name, outcome, check.about, sent, expected, got, check.seen)
+
+
+def _in_a_process(run: Callable[[], None]) -> Found:
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: theirs.send(outcome_of(run)), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        if not ours.poll(TIME_LIMIT_S):
+            return Outcome.FAIL, "", "an end", f"none after {TIME_LIMIT_S:.0f} s"
+        return ours.recv()  # type: ignore[no-any-return]
+    except EOFError:
+        process.join()
+        return Outcome.CRASH, "", "", f"the process ended with status {process.exitcode}"
+    finally:
+        process.kill()
+        process.join()

@@ -1,0 +1,228 @@
+"""The checks of a server with OpenAI's API. With a checkpoint whose answers are known, against Hugging Face; without,
+the server is held against itself."""
+
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from course.measure.conform.checkpoint import CLOSE
+from course.measure.conform.client import Client
+from course.measure.conform.verdict import ConformityError, NotOfferedError
+
+VLLM = "https://github.com/vllm-project/vllm"
+TEXTS = (
+    "The scheduler takes the next request",
+    "A cache that is full gives its oldest block away, and",
+    "one",
+    "Two engines read the same prompt. Each of them says what it thinks comes next, and the other listens. " * 4,
+)
+CROWD = 16
+"""Requests at the same time."""
+
+
+@dataclass(frozen=True)
+class ServingCheck:
+    """One check."""
+
+    name: str
+    about: str
+    run: Callable[[Client], None]
+    """Raises ConformityError; NotOfferedError if the server doesn't have it, or nothing says what would be right."""
+    seen: str = ""
+
+
+SERVING_CHECKS: list[ServingCheck] = []
+
+
+def check(about: str, seen: str = "") -> Callable[[Callable[[Client], None]], Callable[[Client], None]]:
+    """Make a function one of the checks, by its name."""
+
+    def add(run: Callable[[Client], None]) -> Callable[[Client], None]:
+        SERVING_CHECKS.append(ServingCheck(run.__name__.replace("_", " "), about, run, seen))
+        return run
+
+    return add
+
+
+def hold(condition: bool, sent: str, expected: object, got: object) -> None:
+    """Raise ConformityError unless the condition holds."""
+    if not condition:
+        raise ConformityError(sent, str(expected), str(got))
+
+
+def together(client: Client, prompts: list[str], **options: object) -> list[str]:
+    """The texts that the server answers when asked for all of them at the same time."""
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        return [answer.text for answer in pool.map(lambda prompt: client.complete(prompt, **options), prompts)]
+
+
+# ------------------------------------------------------------------ the right tokens
+
+
+@check("Greedy answers are Hugging Face's, from one token of prompt to many chunks.")
+def tokens_beside_hugging_face(client: Client) -> None:
+    reference = client.known()
+    rng = random.Random(0)
+    for length in (1, 2, 15, 16, 17, 31, 32, 33, 127, 128, 129, 600, 1_100):
+        prompt = [rng.randrange(1, 400) for _ in range(length)]
+        expected, gaps = reference.answer(prompt, 24)
+        text = client.complete(prompt, max_tokens=24).text
+        _same_text(f"a prompt of {length} token ids", client, expected, gaps, text)
+
+
+def _same_text(sent: str, client: Client, expected: list[int], gaps: list[float], text: str) -> None:
+    """The text is that of the expected tokens, up to the first place where two were equally likely."""
+    reference = client.known()
+    whole = reference.decode(expected)
+    if text == whole:
+        return
+    agree = max(n for n in range(len(expected)) if text.startswith(reference.decode(expected[:n]).rstrip("�")))
+    hold(gaps[agree] < CLOSE, sent, repr(whole), f"{text!r}: token {agree} differs")
+
+
+@check("The same prompt again, now cached, has the same answer.", f"{VLLM}/issues/3944")
+def cached_prompts(client: Client) -> None:
+    for text in TEXTS:
+        first, *others = (client.complete(text, max_tokens=16).text for _ in range(3))
+        hold(others == [first, first], f"{text[:40]!r} three times", repr(first), others)
+
+
+@check("An answer doesn't depend on who else is served at the same time.")
+def batch_invariance(client: Client) -> None:
+    prompts = [f"{i} {TEXTS[i % len(TEXTS)]}" for i in range(CROWD)]
+    alone = [client.complete(prompt, max_tokens=20).text for prompt in prompts]
+    crowd = together(client, prompts, max_tokens=20)
+    for prompt, one, other in zip(prompts, alone, crowd):
+        hold(one == other, f"{prompt[:40]!r} alone, then among {CROWD}", repr(one), repr(other))
+
+
+@check("A seed makes a sampled answer repeatable, alone and in a crowd; another seed gives another.")
+def seeds(client: Client) -> None:
+    def sampled(prompt: str, seed: int) -> str:
+        return client.complete(prompt, max_tokens=16, temperature=1.0, seed=seed).text
+
+    prompt = TEXTS[0]
+    one = sampled(prompt, 7)
+    hold(sampled(prompt, 7) == one, "seed 7 twice", repr(one), "another text")
+    with ThreadPoolExecutor(CROWD) as pool:
+        crowd = list(pool.map(lambda seed: sampled(prompt, seed), [7, *range(100, 99 + CROWD)]))
+    hold(crowd[0] == one, f"seed 7 among {CROWD}", repr(one), repr(crowd[0]))
+    hold(len(set(crowd)) > 1, f"{CROWD} seeds", "different texts", "one text")
+
+
+@check("Frequency and presence penalties count what was generated, as OpenAI defines them.")
+def penalties(client: Client) -> None:
+    reference = client.known()
+    for options in ({"frequency_penalty": 1.5}, {"presence_penalty": 1.5}):
+        for text in TEXTS[:2]:
+            prompt = reference.encode(text)
+            expected, gaps = reference.answer(prompt, 24, **options)
+            got = client.complete(prompt, max_tokens=24, **options).text
+            _same_text(f"{text!r} with {options}", client, expected, gaps, got)
+
+
+@check("Log probabilities are the model's, and the greedy token's is the largest.")
+def logprobs(client: Client) -> None:
+    reference = client.known()
+    prompt = reference.encode(TEXTS[0])
+    expected, _ = reference.answer(prompt, 8)
+    answer = client.complete(prompt, max_tokens=8, logprobs=3)
+    if answer.logprobs is None:
+        raise NotOfferedError("the answer has no logprobs")
+    right = reference.logprobs(prompt, expected)
+    hold(len(answer.logprobs) == 8, "logprobs=3, 8 tokens", "8 log probabilities", len(answer.logprobs))
+    for place, (ours, theirs) in enumerate(zip(right, answer.logprobs)):
+        hold(abs(ours - theirs) < 0.01, f"logprobs=3, token {place}", f"{ours:.4f}", f"{theirs:.4f}")
+
+
+# ------------------------------------------------------------------ streams and ends
+
+
+@check("A streamed answer is the whole answer, in pieces, and says once why it ended.")
+def streams(client: Client) -> None:
+    for text in TEXTS:
+        whole = client.complete(text, max_tokens=24)
+        pieces, reasons = client.stream(text, max_tokens=24)
+        hold("".join(pieces) == whole.text, f"{text[:40]!r} streamed", repr(whole.text), repr("".join(pieces)))
+        hold(reasons == [whole.finish_reason], f"{text[:40]!r} streamed", [whole.finish_reason], reasons)
+        hold(len(pieces) > 1, f"{text[:40]!r} streamed", "more than one piece", "one")
+
+
+@check("A stop string ends the answer before it, also where it spans tokens; no stream shows a part of it.")
+def stop_strings(client: Client) -> None:
+    for prompt in TEXTS[:3]:
+        text = client.complete(prompt, max_tokens=32).text
+        for start in range(2, min(len(text) - 4, 26), 3):
+            stop = text[start : start + 4]
+            if "�" in stop or not stop.strip():
+                continue
+            expected = text[: text.index(stop)]
+            answer = client.complete(prompt, max_tokens=32, stop=[stop])
+            sent = f"{prompt[:30]!r}, stop={stop!r}"
+            hold(answer.text == expected, sent, repr(expected), repr(answer.text))
+            hold(answer.finish_reason == "stop", sent, "finish_reason stop", answer.finish_reason)
+            streamed = "".join(client.stream(prompt, max_tokens=32, stop=[stop])[0])
+            hold(streamed == expected, f"{sent}, streamed", repr(expected), repr(streamed))
+
+
+@check("max_tokens is kept to the token, and usage counts what was used.")
+def usage(client: Client) -> None:
+    for count in (1, 2, 17):
+        answer = client.complete(TEXTS[0], max_tokens=count)
+        sent = f"max_tokens={count}"
+        hold(answer.finish_reason == "length", sent, "finish_reason length", answer.finish_reason)
+        hold(answer.completion_tokens == count, sent, f"{count} completion_tokens", answer.completion_tokens)
+
+
+# ------------------------------------------------------------------ bad input, and leaving
+
+
+@check("A prompt that doesn't fit is refused with a 4xx, and the next request is served.", f"{VLLM}/issues/39734")
+def prompts_that_do_not_fit(client: Client) -> None:
+    status = client.status([5] * 50_000, max_tokens=4)
+    hold(400 <= status < 500, "a prompt of 50,000 tokens", "a 4xx", status)
+    client.complete(TEXTS[0], max_tokens=2)
+
+
+@check("Nonsense is refused with a 4xx, never a 500, and the next request is served.")
+def nonsense(client: Client) -> None:
+    for options in ({"temperature": -1}, {"top_p": 7}, {"max_tokens": -5}, {"max_tokens": "many"}, {"stop": 3}):
+        status = client.status(TEXTS[0], **options)
+        hold(400 <= status < 500, str(options), "a 4xx", status)
+    status = client.status([10**9], max_tokens=2)
+    hold(400 <= status < 500, "a token id beyond the vocabulary", "a 4xx", status)
+    client.complete(TEXTS[0], max_tokens=2)
+
+
+@check("Clients that leave in the middle of a stream cost nothing afterwards: nothing runs, and others are served.")
+def clients_that_leave(client: Client) -> None:
+    with ThreadPoolExecutor(CROWD) as pool:
+        list(pool.map(lambda i: client.leave(f"{i} {TEXTS[3]}", after=i % 4, max_tokens=500), range(3 * CROWD)))
+    expected = client.complete(TEXTS[0], max_tokens=8).text
+    hold(client.complete(TEXTS[0], max_tokens=8).text == expected, "after 48 that left", repr(expected), "another text")
+    _rest(client, "48 clients that left")
+
+
+@check("After many requests nothing is held: the KV cache's gauge is back where it was.")
+def leaks(client: Client) -> None:
+    before = client.kv_usage()
+    if before is None:
+        raise NotOfferedError("its /metrics has no kv_cache_usage_perc")
+    _rest(client, "nothing yet")
+    rng = random.Random(1)
+    for _ in range(client.num_requests // CROWD):
+        prompts = [f"{rng.choice(TEXTS)} {rng.randrange(1_000)}" for _ in range(CROWD)]
+        together(client, prompts, max_tokens=rng.randint(1, 6))
+    _rest(client, f"{client.num_requests} requests")
+
+
+def _rest(client: Client, sent: str) -> None:
+    """Within ten seconds nothing runs and no KV is held, where /metrics says so."""
+    deadline = time.monotonic() + 10
+    while (running := client.num_running()) or (client.kv_usage() or 0) > 0:
+        hold(
+            time.monotonic() < deadline, sent, "nothing running, no KV held", f"{running} running, {client.kv_usage()}"
+        )
+        time.sleep(0.1)

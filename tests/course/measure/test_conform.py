@@ -1,0 +1,193 @@
+"""`minillm conform` passes a right engine, and names what is wrong with a wrong one."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from course.measure.conform.adapter import Adapter, AdapterError, Limits, RefusedError, load_adapter
+from course.measure.conform.adapters.minillm import Adapter as Minillm
+from course.measure.conform.adapters.minillm import CountingRunner
+from course.measure.conform.checkpoint import Reference, write_checkpoint
+from course.measure.conform.client import Client
+from course.measure.conform.counting import CountingModel, KernelError, Row, expected_tokens
+from course.measure.conform.report import badge
+from course.measure.conform.runs import outcome_of
+from course.measure.conform.scheduling import SCHEDULING_CHECKS
+from course.measure.conform.serving import SERVING_CHECKS
+from course.measure.conform.verdict import Outcome, Verdict
+
+Run = Callable[..., tuple[int, str, str]]
+QUICK = [check for check in SCHEDULING_CHECKS if check.name not in ("leaks", "batch invariance")]
+
+
+def outcomes(make: type[Adapter], *names: str) -> list[Outcome]:
+    checks = {check.name: check for check in SCHEDULING_CHECKS}
+    return [outcome_of(lambda name=name: checks[name].run(make))[0] for name in names]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("check", QUICK, ids=lambda check: check.name)
+def test_our_scheduler_conforms(check: Any) -> None:
+    assert outcome_of(lambda: check.run(Minillm)) == (Outcome.PASS, "", "", "")
+
+
+class OneTooFar(Minillm):
+    """Decodes at a position one too high: nano-vllm until July 2025."""
+
+    def __init__(self, limits: Limits, model: CountingModel) -> None:
+        super().__init__(limits, model)
+        runner: Any = self.engine.core.runner
+        row = runner.row
+        runner.row = lambda part: (
+            each._replace(positions=[each.positions[0] + 1])
+            if len((each := row(part)).token_ids) == 1 and part.start
+            else each
+        )
+
+
+class Forgetful(Minillm):
+    """Never hears that a client left."""
+
+    def abort(self, name: str) -> None:
+        pass
+
+
+class Generous(Minillm):
+    """Has every other block twice: what one request writes, another reads."""
+
+    def __init__(self, limits: Limits, model: CountingModel) -> None:
+        super().__init__(limits, model)
+        runner: Any = self.engine.core.runner
+        row, size = CountingRunner.row, limits.block_size
+
+        def aliased(slots: Any) -> list[int]:
+            return [slot - slot // size % 2 * size for slot in slots]
+
+        def wrong(part: Any) -> Row:
+            each = row(runner, part)
+            return each._replace(slots=aliased(each.slots), context=aliased(each.context))
+
+        runner.row = wrong
+
+
+def test_wrong_engines_are_found() -> None:
+    alone, leaving, together = "one request alone", "aborts in each state", "block borders"
+    assert outcomes(OneTooFar, alone, leaving) == [Outcome.FAIL, Outcome.FAIL]
+    assert outcomes(Forgetful, alone, leaving) == [Outcome.PASS, Outcome.FAIL]
+    assert outcomes(Generous, together) == [Outcome.FAIL]
+
+
+def test_an_engine_that_raises_crashes_and_one_that_cannot_is_skipped() -> None:
+    class Raises(Minillm):
+        def step(self) -> dict[str, list[int]]:
+            raise KeyError("block 7")
+
+        def abort(self, name: str) -> None:
+            raise NotImplementedError("it can't")
+
+    outcome, _, _, got = outcome_of(lambda: SCHEDULING_CHECKS[0].run(Raises))
+    assert outcome is Outcome.CRASH and "block 7" in got
+
+    class Stays(Minillm):
+        abort = Raises.abort
+
+    assert outcomes(Stays, "aborts in each state") == [Outcome.SKIPPED]
+
+
+def test_the_model_depends_on_all_that_it_reads() -> None:
+    prompt = list(range(20))
+    [answer] = expected_tokens(prompt, 1)
+    for place in (0, 7, 19):
+        assert expected_tokens([*prompt[:place], 500, *prompt[place + 1 :]], 1) != [answer]
+    model = CountingModel()
+    whole = model.forward([Row(prompt, range(20), range(100, 120), range(100, 120))])
+    chunks = CountingModel()
+    chunks.forward([Row(prompt[:13], range(13), range(13), range(13))])
+    assert whole == chunks.forward([Row(prompt[13:], range(13, 20), range(13, 20), range(20))]) == [answer]
+    with pytest.raises(KernelError):
+        model.forward([Row([], [], [], [])])
+
+
+def test_an_adapter_that_cannot_be_used(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("import nobody_has_this")
+    for name, said in (("no_such_engine", "mini_sglang"), (str(broken), "nobody_has_this"), (__file__, "")):
+        if name == __file__:
+            assert load_adapter(name) is not None  # it imports one
+        else:
+            with pytest.raises(AdapterError, match=said):
+                load_adapter(name)
+    assert issubclass(RefusedError, Exception)
+
+
+# ------------------------------------------------------------------ over HTTP
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("conform") / "tiny")
+
+
+def test_our_server_conforms(run: Run, tiny: Path) -> None:
+    serve = [sys.executable, "-m", "minillm", "serve", "--model", "{model}", "--port", "{port}", "--dtype", "float32"]
+    status, out, err = run("conform", "--requests", "16", "--json", *serve)
+    found = json.loads(out)
+    assert [(v["check"], v["got"]) for v in found["verdicts"] if v["outcome"] != "pass"] == [], err
+    assert status == 0 and found["conforms"] and len(found["verdicts"]) == len(SERVING_CHECKS)
+
+
+class Careless:
+    """A server with Hugging Face's tokens and three mistakes: a stop string is shown, max_tokens is taken for a wish,
+    nonsense ends in a 500."""
+
+    def __init__(self, folder: Path) -> None:
+        self.reference = Reference(folder)
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path != "/v1/completions":
+            return httpx.Response(200, json={"data": [{"id": "tiny"}]})
+        body = json.loads(request.content)
+        if not isinstance(body.get("max_tokens", 8), int) or body.get("temperature", 0) < 0:
+            return httpx.Response(500)
+        prompt = body["prompt"] if isinstance(body["prompt"], list) else self.reference.encode(body["prompt"])
+        text = self.reference.decode(self.reference.answer(prompt[-40:], body["max_tokens"] + 1)[0])
+        for stop in body.get("stop", []):
+            text = text[: text.index(stop) + len(stop)] if stop in text else text
+        usage = {"completion_tokens": body["max_tokens"] + 1}
+        return httpx.Response(200, json={"choices": [{"text": text, "finish_reason": "stop"}], "usage": usage})
+
+
+def test_a_careless_server_is_found(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    transport = httpx.MockTransport(Careless(tiny))
+    make = httpx.Client
+    monkeypatch.setattr(httpx, "Client", lambda **options: make(transport=transport))
+    client = Client("http://careless", Reference(tiny))
+    checks = {check.name: check for check in SERVING_CHECKS}
+    for name, outcome in {
+        "cached prompts": Outcome.PASS,
+        "stop strings": Outcome.FAIL,
+        "usage": Outcome.FAIL,
+        "nonsense": Outcome.FAIL,
+        "tokens beside hugging face": Outcome.FAIL,
+        "leaks": Outcome.SKIPPED,
+    }.items():
+        assert outcome_of(lambda name=name: checks[name].run(client))[0] is outcome, name  # type: ignore[misc]
+
+
+def test_nothing_or_two_things_to_try(run: Run) -> None:
+    for arguments in ((), ("--url", "http://localhost:1", "--adapter", "minillm"), ("--checkpoint", "x", "python")):
+        status, _, err = run("conform", *arguments)
+        assert status == 2 and ("one thing" in err or "COMMAND" in err)
+    status, _, err = run("conform", "--url", "http://127.0.0.1:1")
+    assert status == 2 and "/v1/models" in err
+    status, _, err = run("conform", sys.executable, "-c", "print('no server')")
+    assert status == 2 and "no server" in err
+
+
+def test_a_badge_counts_what_ran() -> None:
+    verdicts = [Verdict("a", Outcome.PASS, ""), Verdict("b", Outcome.SKIPPED, ""), Verdict("c", Outcome.FAIL, "")]
+    assert "1 of 2" in badge(verdicts)
