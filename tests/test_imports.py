@@ -227,7 +227,7 @@ def home(file: Path) -> str:
     return ".".join(module_name(file).split(".")[: 3 if module_name(file).startswith("course") else 2])
 
 
-BUILT_BY_THE_USER = {"flash_attn_interface", "nanovllm"}
+BUILT_BY_THE_USER = {"flash_attn_interface", "minisgl", "nanovllm"}
 """Modules of peers that no package index has: the code that imports them says where to get them."""
 
 

@@ -85,4 +85,4 @@ def load_adapter(name: str) -> type[Adapter]:
         raise AdapterError(f"{path}: {type(error).__name__}: {error}") from error
     if not hasattr(module, "Adapter"):
         raise AdapterError(f"{path} has no class Adapter")
-    return module.Adapter  # type: ignore[no-any-return]
+    return module.Adapter

@@ -70,7 +70,7 @@ def _in_a_process(run: Callable[[], None]) -> Found:
     try:
         if not ours.poll(TIME_LIMIT_S):
             return Outcome.FAIL, "", "an end", f"none after {TIME_LIMIT_S:.0f} s"
-        return ours.recv()  # type: ignore[no-any-return]
+        return ours.recv()
     except EOFError:
         process.join()
         return Outcome.CRASH, "", "", f"the process ended with status {process.exitcode}"

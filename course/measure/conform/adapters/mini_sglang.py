@@ -30,7 +30,7 @@ def without_gpu(make: Any) -> Any:
 
 for name in ("arange", "empty", "tensor"):
     setattr(torch, name, without_gpu(getattr(torch, name)))
-torch.Tensor.pin_memory = lambda tensor: tensor  # type: ignore[method-assign, assignment]
+torch.Tensor.pin_memory = lambda tensor: tensor  # type: ignore[method-assign, assignment, misc]
 
 replace("minisgl.kernel", fast_compare_key=compare_keys)
 replace("minisgl.engine", EngineConfig=object)
