@@ -382,5 +382,5 @@ def done_twice(trace: PoolTrace) -> MeasuredAnswer:
     return MeasuredAnswer(
         100 * share,
         f"{trace.again} of {trace.tokens} tokens computed had been computed before ({share:.0%}), after "
-        f"{trace.evictions} evictions",
+        f"{trace.evictions} preemptions",
     )

@@ -163,7 +163,7 @@ def three_numbers() -> Html:
     )
 
 
-EXPERIMENT = ("lessons/lesson_11/run.py", "lessons/lesson_11/fleet.py")
+EXPERIMENT = ("lab/prices.py", "lessons/lesson_11/run.py", "lessons/lesson_11/fleet.py")
 MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "A21": lambda lab: a21(run.stories(run.Spike()), run.stories(run.Spike(gentle=True))),
     "E2": lambda lab: e2(*run.alarm_runs()),
