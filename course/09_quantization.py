@@ -351,7 +351,8 @@ stack(simulated.cramped_table(cramped), words.cramped(cramped))
 # - **Rounding error**: with levels $\Delta$ apart, a weight moves by at most $\Delta/2$, and by $\Delta/\sqrt{12}$ in
 #   root mean square. $\Delta = (\max - \min) / (2^b - 1)$ over the group.
 # - **Names**: W8A16 is this engine's (8-bit weights, 16-bit activations: less to read). W8A8 also rounds activations
-#   and multiplies in 8 bits (prefill gains, but activations have the worse outliers). W4A16 suits small batches and
+#   and multiplies in 8 bits: in int8 or FP8 up to Hopper, in FP8 or FP4 on Blackwell (prefill gains, but activations
+#   have the worse outliers). W4A16 suits small batches and
 #   small memory.
 # - **8-bit KV** halves KV reads, which matter at long contexts and large batches, just where weights no longer do.
 #   And it nearly doubles the tokens that fit.
