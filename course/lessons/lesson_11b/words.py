@@ -61,9 +61,9 @@ def tell_spike(day: Mapping[str, run.SpikeStory], price: float) -> Finding:
         "others",
         "here",
         refused=refusing.share("refused"),
-        admitted_late=refusing.late,
+        admitted_late=refusing.late or "none",
         small=small.share("small"),
-        small_late=small.late,
+        small_late=small.late or "none",
         spare=dollars((day["a spare replica, always on"].gpu_hours - nothing.gpu_hours) * price),
     )
     return replace(first, here=f"{first.here} {then.here}")
