@@ -116,7 +116,7 @@ solution(desk)  # empty until you have graded
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "I'd look at quantization, speculation, a bigger batch and caching." | "TTFT or ITL? Say TTFT is 7 s and ITL a normal 40 ms: then it's before the first token, queue or prefill. Running requests and KV usage tell me what the queue waits for. Slots are a setting, so I'd try that first, then KV, then replicas." | "7 s and 40 ms. A prompt of 1,500 tokens takes a 70B on four H100s under 0.1 s, so it's the queue. Full slots with free KV: I raise `max_num_seqs`, and expect TTFT under 1 s within minutes. If it's still slow after that, requests × tokens × 2 FLOPs per weight against the data sheet tells me whether any setting can help. How long do answers run? If they've doubled since last week, I'd cap them before I buy anything." |
+# | "I'd look at quantization, speculation, a bigger batch and caching." | "TTFT or ITL? Say TTFT is 7 s and ITL a normal 40 ms: then it's before the first token, queue or prefill. Running requests and KV usage tell me what the queue waits for. Slots are a setting, so I'd try that first, then KV, then replicas." | "7 s and 40 ms. A prompt of 1,500 tokens takes a 70B on four H100s about 0.1 s, so it's the queue. Full slots with free KV: I raise `max_num_seqs`, and expect TTFT under 1 s within minutes. If it's still slow after that, requests × tokens × 2 FLOPs per weight against the data sheet tells me whether any setting can help. How long do answers run? If they've doubled since last week, I'd cap them before I buy anything." |
 #
 # **Three numbers to know cold**
 
