@@ -2,8 +2,8 @@
 # # 07 · KV cache: a working set
 #
 # The GPU's arithmetic units are half idle. The queue grows anyway, and no new request is admitted. Someone bought a
-# second GPU and it helped, and no one can say why. It was neither arithmetic nor bandwidth: you'd run out of memory
-# for the **working set**, everything that has to be in memory at the same time.
+# second GPU and it helped, and no one can say why. It was neither arithmetic nor bandwidth that had run out, but memory
+# for the **working set**: everything that has to be there at the same time.
 #
 # After this lesson you can work out on the back of an envelope how many users fit on a GPU, recognize a full pool,
 # and say what happens to the requests that are preempted. [Lesson 07b](07b_smaller_kv.ipynb) makes the cache smaller,
@@ -38,8 +38,7 @@ lab = open_lab()
 # manages a program's memory; LLM servers got it from *PagedAttention*.
 #
 # Eight requests on the real engine. Each cell is a block, labelled with the request that holds it and filled as far
-# as it has tokens. One with several numbers is **shared**: requests that begin with the same page use the same
-# blocks.
+# as it has tokens. One with several numbers is **shared**: requests that begin with the same text use the same blocks.
 
 # %%
 roomy = run.eight(lab, run.ROOMY_POOL)
@@ -71,7 +70,7 @@ bet.score(run.slots(full, run.chat_tokens(lab)))
 stack(draw_frame(full, title="One chat more than fits: which one waits?"), words.full(full))
 
 # %% [markdown]
-# **Concurrency is the memory for KV, divided by the KV of one request.** "GPU utilization" shows none of this.
+# **Concurrency is the memory for KV, divided by the KV of one request.** No panel with "GPU utilization" shows it.
 
 # %% [markdown]
 # ## The lab
@@ -106,17 +105,18 @@ traces = run.reservations(lab)
 stack(pictures.traces_table(traces), draw_frame(traces["max_len"]), words.reserved(traces))
 
 # %% [markdown]
-# That's the working set in small: **what a request reserves, times how many run**. If it's more than the pool,
-# requests queue, whatever the GPU could compute.
+# Every server pages today, so that reservation is history. The arithmetic isn't: **what a request holds, times how many
+# run, is the working set**. Where it's larger than the pool, requests queue, whatever the GPU could compute. With paging
+# it also grows while they run, because answers do, and the pool can run out under requests that are already running.
+# What happens then is a bet of its own, in *Going deeper*.
 
 # %% [markdown]
 # ## In the interview
 #
 # **The line**
 #
-# > "KV is linear: two times layers, KV heads, head size and bytes, per token. Free memory over that, over the
-# > context, is how many requests run. If they wait while KV is full, I make room, not speed. Once nothing waits, I
-# > stop."
+# > "KV per token is two times layers, KV heads, head size and bytes. Free memory over that, over the context, is how
+# > many requests run. If they wait while KV is full, I free memory instead of making steps faster, until none waits."
 #
 # **Follow-ups**
 #
@@ -166,9 +166,8 @@ words.three_numbers(run.large(run.accounts(lab)))
 #
 # ### Where it hurts: thrashing
 #
-# Paging admits more than may eventually fit; that's the point. So the pool can run out under running requests. Then
-# one of them, the last to be admitted, is **preempted**: its blocks go to the others. It comes back in one of two
-# ways. *Recompute*: prefill its prompt, and what it had generated, once more. *Swap*: its blocks were copied to host
+# Paging admits more than may eventually fit; that's the point. When the pool runs out under running requests, one of
+# them, the last to be admitted, is **preempted**: its blocks go to the others. It comes back in one of two ways. *Recompute*: prefill its prompt, and what it had generated, once more. *Swap*: its blocks were copied to host
 # memory, and are copied back. (vLLM v1 recomputes, unless KV offloading is on and still has the blocks.)
 
 # %%
@@ -193,7 +192,7 @@ every = {f"{way}, {pool} blocks": trace for way, of in shrunk.items() for pool, 
 stack(pictures.traces_table(every), words.thrashing(shrunk))
 
 # %% [markdown]
-# An operating system calls this **thrashing**, and the cure is the same: admit less. `max_num_seqs` limits it, and so
+# In an operating system this is **thrashing**, and the cure is the same: admit less. `max_num_seqs` limits it, and so
 # does admitting a request only when its whole prompt fits (vLLM's default, `scheduler_reserve_full_isl`; SGLang
 # reserves part of the expected answer as well). Prefix caching softens the blow: a preempted request's blocks can be
 # found again until another request needs them.
@@ -249,17 +248,17 @@ simulated_70b.error_band(simulated_70b.deployment())
 # %% [markdown]
 # There's a cliff. To its right, more memory changes nothing a user could feel; to its left, TTFT is all queue, and
 # every gigabyte counts. Where it is depends on the load: *requests per second × seconds each one runs × KV of each*
-# is the working set. So spend effort on the KV bill **until requests stop waiting for room**, then stop.
+# is the working set. So make KV smaller **until requests stop waiting for memory**, then stop.
 #
-# Those four H100s have far more room than these pools, and chats will never fill it: they run out of arithmetic first
-# (lesson 11). What does?
+# Those four H100s have far more memory than these pools, and chats will never fill it: they run out of arithmetic first
+# (lesson 11). What does fill it?
 
 # %%
 simulated.working_sets_table()
 
 # %% [markdown]
-# Long contexts and long answers. An answer of 8,000 tokens holds its blocks for minutes and keeps growing, so it
-# counts twice: more KV, for longer. That's the cliff you'll meet in production.
+# Long contexts and long answers do. An answer of 8,000 tokens holds its blocks for minutes and keeps growing, so it
+# counts twice: more KV, for longer. That's the cliff you'll meet in production, with agents and with reasoning.
 #
 # ### The arithmetic
 #

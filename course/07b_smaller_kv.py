@@ -1,13 +1,16 @@
 # %% [markdown]
 # # 07b · Smaller KV, or KV elsewhere
 #
-# Requests wait for KV memory (lesson 07). You can keep less of it, keep it in fewer bits, or keep it somewhere other
-# than the GPU. Each has a price. The price in quality doesn't show up on a latency chart; that of a tier does.
+# Requests wait for KV memory (lesson 07). You can keep KV somewhere other than the GPU, keep it in fewer bits, or keep
+# less of it. Each has a price: the first shows on a latency chart, the other two only in the answers.
 #
-# - **Five minutes** (five): a sliding window, and what the model forgets.
-# - **The lab** (five): 8-bit KV behind a quality gate; fetch KV, or compute it again?
+# You'll be able to say from which link speed on fetching KV beats prefilling it, what an 8-bit KV cache has to pass
+# before it ships, and what an imposed sliding window forgets.
+#
+# - **Five minutes** (five): two tiers with the same hit rate, and a bet on which one pays.
+# - **The lab** (five): the link speed at which fetching breaks even; 8-bit KV behind a quality gate.
 # - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
-# - **Going deeper** (ten): a fleet with tiers, agents that wait for tools, the arithmetic.
+# - **Going deeper** (ten): a sliding window and what it forgets, agents that wait for tools, the arithmetic.
 
 # %%
 from course.lab import open_lab, simulated_70b
@@ -22,6 +25,147 @@ lab = open_lab()
 
 # %% [markdown]
 # ## Five minutes
+#
+# A user reads the answer, thinks for a minute and asks the next question. Meanwhile the KV of the conversation has been
+# evicted from the GPU. It can live on in host memory, or in a store that replicas share: **KV tiers** (vLLM's KV
+# connectors with LMCache, SGLang's HiCache). When the conversation comes back, the server fetches its KV over a link
+# instead of prefilling it again.
+#
+# Llama-3 70B on four H100s, simulated: conversations of six turns, a minute apart, on GPUs whose pool holds a fraction
+# of them. Once with the pool alone, once with host memory at 50 GB/s, and once with a remote store at 5 GB/s. Both
+# tiers keep everything, so both find the same.
+#
+# ### Predict
+
+# %%
+pays = lab.predict(
+    "tiers",
+    "With a tier, twice as many prompt tokens are found. Which tier makes the median TTFT of later turns clearly shorter?",
+    list(words.PAYS),
+)
+pays
+
+# %%
+fleets = run.tier_runs()
+pays.score(words.which_pays(fleets))
+
+# %%
+stack(pictures.tiers_table(fleets), words.tiered(fleets), simulated_70b.error_band(simulated_70b.deployment()))
+
+# %% [markdown]
+# **A hit rate counts tokens. What a hit is worth is the link's bandwidth against the GPU's FLOP/s.**
+#
+# ## The lab
+#
+# ### Fetch it, or compute it again?
+#
+# One prompt at a time, and a link as fast as you like. Find the speed at which the two curves meet.
+
+# %%
+pictures.tier_explorer()
+
+# %% [markdown]
+# <details><summary>What to look for</summary>
+#
+# - At 50 GB/s (one PCIe 5.0 x16 link; four GPUs have four) fetching wins by about ten to one for long prefixes: bytes
+#   over bandwidth against FLOPs over rate. The bytes are linear in tokens, the FLOPs a bit more than that, since
+#   attention's grow with the square: fetching wins by more, the longer the prefix.
+# - That's with the link's whole bandwidth. Copies of a block in many small pieces, one per layer, reach a fraction of
+#   it; engines that lay blocks out in one piece for this get most of it.
+# - Somewhere around 5 GB/s for all four GPUs the two curves meet, 1.2 GB/s each. Below that, a tier makes TTFT worse,
+#   however high its hit rate. The remote store above is right at that border.
+# - Latency matters for short prefixes only. A small model shifts the balance: its prefill is cheap, but its KV isn't
+#   much smaller. An 8B on one H100 needs about as much by the formula below, over a single link.
+#
+# </details>
+#
+# ### 8-bit KV
+#
+# One byte per number instead of two, plus a scale per token and head: nearly twice the blocks in the same memory. The
+# quality gate (`minillm bench quality`) decodes a text token by token with each configuration and compares how
+# surprised each is by the actual next token (**perplexity**), how far apart their distributions are (**KL**, in nats:
+# 0 means the same), and how often they agree on the most likely token. The table's header has the floors, the worst
+# values we'd accept; they were set beforehand. (The last two rows are there to fail: a model that may look back only
+# 128 tokens, without and with the very first four. More on such windows in *Going deeper*.)
+
+# %%
+rounded = run.measure_losses(lab)
+stack(pictures.losses_table(rounded), words.rounding(rounded))
+
+# %% [markdown]
+# Run the gate on your model, your texts, and the scheme that you deploy. This one has a scale for each token and
+# head. vLLM's `--kv-cache-dtype fp8` has one per tensor, 1.0 unless the checkpoint brings calibrated ones, and with
+# FlashAttention-3 queries and attention's products are FP8, too, so nothing above vouches for it: calibrate
+# (llm-compressor), then run your evals. `int8_per_token_head` is scaled as here, but not every attention backend
+# reads it: compare ITL before and after.
+#
+# 8-bit KV also halves the reads of long contexts, which a capacity table doesn't show. On an H100, our 8B's step with
+# 32 contexts of 2,100 tokens took 7.8 ms; in 16 bits it took some 9.3 on another day
+# ([measured](../docs/measured.md)).
+
+# %% [markdown]
+# ## In the interview
+#
+# **The line**
+#
+# > "Three ways when KV memory runs out. Fewer bits: nearly double the pool, behind an eval. Fewer tokens: only for
+# > models trained that way. Or host memory, which beats prefilling if the link is faster than KV bytes over prefill
+# > time."
+#
+# **Follow-ups**
+#
+# <details><summary>"Your KV store has an 83% hit rate, and TTFT hasn't moved. Why?"</summary>
+#
+# A hit rate counts tokens, not seconds. Fetching a token's KV takes its bytes over the link; prefilling takes two
+# FLOPs per weight. For a 70B on four H100s those break even near 5 GB/s over all four. There a hit is as slow as a
+# miss, and below it slower. I'd measure the link as the engine uses it: copies in many small pieces get a fraction.
+#
+# </details>
+#
+# <details><summary>"FP8 KV passed your perplexity check. Do you ship it?"</summary>
+#
+# Not on that. Which scales did it use? vLLM takes 1.0 unless the checkpoint brings calibrated ones. And short
+# teacher-forced text is the easy case: long reasoning, retrieval at depth and tool calls break first. I'd run those
+# at our lengths, and compare ITL, since the dtype also picks the attention kernel.
+#
+# </details>
+#
+# **Weak, senior, staff**: "Agents hold 90% of our KV while they wait for tools. What do you do?"
+#
+# | weak | senior | staff |
+# |---|---|---|
+# | "Evict them, and buy more GPUs if it gets slow." | "Offload paused agents to host memory and fetch them when the tool returns: for long contexts PCIe beats prefilling again." | "How long do tools take, by percentile, and how often does an agent come back? Keeping costs bytes × seconds, dropping costs a prefill per call, moving costs the link. So: keep short tools, move long ones, and drop branches that the framework cancelled, which needs a hint from it. I'd watch resumed turns' TTFT and the chats' queue, because one pays for the other." |
+#
+# **Three numbers to know cold**
+
+# %%
+words.three_numbers()
+
+# %% [markdown]
+# **On the whiteboard**
+#
+# <details><summary>At which link speed does fetching KV beat prefilling it?</summary>
+#
+# 1. Fetch $n$ tokens: $n\,k / B$ seconds, with $k$ KV bytes per token.
+# 2. Prefill them: $2 P n / F$ seconds, with $F$ useful FLOP/s. $n$ drops out.
+# 3. Break-even: $B^* = k F / 2P$.
+# 4. 70B on four H100s: $k$ = 328 kB, $F$ = 2 PFLOP/s, $2P$ = 140 GFLOP per token. A token takes 70 µs to compute, so
+#    $B^*$ = 328 kB / 70 µs = 4.7 GB/s.
+# 5. PCIe 5.0 has some 50 GB/s per GPU: ten times that, and more. A 10 GbE store has 1.25: it loses.
+#
+# </details>
+
+# %% [markdown]
+# ## Check yourself
+
+# %%
+check = checks(lesson_07.large(lesson_07.accounts(lab)), rounded)
+check.card()
+
+# %% [markdown]
+# ## Going deeper
+#
+# ### A sliding window, and what it forgets
 #
 # With a **sliding window** a token attends only to a fixed number of tokens before it. A token that falls out of the
 # window is never read again, so its blocks go back to the pool. **Sinks** are the first few tokens, which stay:
@@ -59,137 +203,6 @@ stack(pictures.draw_needle(found, run.reach(lab, window)), words.forgotten(found
 # Models *trained* with windows (the first Mistral 7B in all layers, Gemma 3 in most) pass information on from layer
 # to layer; here the window is imposed on a model that was never trained for it. It's a demonstration: nobody deploys
 # that.
-#
-# ## The lab
-#
-# ### 8-bit KV
-#
-# One byte per number instead of two, plus a scale per token and head: nearly twice the blocks in the same memory. The
-# quality gate (`minillm bench quality`) decodes a text token by token with each configuration and compares how
-# surprised each is by the actual next token (**perplexity**), how far apart their distributions are (**KL**, in nats:
-# 0 means the same), and how often they agree on the most likely token. The table's header has the floors, the worst
-# values we'd accept; they were set beforehand.
-
-# %%
-rounded = run.measure_losses(lab)
-stack(pictures.losses_table(rounded), words.rounding(rounded))
-
-# %% [markdown]
-# Run the gate on your model, your texts, and the scheme that you deploy. This one has a scale for each token and
-# head. vLLM's `--kv-cache-dtype fp8` has one per tensor, 1.0 unless the checkpoint brings calibrated ones, and with
-# FlashAttention-3 queries and attention's products are FP8, too, so nothing above vouches for it: calibrate
-# (llm-compressor), then run your evals. `int8_per_token_head` is scaled as here, but not every attention backend
-# reads it: compare ITL before and after.
-#
-# 8-bit KV also halves the reads of long contexts, which a capacity table doesn't show. On an H100, our 8B's step with
-# 32 contexts of 2,100 tokens took 7.8 ms; in 16 bits it took some 9.3 on another day
-# ([measured](../docs/measured.md)).
-#
-# ### Fetch it, or compute it again?
-#
-# KV that's evicted from the GPU can live on in host memory, or in a store that replicas share: **KV tiers** (vLLM's
-# KV connectors with LMCache, SGLang's HiCache). When the conversation comes back, the server can fetch its KV over a
-# link instead of prefilling it again. Llama-3 70B on four H100s, one prompt at a time:
-
-# %%
-pictures.tier_explorer()
-
-# %% [markdown]
-# <details><summary>What to look for</summary>
-#
-# - At 50 GB/s (one PCIe 5.0 x16 link; four GPUs have four) fetching wins by about ten to one for long prefixes: bytes
-#   over bandwidth against FLOPs over rate. The bytes are linear in tokens, the FLOPs a bit more than that, since
-#   attention's grow with the square: fetching wins by more, the longer the prefix.
-# - That's with the link's whole bandwidth. Copies of a block in many small pieces, one per layer, reach a fraction of
-#   it; engines that lay blocks out in one piece for this get most of it.
-# - Somewhere around 5 GB/s for all four GPUs the two curves meet, 1.2 GB/s each. Below that, the tier makes TTFT worse,
-#   however high its hit rate.
-# - Latency matters for short prefixes only. A small model shifts the balance: its prefill is cheap, but its KV isn't
-#   much smaller. An 8B on one H100 needs about as much by the formula below, over a single link.
-#
-# </details>
-
-# %% [markdown]
-# ## In the interview
-#
-# **The line**
-#
-# > "Three ways to ease KV memory. Fewer bits: nearly double the pool, behind an eval. Fewer tokens: only for models
-# > trained that way. Or host memory, which beats prefilling whenever the link is faster than KV bytes over prefill
-# > time."
-#
-# **Follow-ups**
-#
-# <details><summary>"Your KV store has an 83% hit rate, and TTFT hasn't moved. Why?"</summary>
-#
-# A hit rate counts tokens, not seconds. Fetching a token's KV takes its bytes over the link; prefilling takes two
-# FLOPs per weight. For a 70B on four H100s those break even near 5 GB/s over all four. There a hit is as slow as a
-# miss, and below it slower. I'd measure the link as the engine uses it: copies in many small pieces get a fraction.
-#
-# </details>
-#
-# <details><summary>"FP8 KV passed your perplexity check. Do you ship it?"</summary>
-#
-# Not on that. Which scales did it use? vLLM takes 1.0 unless the checkpoint brings calibrated ones. And short
-# teacher-forced text is the easy case: long reasoning, retrieval at depth and tool calls break first. I'd run those
-# at our lengths, and compare ITL, since the dtype also picks the attention kernel.
-#
-# </details>
-#
-# **Weak, senior, staff**: "Agents hold 90% of our KV while they wait for tools. What do you do?"
-#
-# | weak | senior | staff |
-# |---|---|---|
-# | "Evict them, and buy more GPUs if it gets slow." | "Offload paused agents to host memory and fetch them when the tool returns: for long contexts PCIe beats prefilling again." | "How long do tools take, by percentile, and how often does an agent come back? Keeping costs bytes × seconds, dropping costs a prefill per call, moving costs the link. So: keep short tools, move long ones, and drop branches that the framework cancelled, which needs a hint from it. I'd watch resumed turns' TTFT and the chats' queue, because those two trade." |
-#
-# **Three numbers to know cold**
-
-# %%
-words.three_numbers()
-
-# %% [markdown]
-# **On the whiteboard**
-#
-# <details><summary>At which link speed does fetching KV beat prefilling it?</summary>
-#
-# 1. Fetch $n$ tokens: $n\,k / B$ seconds, with $k$ KV bytes per token.
-# 2. Prefill them: $2 P n / F$ seconds, with $F$ useful FLOP/s. $n$ drops out.
-# 3. Break-even: $B^* = k F / 2P$.
-# 4. 70B on four H100s: $k$ = 328 kB, $F$ = 2 PFLOP/s, $2P$ = 140 GFLOP per token. A token takes 70 µs to compute, so
-#    $B^*$ = 328 kB / 70 µs = 4.7 GB/s.
-# 5. PCIe 5.0 has some 50 GB/s per GPU: ten times that, and more. A 10 GbE store has 1.25: it loses.
-#
-# </details>
-
-# %% [markdown]
-# ## Check yourself
-
-# %%
-check = checks(lesson_07.large(lesson_07.accounts(lab)), rounded)
-check.card()
-
-# %% [markdown]
-# ## Going deeper
-#
-# ### A fleet with tiers
-#
-# Conversations of six turns, a minute apart, on GPUs whose pool holds a fraction of them.
-
-# %%
-host = lab.predict(
-    "host",
-    "Without host memory, how many times as long is the median TTFT of later turns as with it (50 GB/s)?",
-    unit="x",
-    between=(1, 20),
-)
-host
-
-# %%
-fleets = run.tier_runs()
-host.score(run.tier_gain(fleets))
-
-# %%
-stack(pictures.tiers_table(fleets), words.tiered(fleets), simulated_70b.error_band(simulated_70b.deployment()))
 
 # %% [markdown]
 # ### An agent waits for its tool

@@ -2,8 +2,8 @@
 # # 08 · Speculative decoding
 #
 # "It guesses four tokens, and most of them are right, so it must be about three times as fast." It wasn't. On a full
-# server it was slower, and now someone's asking whether the answers are still the same. In this lesson you watch
-# draft tokens being checked, and find out when that pays.
+# server it was slower, and now someone asks whether the answers are still the same. In this lesson you watch draft
+# tokens being checked, and find out when that pays.
 #
 # You'll be able to compute the speedup from three numbers, name the acceptance at which it breaks even on a given
 # server, and say why the output can't change.
@@ -118,7 +118,8 @@ pictures.dashboard_table()
 stack(pictures.costs_table(checking), words.checking(checking))
 
 # %% [markdown]
-# On an H100, checking four draft tokens took an 8B 1.02 plain steps for one request, 1.23 for 32 and 1.57 for 64
+# A real H100 is less generous than the simulated one, whose prices know bytes, FLOPs and overheads but no single
+# kernel: checking four draft tokens took an 8B 1.02 plain steps for one request, 1.23 for 32 and 1.57 for 64
 # ([measured](../docs/measured.md#Speculation-on-an-H100)). All three numbers together:
 
 # %%
@@ -129,8 +130,8 @@ pictures.price_lab(checking)
 #
 # - *With α = 0.6 and a draft cost of 0.1 steps per token, which k is best at batch 1?* Two or three on most machines:
 #   position k adds α^k tokens and costs 0.1 steps plus a row. The chart's title says which.
-# - *Free drafts, all accepted: does any batch lose?* Where a verification of k + 1 rows takes more than k + 1 plain
-#   steps.
+# - *Free drafts, all accepted: does any batch lose?* Only where checking k draft tokens takes more than k + 1 plain
+#   steps. Look for such a batch in the table.
 # - *c = 1, as if the model drafted for itself?* It can't gain: each draft token costs a step, the most it can save.
 # - *Break-even acceptance: is it 50%?* No. It's wherever 1 + α + … + α^k equals the cost, so it moves with batch, k and
 #   c.

@@ -2,8 +2,8 @@
 # # 09 · Quantization, by phase
 #
 # "It's too slow." "Then quantize it." It's the most popular answer there is, and no one in the room has asked which
-# of the five phases is slow. Fewer bits per weight means fewer bytes to read. So the whole lesson is one question,
-# asked of one kind of traffic after another: **is it waiting for those bytes?**
+# of the five phases is slow. Fewer bits per weight means fewer bytes to read. So this lesson asks one question, of one
+# kind of traffic after another: **is it waiting for those bytes?**
 #
 # You'll be able to say in advance which traffic gains from fewer bits and which loses, compute the best possible
 # speed-up on the back of an envelope, and set a quality floor before you trust a benchmark.
@@ -94,8 +94,9 @@ found, roof = run.sweep(shelf), this_machine(lab)
 pictures.promises_table(found, roof)
 
 # %% [markdown]
-# Where *measured* is longer than *step, if only reading changed*, the kernel ate part of the saving. Where it's shorter,
-# the step reads below peak bandwidth. And a larger batch waits less for weights, because it shares them:
+# Where *measured* is longer than *step, if only reading changed*, the kernel used up part of the saving. Where it's
+# shorter, the step reads below peak bandwidth. (Don't expect your bet's figure to the digit: that was a whole answer,
+# these are a few single steps, and both scatter.) A larger batch waits less for weights, because it shares them:
 
 # %%
 stack(pictures.draw_speedups(found), words.by_batch(found, roof))
@@ -211,7 +212,7 @@ others.score(run.who_gained(batch, prompt))
 
 # %%
 both = pictures.draw_pairs(batch, "a full batch", "int8"), pictures.draw_pairs(prompt, "batch 1, long prompt", "int8")
-stack(*both, words.others(batch, prompt))
+stack(*both, words.others(batch, prompt, run.share_in_full_batch(lab, found, roof)))
 
 # %% [markdown]
 # ### Your own comparison
@@ -350,7 +351,8 @@ stack(simulated.cramped_table(cramped), words.cramped(cramped))
 # - **Rounding error**: with levels $\Delta$ apart, a weight moves by at most $\Delta/2$, and by $\Delta/\sqrt{12}$ in
 #   root mean square. $\Delta = (\max - \min) / (2^b - 1)$ over the group.
 # - **Names**: W8A16 is this engine's (8-bit weights, 16-bit activations: less to read). W8A8 also rounds activations
-#   and multiplies in 8 bits (prefill gains, but activations have the worse outliers). W4A16 suits small batches and
+#   and multiplies in 8 bits: in int8 or FP8 up to Hopper, in FP8 or FP4 on Blackwell (prefill gains, but activations
+#   have the worse outliers). W4A16 suits small batches and
 #   small memory.
 # - **8-bit KV** halves KV reads, which matter at long contexts and large batches, just where weights no longer do.
 #   And it nearly doubles the tokens that fit.

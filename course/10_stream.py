@@ -68,14 +68,14 @@ bet.score(words.rhythm(held))
 stack(pictures.draw_wire([straight, held]), words.tell_held(held))
 
 # %% [markdown]
-# What does the server say? Here's its own `/metrics`, for each of the two responses:
+# What does the server see of it? Here's its own `/metrics`, for each of the two responses:
 
 # %%
 pictures.metrics_table([straight, held])
 
 # %% [markdown]
-# It sees none of it: the proxy accepts every byte immediately, and that's all a server can see. **Only a client can
-# measure a stream. Take TTFT and ITL at both ends.**
+# Nothing. The proxy accepts every byte immediately, and that's all a server can see. **Only a client can measure a
+# stream. Take TTFT and ITL at both ends.**
 
 # %% [markdown]
 # ## The lab
@@ -306,7 +306,7 @@ told
 # - **Your chain.** Every hop has its own buffer, time-out and handling of streams. Send one request through all of them
 #   with `curl -N`, and watch when the lines arrive.
 # - **The cost of a chunk in your server.** Python's is high. Yours may build events in other processes or another
-#   language; the arithmetic stays the same; the constant doesn't. (Events here are built by hand. A framework that
+#   language: the arithmetic stays, the constant doesn't. (Events here are built by hand. A framework that
 #   validates each one takes more.)
 # - **Your proportions.** An 8B on an H100 has about the ITL that the default model has on two cores (docs/measured.md:
 #   6.2 ms alone), so the rhythms carry over. TTFT is another matter: the longer your prefill or queue, the smaller a

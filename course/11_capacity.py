@@ -27,7 +27,7 @@ lab = open_lab()
 # limits on TTFT and on TPOT, the mean time per token after the first).
 #
 # Here's the real engine on this machine: the same requests with the same arrival times, once for each number of slots.
-# With enough slots, it can keep up.
+# The machine is fast enough for them. Drag the operating point: how many slots does it take until it keeps up?
 
 # %%
 here = run.real_knee(lab)
@@ -64,7 +64,7 @@ stack(pictures.envelope(run.Ask()), words.tell_hundred(flood, run.Ask()))
 # The table's last rows count slots. By **Little's law**, requests running = arrivals per second × the time each one
 # stays.
 #
-# **First the arithmetic, then the setting, then the money.** In that order, most debates end early.
+# **First the arithmetic, then the setting, then the money.** Arithmetic settles most debates before a load test could.
 
 # %% [markdown]
 # ## The lab
@@ -72,9 +72,9 @@ stack(pictures.envelope(run.Ask()), words.tell_hundred(flood, run.Ask()))
 # ### What it takes
 #
 # Here are four bounds on paper, and what a simulated replica did when requests were always waiting. The lowest bound
-# is the one that counts; the simulated figure is lower still, because links, launches and reading the weights add to
-# the arithmetic. So an envelope can prove that a plan won't work, never that it will. (With more slots a replica
-# serves somewhat more; held to an SLO, as at the knee below, it serves less. Say which rate you mean.)
+# is the one that counts. The simulated figure is lower still, because a step also reads weights, exchanges partial
+# results and launches kernels. So an envelope can prove that a plan won't work, never that it will. (With more slots a
+# replica serves somewhat more; held to an SLO, as at the knee below, less. Say which rate you mean.)
 
 # %%
 pictures.how_many()
@@ -163,7 +163,7 @@ pictures.explained(run.plan())
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "One node does thousands of tokens a second with continuous batching, so a few nodes." | "Prompts: 2 × 70B × 150,000 tokens/s is 21 PFLOP/s. At 70% of 989 TFLOP/s that's 30 GPUs for prefill alone, more with decode and headroom." | "At least 30 GPUs by arithmetic, so not one node. An SLO roughly triples that: I'd plan for about 25 replicas of four and say ±30% until a load test. What would change it: shared prefixes (ask for the hit rate), FP8, the peak-to-mean ratio, and whether all of it needs the tight TTFT. The batch part can fill the nights." |
+# | "One node does thousands of tokens a second with continuous batching, so a few nodes." | "Prompts: 2 × 70B × 150,000 tokens/s is 21 PFLOP/s. At 70% of 989 TFLOP/s that's 30 GPUs for prefill alone, more with decode and headroom." | "At least 30 GPUs by arithmetic, so not one node. An SLO roughly triples that: I'd plan for about 25 replicas of four and say ±30% until a load test. What would change it: shared prefixes (ask for the hit rate), FP8, the peak-to-mean ratio, and whether all of it needs the tight TTFT: batch work can run at night." |
 #
 # **Three numbers to know cold**
 

@@ -1,10 +1,13 @@
 # %% [markdown]
 # # 11b · Spikes, cold starts and degrading
 #
-# Traffic quadruples for a minute. The autoscaler has ordered a replica, which takes two minutes to start. What brings
-# the service back within its SLO first, and what only looks as if it does?
+# Traffic quadruples for a minute. The autoscaler notices within seconds and orders replicas, which take two minutes to
+# start. Is it any help? And if it isn't, what is?
 #
-# - **Five minutes** (five): five answers to the same spike.
+# You'll be able to say which spikes an autoscaler can help with, itemize a cold start, and name what has to be in place
+# before the spike comes.
+#
+# - **Five minutes** (five): five answers to the same spike, and a bet on the autoscaler.
 # - **The lab** (five): your own spike, what a cold start is made of, and an early alarm.
 # - **In the interview** (five): the line, its follow-ups, a derivation; then the check.
 # - **Going deeper** (ten): the arithmetic of the warning, scaling to zero, a rehearsed rollback, three claims.
@@ -26,11 +29,11 @@ lab = Lab()  # everything in this lesson is simulated: no model is loaded
 # ## Five minutes
 #
 # One replica of Llama-3 70B runs at two fifths of its capacity. Then four times as many requests arrive, for a minute.
-# Five answers:
+# TTFT may take two seconds. Five answers:
 #
 # - **Do nothing.** The queue drains eventually.
-# - **Autoscaler**: orders replicas when too many requests are open (queued or running). It looks at the recent past
-#   every few seconds, and a new replica has a **cold start**.
+# - **Autoscaler**: orders up to three more replicas when too many requests are open (queued or running). It looks at
+#   the last seconds of load, and a new replica has a **cold start**, here of two minutes.
 # - **Refuse beyond a limit**: when the replica holds 40 requests, answer the next with 429 right away.
 # - **Degrade**: at the same limit all new requests go to an 8B model on a single GPU, until the large model is down to
 #   ten open requests. Only do that if you've measured the small model's quality.
@@ -39,24 +42,29 @@ lab = Lab()  # everything in this lesson is simulated: no model is loaded
 # ### Predict
 
 # %%
-who = lab.predict(
+saved = lab.predict(
     "spike",
-    "Four times the traffic for a minute; a new replica takes two minutes. What brings TTFT p99 back within the SLO first?",
-    list(words.BACK),
+    "Of the requests that miss the TTFT limit if you do nothing, how many does the autoscaler save?",
+    list(words.SAVED),
 )
-who
+saved
 
 # %%
 day = run.stories(run.Spike())
-who.score(words.first_back(day))
+saved.score(words.saved_by_the_autoscaler(day))
 
 # %%
-stack(pictures.stories_table(day, gpu_price()), words.tell_spike(day))
+stack(pictures.stories_table(day, gpu_price()), words.tell_spike(day, gpu_price()))
 
 # %% [markdown]
+# **An autoscaler helps with a spike that outlasts its cold start. For a shorter one you need something that's already
+# there.** How much of each kind is in your traffic?
+#
 # ## The lab
 #
 # ### Your own spike
+#
+# The dashed line is what happens if you do nothing. First look at the autoscaler's: where do the two part?
 
 # %%
 pictures.spikes()
@@ -65,16 +73,20 @@ pictures.spikes()
 simulated_70b.error_band(fleet.deployment())
 
 # %% [markdown]
-# <details><summary>Four things to try, answered</summary>
+# <details><summary>Six things to try, answered</summary>
 #
-# - Shorten the cold start: once it's a few seconds, the autoscaler is in time. That's what warm pools and sleep mode
-#   buy.
-# - "A climb", where load rises slowly and stays high: now the autoscaler is in time. It's for the daily curve; limits
-#   and fallbacks are for the minutes before it reacts.
-# - Degrade, and return to the large model at 39 open requests: the two limits nearly coincide, and the service keeps
-#   switching models. The gap between them is **hysteresis**, as in a thermostat.
-# - A long spike: refusing protects the requests that got in and does nothing for the rest. After some minutes only
-#   capacity helps.
+# - *The autoscaler as it is*: they never part. Its replicas appear in the lowest panel when TTFT is long back to
+#   normal.
+# - *Two minutes of spike*: its replicas are up before the queue has drained, and what's sent from then on is answered
+#   in time. What was sent before still waits at the old replica.
+# - *A cold start of 5 s*: it saves most of the requests, though not all, since it has to notice first. That's what
+#   warm pools and sleep mode buy.
+# - *A climb*, where load rises slowly and stays high: now it's in time. It's for the daily curve; limits and fallbacks
+#   are for the minutes before it reacts.
+# - *Degrade, and return at 39 open requests*: the two limits nearly coincide, and the service keeps switching models.
+#   The gap between them is **hysteresis**, as in a thermostat.
+# - *Refuse, four minutes of spike*: the requests that got in are fine, but twice the share is turned away. After some
+#   minutes only capacity helps.
 #
 # </details>
 #
@@ -124,9 +136,8 @@ pictures.alarms()
 #
 # **The line**
 #
-# > "An autoscaler is for the daily curve: by the time its replica is up, a spike has done its damage. What helps has
-# > to be in place beforehand: an admission limit, an agreed fallback, and hysteresis to return from it. Alert on queue
-# > wait."
+# > "An autoscaler helps with spikes that outlast its cold start. For shorter ones the help has to be there already: an
+# > admission limit, an agreed fallback with hysteresis to return from it, or a spare. I alert on queue wait."
 #
 # **Follow-ups**
 #
@@ -150,7 +161,7 @@ pictures.alarms()
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Turn on autoscaling." | "Autoscaling reacts after a cold start, so keep a spare replica and shed load with 429s until new ones are up." | "Before: an admission limit from Little's law, a fallback model whose quality the product has signed, and hysteresis so we don't flap. During: who gets refused, by tier? After: return by open requests, not by time. I'd expect within-SLO to stay near 100% of *admitted* requests, and report the refused next to it, because a dashboard of admitted requests always looks fine." |
+# | "Turn on autoscaling." | "Autoscaling helps after the cold start, so for the first minutes keep a spare replica and shed load with 429s." | "Before: an admission limit from Little's law, a fallback model whose quality the product has signed, and hysteresis so we don't flap. During: who gets refused, by tier? After: return by open requests, not by time. I'd expect within-SLO to stay near 100% of *admitted* requests, and report the refused next to it, because a dashboard of admitted requests always looks fine." |
 #
 # **Three numbers to know cold**
 

@@ -26,8 +26,9 @@ lab = Lab()  # everything in this lesson is simulated: no model is loaded
 # %% [markdown]
 # ## Five minutes
 #
-# First the tokens. The same replica produces very different numbers of them per hour for chat, RAG (long prompts of
-# retrieved text), batch summaries, and **reasoning** (short prompts, and thousands of output tokens before the answer).
+# How many tokens a replica produces in an hour depends on the traffic: chat, RAG (long prompts of retrieved text), batch
+# summaries, or **reasoning** (short prompts, and thousands of output tokens before the answer). A reasoning request has
+# half the input of a chat, and fifty times the output.
 #
 # ### Predict
 
@@ -48,9 +49,10 @@ bet.score(words.cost_of_reasoning())
 words.tell_prices(gpu_price())
 
 # %% [markdown]
-# That's a replica that is always full. Put in your price, and your **fill**: how much of its capacity is really
-# used, on average over a day. (As if it were full for that share of the day, and empty for the rest. Partly full all
-# day costs the same per request, but output tokens take more of it: lesson 11's worksheet.)
+# **A price per token belongs to a kind of traffic.** And to a load: no replica is always full. Put in your price per
+# GPU, and your **fill**: how much of its capacity is used, on average over a day. Half empty, and a request costs
+# twice as much. (The table assumes full for that share of the day, and empty for the rest. Partly full all day costs
+# the same per request, but output tokens take more of it: lesson 11's worksheet.)
 
 # %%
 pictures.prices_per_token()
@@ -63,9 +65,9 @@ simulated_70b.error_band(fleet.deployment())
 #
 # ### Replicas or a setting? In dollars
 #
-# Too many requests miss the SLO. More replicas mean more rent; a setting is free. Below, x is rent and y the requests
-# within the SLO: a replica moves you right, and up if it helps; a setting moves you straight up, or nowhere. The price
-# per GPU hour starts at the catalogue's.
+# Too many requests miss the SLO. More replicas mean more rent; a setting is free. In the chart, a replica moves you to
+# the right (rent), and up (requests within the SLO) if it helps. A setting moves you straight up, or nowhere. For each
+# of the three troubles, decide first which of the two you'd try.
 
 # %%
 pictures.mends()
@@ -76,9 +78,9 @@ words.tell_mends(run.TROUBLES)
 # %% [markdown]
 # ### What does a token take, in joules?
 #
-# A board draws idle power whatever it does, more while it reads memory, and most while it multiplies. So joules per
-# token fall as the batch grows, just as dollars do. What boards draw while they serve has been published for H100 and
-# B200; for any other card, the simulator says that it hasn't been measured.
+# Reading memory draws power, and multiplying draws more. A step reads the same weights for two requests as for fifty,
+# so joules per token should fall as the batch grows, just as dollars do. What boards draw while they serve has been
+# published for H100 and B200; for other cards the simulator says that it hasn't been measured.
 
 # %%
 pictures.energy_table()
@@ -89,9 +91,9 @@ words.tell_energy(run.metered(), gpu_price())
 # %% [markdown]
 # ### Where it hurts
 #
-# Dollars per million tokens hides everything this course is about. The fleet with the lowest price per token is always
-# full, and a fleet that's always full has a queue. Quote the price at the load you really have, next to the SLO it was
-# measured under, with input and output separate.
+# Dollars per million tokens leave out latency. The lowest price per token belongs to a fleet that's always full, and a
+# fleet that's always full has a queue. Quote the price at the load you really have, next to the SLO it was measured
+# under, with input and output separate.
 #
 # **Hosted or your own?** A hosted API charges for what you use; your replicas cost the same at night. So lower the fill
 # in the table above until your price passes the hosted one (after prompt caching, [lesson
@@ -118,9 +120,9 @@ words.tell_energy(run.metered(), gpu_price())
 #
 # <details><summary>"Why does reasoning cost so much more than chat?"</summary>
 #
-# For two reasons. An answer is fifty times as long, one step per token. And its KV keeps growing, so fewer requests
-# share each step's weights, and each token pays for a larger part of the step. Input matters little. So cap effort by
-# route, and cache what repeats.
+# Its answer is some fifty times as long, one step per token. And each of those tokens costs more: contexts are longer,
+# so fewer requests fit at a time and share a step. It isn't the product of the two, since output was only a part of the
+# chat's cost. So cap the effort by route, and don't look for savings in the prompt.
 #
 # </details>
 #

@@ -2,7 +2,7 @@
 # # 12 · Diagnosis
 #
 # Your phone rings. "p99 is terrible and the dashboard is red." Someone already has a fix: more machines, fewer bits,
-# a bigger batch. One of them may even be right. In this lesson you get paged, help users first, ask questions, commit
+# a bigger batch. One of these may even be right. In this lesson you get paged, help users first, ask questions, commit
 # to a cause, deploy, and get graded on what your change actually did.
 #
 # You'll be able to tell apart problems that look the same with a few questions, and say which number rules out the
@@ -48,7 +48,8 @@ second.ask("ttft_itl")
 second.ask("phases")
 
 # %% [markdown]
-# So it's the queue, and decode is as fast as ever. "Queue" says where, not why. At least three causes look like this:
+# So it's the queue, by far: that's where most of a request's time goes. But "queue" says where, not why. At least three
+# causes look like this:
 #
 # | suspect | what it would show | its fix |
 # |---|---|---|

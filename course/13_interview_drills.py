@@ -2,13 +2,14 @@
 # # 13 · Interview drills
 #
 # "Our p99 is too high. Where do you look first?" The clock is running, and someone is watching you think. In this
-# lesson you practise saying what you know out loud: a diagnosis before a fix, a number before an opinion, a question
-# before a guess.
+# lesson you practise saying what you know: a diagnosis before a fix, a number before an opinion, a question before a
+# guess.
 #
 # You'll be able to take a profiling dump (a page of one server's numbers) apart in twelve minutes, check whether its
 # numbers can all be true, and rank what you'd do, naming the phase each step acts on.
 #
-# - **Five minutes** (ten): one short drill against the clock, and a bet on what knowing your limits is worth.
+# - **Five minutes** (ten this time): one short drill against the clock, and a bet on what it's worth to know what you
+#   don't know.
 # - **The lab** (fifteen): a long drill, twelve minutes.
 # - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
 # - **Going deeper** (fifteen; the mock interview takes 45 more, a design round 40): what separates the levels, all
@@ -34,13 +35,14 @@ dump = find_drill(FLAGSHIP).drawn()
 # An interviewer isn't asking which techniques exist. They want to know whether you have a model of where the time goes.
 # Start with two numbers, **TTFT** and **ITL**: ask for both within the first minute.
 #
-# Here's a short drill. The prompt appears when you press Start, and the clock runs in your browser. You may ask the
-# interviewer five questions; some in the menu lead nowhere. Write the way you'd speak, or press Record and say it
-# first (the recording stays in this page). Then commit: what dominates, what comes second, the number that's asked for,
-# three fixes in order, and which finding would change your mind. The interviewer pushes back, one question at a time.
+# Here's a short drill. The prompt appears when you press Start, and the clock runs in your browser:
 #
-# After that, eight sentences about this very case are put on the table. Some are true, some aren't. You agree or
-# disagree, and say how sure you are. At the end you grade two sample answers, and then your own.
+# 1. **Ask.** Five questions to the interviewer; some in the menu lead nowhere.
+# 2. **Answer.** Write the way you'd speak, or press Record and say it first (the recording stays in this page).
+# 3. **Commit**: what dominates, what comes second, the number that's asked for, three fixes in order, and which finding
+#    would change your mind. The interviewer pushes back, one question at a time.
+# 4. **Judge.** Eight sentences about this very case, some of them false. You agree or disagree, and say how sure you
+#    are. Then you grade two sample answers, and your own.
 
 # %%
 short = DrillDesk("p99-8s")  # 3 minutes
@@ -114,7 +116,7 @@ solution(desk)  # empty until you have graded
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | Lists techniques: "quantization, speculation, a bigger batch, caching". | Splits the latency, names the dominant phase from a number, ranks fixes by effort. | The same, and: checks whether the numbers can all be true, says what each open question would change, and adds conditions to the ranking ("if it's still slow after that, …"). Uses no term without a number behind it. |
+# | "I'd look at quantization, speculation, a bigger batch and caching." | "TTFT or ITL? Say TTFT is 7 s and ITL a normal 40 ms: then it's before the first token, queue or prefill. Running requests and KV usage tell me what the queue waits for. Slots are a setting, so I'd try that first, then KV, then replicas." | "7 s and 40 ms. A prompt of 1,500 tokens takes a 70B on four H100s about 0.1 s, so it's the queue. Full slots with free KV: I raise `max_num_seqs`, and expect TTFT under 1 s within minutes. If it's still slow after that, requests × tokens × 2 FLOPs per weight against the data sheet tells me whether any setting can help. How long do answers run? If they've doubled since last week, I'd cap them before I buy anything." |
 #
 # **Three numbers to know cold**
 
@@ -163,10 +165,9 @@ gap.score(lesson.strong_to_staff(dump))
 lesson.samples_table(dump)
 
 # %% [markdown]
-# Read it column by column. The upper rows are commitments: they tell a guess from a calculation, and almost nothing
-# about strong against staff. The lower rows need a reader. Staff answers add conditions to the order ("if it's still
-# slow after that"), and say what each open question would change. The staff answer here uses no word that it doesn't put
-# a number on.
+# Read it column by column. The upper rows are commitments: they tell right ones from wrong ones, and almost nothing about
+# strong against staff. The lower rows need a reader. A staff answer adds conditions to the order ("if it's still slow
+# after that"), says what each open question would change, and puts a number on every term it uses.
 #
 # That reader is you, and a reader has to be calibrated. Two of the five samples are drawn for you to grade first, so
 # strong may stand beside staff, and your own grade weighs what those two grades were worth. A level that you give
@@ -227,8 +228,7 @@ lesson.right_menus(dump)
 
 # %% [markdown]
 # The prose was the same each time, and no program read it. Commitments count only as far as the statements bear them
-# out. Whether the prose argues well is for a reader to say, and that's why there's no total: the parts can't be
-# added.
+# out. Whether the prose argues well is for a reader to say, so there's no total: the parts can't be added.
 #
 # A language model can be the third judge (`minillm drill grade ... --judge-url`). It grades the five samples first,
 # how often it agreed is shown, and one that is too far off isn't heard.

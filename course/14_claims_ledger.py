@@ -35,7 +35,7 @@ ledger = Ledger(lab)
 ledger.measure("D18")
 
 # %% [markdown]
-# There are four verdicts. **holds**: as stated. **holds only when**: under a condition, or in part; the row says
+# There are four verdicts. **holds**: as stated. **in part**: under a condition, or only some of it; the row says
 # which. **wrong**: the row gives the right statement. **not shown**: this machine, or this run, can't tell. Verdicts
 # are computed from measurements; on another machine some come out differently, and that's a finding, too.
 #
@@ -68,9 +68,9 @@ bet.score(words.as_they_stand(ledger.rows()))
 draw_map(ledger.rows())
 
 # %% [markdown]
-# A full tile holds, one filled at the bottom holds in part, a crossed one is wrong, a hollow one couldn't be decided,
-# and a dashed one hasn't been measured. **A cross is a false figure. A half-filled tile is a figure without its
-# workload**: count those.
+# A full tile holds, one filled at the bottom is true in part, a crossed one is wrong, a hollow one couldn't be decided,
+# and a dashed one hasn't been measured. **Most of what you read isn't wrong. It's true of a workload that it doesn't
+# name.** Count the tiles that are filled at the bottom.
 
 # %% [markdown]
 # ## The lab
@@ -86,8 +86,8 @@ LedgerPanel(ledger)
 # %% [markdown]
 # <details><summary>Things to find, and what you'll see</summary>
 #
-# - *Queue, wrong or holds only when*: most of these claims leave out the load.
-# - *Decode*: a claim without a batch size is usually about a batch of one.
+# - *Queue, wrong or in part*: most of these claims leave out the load.
+# - *Decode*: a claim that names no batch size is usually about a batch of one.
 # - *Holds*: mostly statements about *what to look at*, not figures.
 # - *The same claim, measured twice*: the figures vary with this machine's noise. A verdict that changes, or a part of
 #   one, rests on an effect near that noise, or on a disturbed run: measure it a third time.
@@ -175,8 +175,8 @@ fickle.score(words.most_fickle(cells))
 run.techniques_table(cells)
 
 # %% [markdown]
-# - **Batching** shortens a queue. A lone request has nothing to share a step with, so its factor is 1, give or take
-#   noise; that noise says how far to trust the others. (If it's too large, your prediction isn't scored.)
+# - **Batching** shortens a queue. A request by itself has nothing to share a step with, so its factor is 1, give or
+#   take noise; that noise says how far to trust the others. (If it's too large, your prediction isn't scored.)
 # - **Streaming** makes no token faster. Its factor is E2E over TTFT, so it mostly reflects the length of the answer.
 # - **Speculation** needs text that can be guessed. Compare the text that repeats its prompt with the chats.
 # - **Compression** shortens prefill. Where there's no context to cut, or decode takes most of the time, it gains

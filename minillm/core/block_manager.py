@@ -141,7 +141,7 @@ class BlockManager:
 
     def append(self, request: Request, end: int) -> bool:
         """Grow a running request's table to its tokens [0, end), after letting go of blocks that no token to come
-        will attend to. False, and nothing given, if the pool is short."""
+        will attend to. False, and nothing given, if too few blocks are free."""
         table = self.tables[request.request_id]
         if self.layout.expires:
             self._release_expired(request, table)

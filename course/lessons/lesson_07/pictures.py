@@ -11,7 +11,7 @@ from course.lab.explorer import STYLE, Explorer, buttons, choices, player, slide
 from course.lab.lab import Lab
 from course.lab.pictures.block_map import LANE_LOOK, NO_REQUEST, PATTERNS, draw_frame
 from course.lab.pool_trace import PoolTrace, recording
-from course.lab.style import ALARM, WIDTH, number, seconds, size
+from course.lab.style import ALARM, WIDTH, number, size
 from course.lab.svg import HALO, INK, SOFT, Picture, Scale, boxes, line, rect, swatches, tag, text
 from course.lessons.lesson_06.pictures import KV_FILL, READ
 from course.lessons.lesson_07 import run
@@ -227,10 +227,9 @@ def traces_table(traces: Mapping[str, PoolTrace]) -> Html:
             "running: most / mean": lambda trace: f"{trace.most_running} / {trace.mean_running:.1f}",
             "held positions with a token in them": lambda trace: f"{trace.filled_share:.0%}",
             "steps until all are done": lambda trace: str(len(trace.frames)),
-            "evictions": lambda trace: str(trace.evictions),
+            "preemptions": lambda trace: str(trace.evictions),
             "tokens computed again": lambda trace: f"{trace.again} of {trace.tokens}",
             "blocks copied out and in": lambda trace: str(trace.swapped_blocks),
-            "time of all steps": lambda trace: seconds(trace.seconds),
         },
     )
 

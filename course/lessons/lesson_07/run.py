@@ -119,6 +119,8 @@ CHAT_TOKENS, CHAT_TOKENS_SHORT = 1500, 400
 """Tokens of a chat whose slots are counted: prompt and answer."""
 ANSWER = 16
 """Tokens of their answers: long enough that none finishes before the last one has arrived."""
+BLOCK_TOKENS = 16
+"""As the question says."""
 POOL_CHATS = 4.6
 """Chats that the pool of that question has room for: the rest of the last one is of no use."""
 
@@ -152,8 +154,8 @@ def filling(lab: Lab, gb: float | None = None, tokens: int | None = None) -> Poo
     with lab.alone():
         own = engine(
             lab,
-            kv_cache_memory_gb=gb,
-            num_kv_blocks=None,
+            block_size=BLOCK_TOKENS,
+            num_kv_blocks=int(gb * 1e9 / (BLOCK_TOKENS * ModelShape.of_lab(lab).kv_bytes_per_token)),  # over all GPUs
             scheduler_reserve_full_isl=True,
             enable_prefix_caching=False,
             max_num_batched_tokens=2048,
@@ -382,5 +384,5 @@ def done_twice(trace: PoolTrace) -> MeasuredAnswer:
     return MeasuredAnswer(
         100 * share,
         f"{trace.again} of {trace.tokens} tokens computed had been computed before ({share:.0%}), after "
-        f"{trace.evictions} evictions",
+        f"{trace.evictions} preemptions",
     )

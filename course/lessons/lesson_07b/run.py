@@ -11,7 +11,6 @@ from course.lab import simulated_70b
 from course.lab.lab import Lab
 from course.lab.pool_trace import PoolTrace
 from course.lab.predict import MeasuredAnswer
-from course.lab.style import seconds
 from course.lab.workloads import document
 from course.lessons.lesson_07 import run as lesson_07
 from course.lessons.lesson_07.run import chats, engine, play
@@ -365,11 +364,3 @@ def later_ttft(run: FleetRun) -> float:
     """p50 of TTFT after a conversation's first turn, seconds."""
     found = sorted(r.ttft() for r in run.records if r.completed and r.request.after is not None)
     return found[len(found) // 2]
-
-
-def tier_gain(found: Mapping[str, FleetRun]) -> MeasuredAnswer:
-    """How many times as long later turns wait without host memory: the answer to a prediction."""
-    alone, host, *_ = (later_ttft(run) for run in found.values())
-    return MeasuredAnswer(
-        alone / host, f"TTFT p50 of later turns {seconds(alone)} without, {seconds(host)} with host memory"
-    )

@@ -9,6 +9,8 @@ from course.lab.finding import Finding, tell
 from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.pool_trace import PoolTrace
+from course.lab.predict import MeasuredAnswer
+from course.lab.style import seconds
 from course.lessons.lesson_07 import run as lesson_07
 from course.lessons.lesson_07.run import Account
 from course.lessons.lesson_07b import run
@@ -44,10 +46,24 @@ def rounding(found: Mapping[str, Loss]) -> Finding:
     return tell("07b", "rounding", outcome, **told, broken=", ".join(broken), sinks=sinks)
 
 
+PAYS = ("both", "host memory only", "the remote store only", "neither")
+CLEARLY = 0.8
+"""A median TTFT below this share of another one is clearly shorter."""
+
+
+def which_pays(fleets: Mapping[str, FleetRun]) -> MeasuredAnswer:
+    """Which tiers shorten the TTFT of later turns: the answer to a prediction."""
+    alone, host, store = map(later_ttft, fleets.values())
+    pays = tuple(each < CLEARLY * alone for each in (host, store))
+    answer = {(True, True): PAYS[0], (True, False): PAYS[1], (False, True): PAYS[2], (False, False): PAYS[3]}[pays]
+    told = f"TTFT p50 of later turns {seconds(alone)} without a tier, {seconds(host)} with host memory"
+    return MeasuredAnswer(answer, f"{told}, {seconds(store)} with the store")
+
+
 def tiered(fleets: Mapping[str, FleetRun]) -> Finding:
     """Which tier paid."""
     (alone, host, store), rates = map(later_ttft, fleets.values()), [run.prefix_hit_rate for run in fleets.values()]
-    outcome = "store_hardly_gains" if store > 0.8 * alone else "both_pay"
+    outcome = "both_pay" if store < CLEARLY * alone else "store_gains_little"
     return tell("07b", "tiers", outcome, alone=alone, host=host, store=store, before=rates[0], after=rates[1])
 
 

@@ -33,6 +33,7 @@ from course.lessons.lesson_08.run import (
     is_apart,
     quantized_or_drafted,
 )
+from minillm.speculation.draft_length import PRIOR_ACCEPTANCE
 
 # ---------------------------------------------------------------- findings
 
@@ -83,6 +84,10 @@ def checking(costs: VerifyCosts) -> Finding:
     return tell("08", "checking", outcome, batch=large, k=K, border=border or 1.0, **ratios)
 
 
+RARELY = 0.05
+"""Gates that draft in a smaller share of the turns haven't tried."""
+
+
 def kinds(every: Sequence[WorkloadRuns]) -> Finding:
     """What drafting gained on each kind of text: always, and with the gates. Equal work differs by noise at most."""
     lines, by_noise = [], [1.0]
@@ -96,7 +101,7 @@ def kinds(every: Sequence[WorkloadRuns]) -> Finding:
             gates = next(each for each in every if each.workload == one.workload and each.way == "gates")
             base = base_of(one, every)
             passed = (
-                f"{one.acceptance:.0%} of tested guesses accepted" if one.acceptance is not None else "no guess made"
+                f"{one.acceptance:.0%} of tested draft tokens accepted" if one.acceptance is not None else "no draft"
             )
             gains = f"always ×{faster(one, base):.2f}, gates ×{faster(gates, base):.2f}"
             if abs(one.drafting_share - gates.drafting_share) <= AS_MANY:
@@ -127,7 +132,8 @@ def crowd(every: Sequence[WorkloadRuns], costs: VerifyCosts) -> Finding:
     told = {"share": ORDINARY, "yields": emitted(ORDINARY, K), "takes": costs.relative(batch, K)}
     gains = {"gain": faster(always, base), "gates": faster(gates, base), "ordinary": told["yields"] / told["takes"]}
     missed = gains["gain"] > NOISE * gains["gates"]
-    why = " So they missed this gain: a gate only knows what earlier drafts told it." if missed else ""
+    how = "untried" if gates.drafting_share < RARELY else "learned"
+    why = f" {tell('08', 'missed', how, prior=PRIOR_ACCEPTANCE).here}" if missed else ""
     gains |= {"drafting": gates.drafting_share, "at_once": at_once(base), "missed": why}
     gains |= {"lookup": always.draft_s, "ahead": _lost_overlap(always, base)}
     return tell("08", "crowd", outcome, passed=always.acceptance or 0.0, **gains, **told)

@@ -280,6 +280,12 @@ def memory_share(found: Sweep, batch: int, roof: Roof) -> float:
     return min(next(dot for dot in found[PLAIN] if dot.batch == batch).mbu(roof), 1.0)
 
 
+def share_in_full_batch(lab: Lab, found: Sweep, roof: Roof) -> float:
+    """The same for the full batch: at the sweep's batch that's nearest to it."""
+    requests = len(full_batch(lab).workload.arrivals)
+    return memory_share(found, min((dot.batch for dot in found[PLAIN]), key=lambda n: abs(n - requests)), roof)
+
+
 def is_uneven(dot: Dot) -> bool:
     """Whether even the middle half of its steps differ too much for their median to be trusted. One slow step of six
     doesn't move that."""

@@ -45,13 +45,20 @@ def moved_of(pair: PhasePair) -> str:
     return "faster" if pair.is_faster else "slower" if pair.is_slower else "same"
 
 
-def others(batch: Mapping[str, PhasePair], prompt: Mapping[str, PhasePair]) -> Finding:
-    """A full batch and a long prompt: each by which way it went, for they may differ."""
+def others(batch: Mapping[str, PhasePair], prompt: Mapping[str, PhasePair], share: float) -> Finding:
+    """A full batch and a long prompt: each by which way it went, for they may differ.
+
+    Args:
+        share: of a 16-bit step of the full batch, explained by its reads.
+    """
     found = [
         tell("09", scene, moved_of(pairs["E2E"]), told=pairs["E2E"].told, ratios=_ratios(pairs))
         for scene, pairs in (("full_batch", batch), ("long_prompt", prompt))
     ]
-    return Finding(" ".join(each.here for each in found), [road for each in found for road in each.otherwise])
+    full, long = (each.here for each in found)
+    if moved_of(batch["E2E"]) in ("same", "slower"):
+        full += f" {tell('09', 'why_not', 'kernel' if share >= READS else 'no_reads', share=share).here}"
+    return Finding(f"{full} {long}", [road for each in found for road in each.otherwise])
 
 
 def _ratios(pairs: Mapping[str, PhasePair]) -> str:

@@ -11,7 +11,7 @@ from course.lab.lab import Lab
 from course.lab.predict import MeasuredAnswer
 from course.lab.run import percentile
 from course.lab.server import LabServer
-from course.lab.style import seconds
+from course.lab.style import seconds, told_seconds
 from course.lessons.lesson_10.pictures import NO_CORE
 from course.lessons.lesson_10.run import (
     HELD_BYTES,
@@ -58,7 +58,8 @@ def tell_held(found: ProxiedStream) -> Finding:
     lump = max(read.tokens for read in found.heard.reads)
     outcome = "better" if gaps["c50"] < gaps["s50"] / 2 else "other"
     ttft = {"server": found.server_ttft, "client": found.heard.ttft, "added": found.heard.ttft - found.server_ttft}
-    return tell("10", "held", outcome, lump=lump, **ttft, **gaps)
+    median = told_seconds(gaps["c50"]) if gaps["c50"] else "zero"
+    return tell("10", "held", outcome, lump=lump, median=median, **ttft, **gaps)
 
 
 AS_LONG = 1.2

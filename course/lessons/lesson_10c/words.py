@@ -46,8 +46,10 @@ def tell_crowds(found: Mapping[tuple[str, str], CrowdOfReaders]) -> Finding:
         told[f"{key}_tokens"], saved[key] = straight.tokens_saved(gateway), straight.time_saved(gateway)
         told |= {f"{key}_steps": straight.steps, f"{key}_all_steps": gateway.steps}
         told |= {f"{key}_s": straight.seconds, f"{key}_all_s": gateway.seconds}
-    if saved["queue"] < SAVED:
-        outcome = "contradictory" if saved["slots"] >= SAVED else "too_close"
+    if saved["slots"] < -SAVED or (saved["queue"] < SAVED <= saved["slots"]):
+        outcome = "contradictory"
+    elif saved["queue"] < SAVED:
+        outcome = "too_close"
     else:
         outcome = "shorter_steps_as_well" if saved["slots"] >= SAVED else "with_a_queue"
     return tell("10c", "crowds", outcome, **told)
@@ -61,10 +63,16 @@ def amplification(storms: Mapping[str, Storm]) -> MeasuredAnswer:
     )
 
 
+ANSWERED = 0.2
+"""Where clients that give up get fewer answers than this share, the server hadn't recovered by itself."""
+
+
 def tell_storm(storms: Mapping[str, Storm]) -> Finding:
     """Whether the server came back after the spike, by kind of client."""
     give_up, at_once = storms[GIVE_UP].goodput_after, storms[IMMEDIATELY].goodput_after
     shares = {"give_up": give_up, "at_once": at_once, "attempts": storms[IMMEDIATELY].attempts_per_request}
+    if give_up < ANSWERED:
+        return tell("10c", "storm", "no_answers", **shares)
     return tell("10c", "storm", "stuck" if at_once < give_up / 2 else "drained", **shares)
 
 

@@ -48,7 +48,7 @@ def draw_knee(found: run.Sweep, at: int, who: str) -> Picture:
         panel(Axis("TPOT p99, s", low=0), lambda point: point.tpot, found.slo.tpot),
         panel(Axis("goodput, 1/s", low=0), lambda point: point.goodput),
     ]
-    title = f"{who}, {number(found.rate)} requests/s: max-batch {here.slots} keeps {here.in_time:.0%} within SLO"
+    title = f"{who}, {number(found.rate)} requests/s: max-batch {here.slots}: {here.in_time:.0%} within the SLO"
     title += f", {here.preemptions} preemptions" if here.preemptions else ""
     return draw_panels(title, panels, Axis("max-batch (max_num_seqs): requests that may run at once", log=True))
 
@@ -140,15 +140,19 @@ def envelope(ask: run.Ask) -> Html:
         (f"{ask.qps:.0f} of them a second", f"{ask.qps:.0f} x {ask.flops_of_prompt:.2g}", f"{need:.2g} FLOP/s"),
         ("one replica has", f"{ask.gpus} H100s, data sheet", f"{ask.peak:.2g} FLOP/s"),
         ("so prompts alone need", f"{need:.2g} / {ask.peak:.2g}", f"{need / ask.peak:.1f} times the data sheet"),
-        ("at the MFU reached", f"/ {ask.share_reached:.0%}", f"{need / ask.peak / ask.share_reached:.1f} times"),
-        ("a lone request keeps a slot for", "its prompt, then one step a token", seconds(stay)),
+        (
+            "at the MFU that is reached",
+            f"/ {ask.share_reached:.0%}",
+            f"{need / ask.peak / ask.share_reached:.1f} times",
+        ),
+        ("one alone holds a slot for", "its prefill, then one step per token", seconds(stay)),
         (
             "slots needed, at least",
             f"{ask.qps:.0f} x {seconds(stay)} (Little's law)",
             f"{ask.qps * stay:.0f}, not {ask.slots}",
         ),
     ]
-    return as_table(("", "how", "that is"), rows)
+    return as_table(("", "worked out as", "result"), rows)
 
 
 # ---------------------------------------------------------------- from the data sheet to replicas

@@ -45,6 +45,9 @@ def tell_operating_point(found: RealKnee) -> Finding:
     sweep = found.sweep
     first, best, last = sweep.points[0], sweep.best, sweep.points[-1]
     told = {"slots": best.slots, "kept": best.in_time, "first": first.slots, "first_kept": first.in_time}
+    worst = min(point.in_time for point in sweep.points)
+    if best.in_time - worst < SAME:
+        return tell("11", "point", "flat", kept=best.in_time, first=first.slots, last=last.slots)
     outcome = "last" if best is last else "here"
     return tell("11", "point", outcome, last=last.slots, last_kept=last.in_time, **told)
 

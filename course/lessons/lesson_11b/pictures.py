@@ -79,10 +79,18 @@ def stories_table(stories: Mapping[str, run.SpikeStory], price: float) -> Html:
     """
     rows = []
     for name, each in stories.items():
-        back = "not here" if each.back == float("inf") else "never left" if each.back == 0 else seconds(each.back)
-        shares = (f"{each.share(kind):.0%}" for kind in ("within SLO", "small", "refused"))
+        back = (
+            "not here"
+            if each.back == float("inf")
+            else "was never late"
+            if each.back == 0
+            else f"after {seconds(each.back)}"
+        )
+        shares = (f"{each.share(kind):.1%}" for kind in ("within SLO", "small", "refused"))
         rows.append((name, back, *shares, f"${each.gpu_hours * price:.2f}"))
-    return as_table(("measure", "answered: SLO met after", "within SLO", "by the small model", "refused", "GPUs"), rows)
+    return as_table(
+        ("measure", "TTFT p99 in time again", "requests in time", "by the small model", "refused", "GPUs"), rows
+    )
 
 
 # ---------------------------------------------------------------- the alarm

@@ -112,6 +112,17 @@ class SpikeStory:
         return sum(map(chosen, self.outcomes)) / len(self.outcomes)
 
     @property
+    def late(self) -> int:
+        """Answered requests that missed the TTFT limit."""
+        return sum(each.ttft is not None and each.ttft > fleet.LIMITS.ttft for each in self.outcomes)
+
+    @property
+    def grown(self) -> float:
+        """Seconds from the begin of the spike until more replicas were seen to take requests; inf = never here."""
+        first = self.up[0][1]
+        return next((moment - STARTS for moment, replicas in self.up if replicas > first), math.inf)
+
+    @property
     def switches(self) -> int:
         """Between the models, one way or the other."""
         in_order = sorted(self.outcomes, key=lambda each: each.sent)

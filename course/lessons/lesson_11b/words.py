@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from course.lab.claims import Claim, conclude, say
 from course.lab.display import Html
@@ -9,40 +10,63 @@ from course.lab.finding import Finding, tell
 from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.predict import MeasuredAnswer
+from course.lab.prices import dollars
 from course.lab.style import seconds
 from course.lessons.lesson_11b import run
 from course.simulator.cost.models import find_model
 
-BACK = (
-    "the autoscaler: replicas start and drain the queue",
-    "refusing, or degrading to a small model",
-    "both about equally soon",
-)
-APART_S = 20.0
-"""Two windows of the picture: what is closer is the same."""
+SAVED = ("none of them", "up to a third", "a third to two thirds", "more than two thirds")
+NONE_SAVED = 0.01
+"""A smaller share of the late requests is none of them."""
 
 
-def first_back(stories: Mapping[str, run.SpikeStory]) -> MeasuredAnswer:
-    """Which is within the SLO again first: the autoscaler, or refusing or degrading."""
-    scaler = stories["autoscaler"].back
-    away = min(stories[name].back for name in ("refuse beyond a limit", run.DEGRADE))
-    answer = BACK[2] if abs(scaler - away) < APART_S else BACK[0] if scaler < away else BACK[1]
-    told = ", ".join(
-        f"{name} {'not in this picture' if s.back == float('inf') else seconds(s.back)}" for name, s in stories.items()
+def saved_share(day: Mapping[str, run.SpikeStory]) -> float:
+    """Of the requests that are late if nothing is done, the share that the autoscaler saves. Below 0: more are late."""
+    late = day["do nothing"].late
+    return 1 - day["autoscaler"].late / late if late else 0.0
+
+
+def saved_by_the_autoscaler(day: Mapping[str, run.SpikeStory]) -> MeasuredAnswer:
+    """How many requests the autoscaler saves: the answer to a prediction."""
+    share = saved_share(day)
+    answer = SAVED[0] if share < NONE_SAVED else SAVED[min(3, 1 + int(3 * share))]
+    late = {name: day[name].late for name in ("do nothing", "autoscaler")}
+    told = ", ".join(f"{name}: {number}" for name, number in late.items())
+    return MeasuredAnswer(answer, f"requests that missed the limit, of {len(day['autoscaler'].outcomes):,}: {told}")
+
+
+def tell_spike(day: Mapping[str, run.SpikeStory], price: float) -> Finding:
+    """Five answers to a spike.
+
+    Args:
+        price: dollars for a GPU and an hour.
+    """
+    scaler, nothing, small = day["autoscaler"], day["do nothing"], day[run.DEGRADE]
+    outcome = "saved_none" if saved_share(day) < NONE_SAVED else "saved_some"
+    drained = "not here" if math.isinf(nothing.back) else f"{seconds(nothing.back)} after it began"
+    first = tell(
+        "11b",
+        "autoscaler",
+        outcome,
+        late=scaler.late,
+        alone=nothing.late,
+        share=saved_share(day),
+        up=scaler.grown,
+        drained=drained,
+        more=dollars((scaler.gpu_hours - nothing.gpu_hours) * price),
     )
-    return MeasuredAnswer(answer, f"from the start of the spike until TTFT p99 is within the SLO for good: {told}")
-
-
-def tell_spike(day: Mapping[str, run.SpikeStory]) -> Finding:
-    """Five answers to a spike."""
-    shares = {name: each.share("within SLO") for name, each in day.items()}
-    best = max((name for name in shares if "spare" not in name), key=shares.get)
-    told = "; ".join(f"*{name}*: {share:.0%} within SLO" for name, share in shares.items())
-    refused = max(each.share("refused") for each in day.values())
-    late, nothing = day["autoscaler"].back, day["do nothing"].back
-    outcome = "never" if late == float("inf") else "late"
-    alone = "not in this picture" if nothing == float("inf") else f"after {seconds(nothing)}"
-    return tell("11b", "spike", outcome, told=told, best=best, refused=refused, late=late, alone=alone)
+    refusing = day["refuse beyond a limit"]
+    then = tell(
+        "11b",
+        "others",
+        "here",
+        refused=refusing.share("refused"),
+        admitted_late=refusing.late or "none",
+        small=small.share("small"),
+        small_late=small.late or "none",
+        spare=dollars((day["a spare replica, always on"].gpu_hours - nothing.gpu_hours) * price),
+    )
+    return replace(first, here=f"{first.here} {then.here}")
 
 
 def until_undone() -> MeasuredAnswer:
@@ -139,7 +163,7 @@ def three_numbers() -> Html:
     )
 
 
-EXPERIMENT = ("lessons/lesson_11/run.py", "lessons/lesson_11/fleet.py")
+EXPERIMENT = ("lab/prices.py", "lessons/lesson_11/run.py", "lessons/lesson_11/fleet.py")
 MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "A21": lambda lab: a21(run.stories(run.Spike()), run.stories(run.Spike(gentle=True))),
     "E2": lambda lab: e2(*run.alarm_runs()),

@@ -186,6 +186,8 @@ class Regime:
     """Requests per second."""
     prefill_share: float
     """Share of a replica's time that prompts take."""
+    slots: int = fleet.SLOTS
+    """Requests that run at a time: as many as there are slots, or as fit into KV memory at their full length."""
 
     def per_request(self, rent: float) -> float:
         return rent / 3600 / self.rate
@@ -206,9 +208,10 @@ def regimes() -> dict[str, Regime]:
     reasoning = {f"reasoning, 800 in, {reasoning_tokens():,} out": (800, reasoning_tokens())}
     for name, (prompt, answer) in (REGIMES | reasoning).items():
         traffic = fleet.asking(prompt, answer, spread=False)
-        rate = fleet.capacity(traffic)
+        slots = min(fleet.SLOTS, int(simulated_70b.room_tokens(on) / (prompt + answer)))  # more would be preempted
+        rate = fleet.capacity(traffic, max_num_seqs=slots)
         prefill = simulated_70b.prefill_seconds(on, prompt)
-        found[name] = Regime(prompt, answer, rate, min(rate * prefill, 1.0))
+        found[name] = Regime(prompt, answer, rate, min(rate * prefill, 1.0), slots)
     return found
 
 

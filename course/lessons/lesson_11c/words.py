@@ -43,7 +43,7 @@ def tell_mends(troubles: Mapping[str, MissedSlo]) -> Finding:
 
 
 def tell_prices(gpu_price: float) -> Finding:
-    """Dollars per million tokens on a full replica, and why they differ."""
+    """Dollars per million tokens on a full replica, and why a reasoning request costs what it does."""
     chat, *_, long = regimes().values()
     rent = gpu_price * GPUS
     prices = {
@@ -51,7 +51,20 @@ def tell_prices(gpu_price: float) -> Finding:
         "chat_out": chat.output_price(rent),
         "long_out": long.output_price(rent),
     }
-    return tell("11c", "regimes", "here", gpu=gpu_price, ratio=prices["chat_out"] / prices["chat_in"], **prices)
+    return tell(
+        "11c",
+        "regimes",
+        "here",
+        gpu=gpu_price,
+        ratio=prices["chat_out"] / prices["chat_in"],
+        times=chat.rate / long.rate,
+        longer=long.answer / chat.answer,
+        dearer=prices["long_out"] / prices["chat_out"],
+        output_share=1 - chat.prefill_share,
+        chat=chat,
+        long=long,
+        **prices,
+    )
 
 
 def tell_energy(runs: Sequence[Metered], price: float) -> Finding:
@@ -68,6 +81,8 @@ def tell_energy(runs: Sequence[Metered], price: float) -> Finding:
         low=low,
         high=high,
         ratio=low.kwh_per_million / high.kwh_per_million,
+        draw=low.energy.watts / high.energy.watts,
+        made=low.output_tokens_per_s / high.output_tokens_per_s,
         other=other,
         saved=1 - other.kwh_per_million / high.kwh_per_million,
         kwh_price=KWH_PRICE,

@@ -30,7 +30,7 @@ def checks(ledger: Ledger, cells: Sequence[TechniqueFactor]) -> Checks:
 
     def q2(answer: object) -> tuple[Criterion, ...]:
         row = ledger.row(_claim(answer))
-        return (Criterion("verdict", float(row.kind == "wrong"), 1, f"{row.entry.id}: {row.kind}. {row.finding}"),)
+        return (Criterion("verdict", float(row.kind == "wrong"), 1, f"{row.entry.id}: {row.label}. {row.finding}"),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
         told = {
@@ -60,7 +60,7 @@ def checks(ledger: Ledger, cells: Sequence[TechniqueFactor]) -> Checks:
             row = ledger.row(claim)
             about = "queue" in row.entry.phases
             right = about and row.kind == "holds only when"
-            words = f"{claim} is {row.kind}" + ("" if about else ", and it is not about the queue")
+            words = f"{claim}: {row.label}" + ("" if about else ", and it is not about the queue")
             criteria.append(Criterion(claim, float(right), 1, words))
         missing = [Criterion("another id", 0, 1, "two different ones were asked for")] * (2 - len(criteria))
         return (*criteria, *missing)

@@ -23,6 +23,7 @@ from course.lab.waiting import Stopped, with_progress
 from course.lessons.lesson_14.rows import (
     GROUPS,
     KINDS,
+    LABELS,
     Book,
     LedgerRow,
     Record,
@@ -288,7 +289,7 @@ class LedgerPanel(LivePanel):
         self.filters: dict[str, widgets.Dropdown] = {
             "source": _dropdown("source", {name: name for name in SHORT_NAMES.values()}),
             "phase": _dropdown("phase", {label: phase for phase, label in PHASE_LABELS.items()}),
-            "verdict": _dropdown("verdict", {kind: kind for kind in KINDS}),
+            "verdict": _dropdown("verdict", {LABELS[kind]: kind for kind in KINDS}),
             "lesson": _dropdown("lesson", {e: e for e in sorted({n for x in REGISTRY.values() for n in x.lessons})}),
         }
         self.group = buttons("a line for each", list(GROUPS))

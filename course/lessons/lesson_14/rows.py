@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import BaseModel, Field
 from pydantic.dataclasses import dataclass as stored_dataclass
 
-from course.lab.claims import VERDICTS, Entry
+from course.lab.claims import IN_PART, VERDICTS, Claim, Entry
 from course.lab.display import Html
 from course.lab.json_store import JsonFile
 from course.lab.style import ALARM, PHASE_COLOURS, PHASE_LABELS, WIDTH, seconds
@@ -20,9 +20,11 @@ from course.lab.svg import INK, PAPER, SOFT, Picture, line, rect, tag, text
 from minillm.host.storage import cache_home
 
 FAILED, UNMEASURED = "failed", "not measured yet"
-CONDITION, PARTLY = "holds only when", "holds in part"
+CONDITION = "holds only when"
 KINDS = ("holds", CONDITION, "wrong", "not shown", FAILED, UNMEASURED)
 """What may have become of a claim."""
+LABELS = {kind: IN_PART if kind == CONDITION else kind for kind in KINDS}
+"""Each kind as it's shown."""
 
 
 @stored_dataclass(frozen=True)
@@ -149,8 +151,8 @@ class LedgerRow:
 
     @property
     def label(self) -> str:
-        """Its kind as it's shown, before `finding`, which may be a sentence of its own."""
-        return PARTLY if self.record is not None and self.record.verdict.startswith(f"{CONDITION}:") else self.kind
+        """Its kind as it's shown, before `finding`."""
+        return LABELS[self.kind]
 
     @property
     def circumstances(self) -> str:
@@ -163,7 +165,7 @@ class LedgerRow:
         return told + ("; its experiment has changed since: measure it again" if self.is_old else "")
 
     def __str__(self) -> str:
-        return f"{self.entry.id} {self.kind}: {self.finding} (claim: {self.entry.claim})"
+        return f"{self.entry.id} {self.label}: {self.finding} (claim: {self.entry.claim})"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return {"text/html": table_of([row_html(self, is_open=True)]), "text/plain": str(self)}
@@ -179,7 +181,7 @@ def row_html(row: LedgerRow, is_open: bool = False) -> str:
     where = f"{entry.source_name} · lesson {entry.lesson} · {_phases(entry)}"
     claim = f'{escape(entry.claim)}<div style="{SMALL_PRINT}">{where}</div>'
     colour = f"color:{ALARM};" if row.kind in ("wrong", FAILED) else ""
-    separator = ": " if row.record is None or row.label == PARTLY else " "
+    separator = ": " if row.record is None or row.kind == CONDITION else " "
     verdict = f'<b style="{colour}">{SIGNS[row.kind]} {row.label}</b>{separator}{escape(row.finding)}'
     if row.record is not None:
         verdict += _details(row, is_open)
@@ -191,9 +193,12 @@ def row_html(row: LedgerRow, is_open: bool = False) -> str:
 
 def _details(row: LedgerRow, is_open: bool) -> str:
     record = row.record
-    parts = [("Measured", record.measured), ("Verdict", record.verdict)] if record.error is None else []
+    parts = []
+    if record.error is None:
+        claim = Claim(record.id, record.measured, record.verdict)
+        parts = [("Measured", claim.measured), ("Verdict", claim.told)]
     body = "".join(f"<div><b>{name}.</b> {escape(words)}</div>" for name, words in parts)
-    body += "".join(f"<div>On {escape(other.device)}: {other.kind}.</div>" for other in row.others)
+    body += "".join(f"<div>On {escape(other.device)}: {LABELS[other.kind]}.</div>" for other in row.others)
     where = f'<div style="{SMALL_PRINT}">{escape(row.circumstances)}</div>'
     if not body:
         return where
@@ -288,8 +293,9 @@ def _legend(rows: Sequence[LedgerRow]) -> str:
         if count:
             sample = next(row for row in rows if row.kind == kind)
             mark = tag("g", tile(0, 0, sample, named=False), transform=f"translate({x:.0f} 2) scale(0.68)")
-            body += mark + text(x + 22, 14, f"{kind}: {count}", size=11, fill=SOFT)
-            x += 40 + 6.0 * len(f"{kind}: {count}")
+            label = f"{LABELS[kind]}: {count}"
+            body += mark + text(x + 22, 14, label, size=11, fill=SOFT)
+            x += 40 + 6.0 * len(label)
     return body
 
 
@@ -304,7 +310,7 @@ def _lines(rows: Sequence[LedgerRow], group: str) -> Mapping[str, list[LedgerRow
 
 
 def _told(rows: Sequence[LedgerRow]) -> str:
-    return ", ".join(f"{row.entry.id} {row.kind}" for row in rows)
+    return ", ".join(f"{row.entry.id} {row.label}" for row in rows)
 
 
 # ---------------------------------------------------------------- CSV, JSON, Markdown
@@ -346,7 +352,7 @@ def as_json(rows: Sequence[LedgerRow]) -> str:
 def as_markdown(rows: Sequence[LedgerRow]) -> str:
     lines = ["| | claim | found | where |", "|---|---|---|---|"]
     for row in rows:
-        found = f"{SIGNS[row.kind]} **{row.kind}** {row.finding}"
+        found = f"{SIGNS[row.kind]} **{row.label}**: {row.finding}"
         cells = (row.entry.id, row.entry.claim, found, row.circumstances)
         lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
     return "\n".join(lines) + "\n"

@@ -25,7 +25,7 @@ def as_they_stand(rows: Sequence[LedgerRow]) -> MeasuredAnswer | str:
     answer = HOLDING[0] if share < 0.2 else HOLDING[1] if share <= 0.5 else HOLDING[2]
     conditional = sum(row.kind == "holds only when" for row in judged)
     evidence = (
-        f"of {len(judged)} claims that could be judged, {holding} hold as they stand, {conditional} under a condition, "
+        f"of {len(judged)} claims that could be judged, {holding} hold as they stand, {conditional} in part, "
         f"{len(judged) - holding - conditional} are wrong"
     )
     return MeasuredAnswer(answer, evidence)

@@ -94,7 +94,7 @@ def test_the_tight_pool_evicts_in_both_forms(tiny_llama_path: Path, short: bool)
         needed = len(roomy.frames[roomy.fullest].holders())
         assert run.TIGHT_POOL < needed <= run.SMALL_POOL, "on demand, half the room suffices"
         claim = words._measure_a12(lab)
-        assert claim.kind == "holds only when" and " 0 evictions" not in claim.measured
+        assert claim.kind == "holds only when" and " 0 preemptions" not in claim.measured
         shrunk = run.thrash(lab, roomy)
         assert list(shrunk["swap"]) == [run.ROOMY_POOL, run.MEAN_POOL, run.TIGHT_POOL]
     finally:

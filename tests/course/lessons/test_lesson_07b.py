@@ -124,3 +124,12 @@ def test_the_check_rewards_what_is_right() -> None:
     freed = 1 - replace(large(), window=2048).chat_bytes_at(6000) / large().chat_bytes_at(6000)
     rewards(checks(large(), {"KV in int8": loss()}), freed, "yes", 4096 * 327_680 / 50e9)
     assert checks(large(), {"KV in int8": loss(rise=0.5)})("q2", "no").score == 1
+
+
+def test_the_bet_on_tiers_goes_by_what_later_turns_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "later_ttft", float)
+    answers = [
+        words.which_pays({"alone": 1.0, "host": host, "store": store}).answer
+        for host, store in ((0.3, 0.95), (0.3, 0.5), (0.9, 0.5), (0.9, 1.2))
+    ]
+    assert answers == [words.PAYS[1], words.PAYS[0], words.PAYS[2], words.PAYS[3]]

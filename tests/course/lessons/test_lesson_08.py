@@ -306,7 +306,7 @@ def test_the_crowd_bet() -> None:
 @pytest.mark.parametrize(
     ("seconds", "crowd", "says"),
     [
-        (0.5, 0.5, "although checking four takes 3.00"),
+        (0.5, 0.5, "checking four draft tokens takes 3.00"),
         (0.5, 0.01, "checking is cheap here in a full batch as well"),
         (1.02, 0.5, "No difference worth mentioning"),
         (1.5, 0.5, "1 requests already share"),

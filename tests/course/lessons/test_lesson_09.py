@@ -139,19 +139,19 @@ def test_bets_are_scored_by_the_pairs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch", "prompt", "says"),
+    ("batch", "prompt", "share", "says"),
     [
-        (0.5, 3.0, ("Half the bytes still shorten its steps", "adds dequantizing to them")),
-        (3.0, 0.5, ("the sweep above tells which", "Fewer bytes explain at most")),
-        (1.0, 1.0, ("as much time as the shorter read", "little to gain from a shorter read")),
+        (0.5, 3.0, 0.9, ("Half the bytes still shorten its steps", "adds dequantizing to them")),
+        (3.0, 0.5, 0.2, ("explain only 20% of its steps", "Fewer bytes explain at most")),
+        (1.0, 1.0, 0.9, ("it's our int8 kernel", "little to gain from a shorter read")),
     ],
 )
 def test_each_kind_of_traffic_is_explained_by_which_way_it_went(
-    batch: float, prompt: float, says: tuple[str, str]
+    batch: float, prompt: float, share: float, says: tuple[str, str]
 ) -> None:
-    found = words.others(made_pairs(decode=batch), made_pairs(prefill=prompt))
+    found = words.others(made_pairs(decode=batch), made_pairs(prefill=prompt), share)
     assert all(each in found.here for each in says) and len(found.otherwise) == 2
-    assert "16-bit weights are widened" not in found.here
+    assert ("By the sweep" in found.here) == (batch >= 1)
 
 
 def test_runs_that_overlap_say_nothing_of_the_machine() -> None:

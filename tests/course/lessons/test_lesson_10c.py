@@ -1,6 +1,6 @@
 """Lesson 10c: clients that leave, clients that misbehave, and a retry storm. A real server with a tiny model; 70B."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from asserting import rewards, shows
@@ -84,6 +84,7 @@ def test_steps_that_overlap_count_once() -> None:
         (0.8, 1.6, "**Cancelling pays twice**"),
         (0.98, 1.95, "too close to say"),
         (0.7, 1.95, "something else kept this machine busy"),
+        (1.3, 1.6, "something else kept this machine busy"),
     ],
 )
 def test_what_cancelling_is_worth_is_told_in_time(slots_s: float, queue_s: float, says: str) -> None:
@@ -152,6 +153,19 @@ def test_at_70b_clients_or_the_server_can_end_the_storm(monkeypatch: pytest.Monk
     assert words.amplification(chosen).answer == naive.attempts_per_request
     assert "metastable" in str(words.tell_storm(chosen))
     simulated.played.cache_clear()
+
+
+def test_a_server_that_answers_nobody_says_nothing_of_retries() -> None:
+    @dataclass
+    class Told:
+        goodput_after: float
+        attempts_per_request: float = 3.0
+
+    def told(give_up: float, retries: float) -> str:
+        return words.tell_storm({simulated.GIVE_UP: Told(give_up), simulated.IMMEDIATELY: Told(retries)}).here
+
+    assert "doesn't say what retries add" in told(0.0, 0.0)
+    assert "metastable" in told(0.9, 0.1) and "to drain them" in told(0.9, 0.8)
 
 
 def test_attempts_with_independent_failures() -> None:

@@ -3,6 +3,7 @@
 import functools
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -150,3 +151,10 @@ def test_rollouts_end_with_their_longest_answer() -> None:
     assert running == sorted(running, reverse=True) and running[-1] == 0
     assert run.Rollouts.drawn(16, 1.0, speculates=True).done_s() < spread.done_s()
     shows(pictures.draw_rollouts(16, 1.0, "90% of them", False), "for a training step", "answers still running")
+
+
+def test_settings_that_make_no_difference_show_no_knee() -> None:
+    flat = replace(FALLS, points=(point(1, 2, 0.69), point(8, 2, 0.7), point(16, 2, 0.69)))
+    found = words.tell_operating_point(SimpleNamespace(sweep=flat))
+    assert "don't show what the setting does" in found.here and found.is_disturbed
+    assert "the best was **max-batch 64 with 100%**" in words.tell_operating_point(SimpleNamespace(sweep=FALLS)).here

@@ -1,6 +1,7 @@
 """Lesson 11b: spikes, alarms, sleep, and a deploy that is watched and undone."""
 
 import math
+from dataclasses import replace
 from statistics import median
 
 import numpy as np
@@ -43,20 +44,21 @@ def test_measures_do_what_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(n for _, n in found["autoscaler"].up) > 1 == max(n for _, n in found["do nothing"].up)
     assert found["a spare replica, always on"].share("within SLO") > found["do nothing"].share("within SLO")
     assert str(pictures.stories_table(found, 2.0)).count("%") == 3 * len(MEASURES)
-    assert words.first_back(found).answer in words.BACK
+    assert words.saved_by_the_autoscaler(found).answer in words.SAVED
     with pytest.raises(ValueError, match="choose one of"):
         run.story(SMALL_SPIKE, "pray")
 
 
-def test_the_first_back_wins_the_bet() -> None:
-    def bet(scaler: float, away: float) -> str:
-        made = {name: a_story(1.0, measure=name) for name in MEASURES}
-        made["autoscaler"] = a_story(*[9.0] * int(scaler / 10), 1.0)
-        for name in ("refuse beyond a limit", run.DEGRADE):
-            made[name] = a_story(*[9.0] * int(away / 10), 1.0, measure=name)
-        return words.first_back(made).answer
+def test_the_bet_counts_the_requests_that_the_autoscaler_saves() -> None:
+    def spike(late_with_it: int) -> dict[str, SpikeStory]:
+        made = {name: a_story(*[9.0] * 10, measure=name) for name in MEASURES}
+        made["autoscaler"] = replace(a_story(*[9.0] * late_with_it, *[1.0] * 10), up=((60.0, 1), (200.0, 4)))
+        return made
 
-    assert [bet(100, 20), bet(20, 100), bet(50, 50)] == [words.BACK[1], words.BACK[0], words.BACK[2]]
+    answers = [words.saved_by_the_autoscaler(spike(late)).answer for late in (10, 12, 8, 5, 1)]
+    assert answers == [words.SAVED[0], words.SAVED[0], *words.SAVED[1:]]
+    assert "saved no request" in words.tell_spike(spike(10), 2.0).here
+    assert "up 140 s after" in (told := words.tell_spike(spike(5), 2.0).here) and "saved 50%" in told
 
 
 def alarm(fired: float, first: float | None) -> Alarm:

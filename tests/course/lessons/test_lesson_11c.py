@@ -3,6 +3,7 @@
 import pytest
 from asserting import rewards, shows
 
+from course.lab import simulated_70b
 from course.lessons.lesson_11 import fleet
 from course.lessons.lesson_11c import pictures, run
 from course.lessons.lesson_11c.check import checks
@@ -17,6 +18,15 @@ def test_a_bill_is_rent_over_tokens() -> None:
     assert one.per_hour == 8 and two.per_hour == 16
     assert one.per_million == pytest.approx(1e6 * 8 / 3600 / trouble.run(1, False).throughput)
     assert run.bill(trouble, 1, False, 4.0).per_million == pytest.approx(2 * one.per_million)
+
+
+def test_a_full_replica_runs_no_more_than_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = simulated_70b.room_tokens(fleet.deployment())
+    monkeypatch.setattr(fleet, "SLOTS", 100)  # more than there's room for of the longest
+    full = run.regimes().values()
+    run.regimes.cache_clear()
+    assert all(each.slots * (each.prompt + each.answer) <= room for each in full)
+    assert max(each.slots for each in full) == fleet.SLOTS > min(each.slots for each in full)
 
 
 def test_three_troubles_want_three_things(monkeypatch: pytest.MonkeyPatch) -> None:
