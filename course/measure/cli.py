@@ -6,7 +6,27 @@ from typing import Annotated
 import typer
 
 from minillm.bench.cli import repeatable, sizes
-from minillm.bench.options import Repeats, Shared, with_shared_options
+from minillm.bench.options import Compare, Repeats, Shared, with_shared_options
+
+
+@with_shared_options
+def throughput(
+    shared: Shared,
+    compare: Compare = None,
+    requests: Annotated[int | None, typer.Option(min=1, help="Default: 256; 32 on a CPU.")] = None,
+    scale: Annotated[
+        float | None, typer.Option(min=0.001, max=1, help="Multiplies all lengths. Default: 1; 0.25 on a CPU.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of lengths and tokens.")] = 0,
+    repeats: Repeats = 3,
+) -> None:
+    """Many requests at once, 100 to 1024 tokens in and out: output tokens per second.
+
+    The workload of the compact engines (nano-vllm's benchmark). On a CPU, fewer and shorter requests.
+    """
+    from course.measure.compare import peers_named, run_throughput
+
+    shared.measure(run_throughput, peers_named(compare), requests, scale, seed, repeats)
 
 
 @with_shared_options

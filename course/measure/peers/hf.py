@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from minillm.bench.contest import Baseline, TimedRun, check_counts
+from course.measure.contest import Baseline, TimedRun, check_counts
+from course.measure.workloads import BenchmarkWorkload
 from minillm.bench.errors import BenchmarkError
-from minillm.bench.workloads import BenchmarkWorkload
 from minillm.kernels.quantization import dtype_name
 
 HF_KV_BLOCK = 256

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from course.measure.contest import Baseline, MissingBaselineError
 from course.measure.peers.nano_vllm import HOW_TO_GET_IT as NANO_VLLM_INSTALL
-from minillm.bench.contest import Baseline
-from minillm.bench.errors import BenchmarkError, MissingBaselineError
+from minillm.bench.errors import BenchmarkError
 from minillm.bench.report import computes_bfloat16
 from minillm.host.storage import build_once, cache_home, say
 from minillm.model.checkpoints import resolve

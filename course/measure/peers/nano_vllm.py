@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from minillm.bench.contest import Baseline, TimedRun, check_counts
-from minillm.bench.errors import BenchmarkError, MissingBaselineError
-from minillm.bench.workloads import BenchmarkWorkload
+from course.measure.contest import Baseline, MissingBaselineError, TimedRun, check_counts
+from course.measure.workloads import BenchmarkWorkload
+from minillm.bench.errors import BenchmarkError
 from minillm.text_files import read_text
 
 HOW_TO_GET_IT = (

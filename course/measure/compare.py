@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
-from minillm.bench.contest import Baseline, Minillm, TimedRun
+from course.measure.contest import Baseline, Minillm, TimedRun
+from course.measure.peers.make import check_installed, make_baselines
+from course.measure.workloads import BenchmarkWorkload, make_workloads, ragged_workload
 from minillm.bench.machine_peaks import Bandwidth, measure_bandwidth
 from minillm.bench.report import BenchmarkResult
 from minillm.bench.target import LARGEST_BLOCK, Costs, Target
 from minillm.bench.turns import in_turns
-from minillm.bench.workloads import BenchmarkWorkload, make_workloads, ragged_workload
 from minillm.frontend.engine import Engine
 from minillm.kernels.quantization import dtype_name
 from minillm.model.arithmetic import ModelBytes
@@ -175,6 +176,18 @@ def run_throughput(
     peers = [each for each in peers_of(engine, load_peers) if not each.name.startswith(PADDED)]
     measured = compete(minillm, engine, peers, [workload], repeats, quick, bandwidth)
     return replace(measured, settings={**measured.settings, "requests": requests, "scale": scale, "seed": seed})
+
+
+def peers_named(names: Sequence[str] | None) -> LoadPeers | None:
+    """The engines that `--compare` names, made when minillm is loaded; None: it is measured alone.
+
+    Raises:
+        MissingBaselineError: one is not installed; says how to get it.
+    """
+    if not names:
+        return None
+    check_installed(names)  # before anything is loaded, not minutes later
+    return partial(make_baselines, names)
 
 
 def peers_of(engine: Engine, load_peers: LoadPeers | None) -> list[Baseline]:
