@@ -6,12 +6,12 @@ from typing import Annotated
 import typer
 
 from minillm.bench.cli import repeatable, sizes
-from minillm.bench.options import Compare, Repeats, Shared, with_shared_options
+from minillm.bench.options import Compare, Repeats, SharedOptions, with_shared_options
 
 
 @with_shared_options
 def throughput(
-    shared: Shared,
+    shared: SharedOptions,
     compare: Compare = None,
     requests: Annotated[int | None, typer.Option(min=1, help="Default: 256; 32 on a CPU.")] = None,
     scale: Annotated[
@@ -31,7 +31,7 @@ def throughput(
 
 @with_shared_options
 def serve_overhead(
-    shared: Shared,
+    shared: SharedOptions,
     streams: Annotated[
         list[int] | None, typer.Option(min=1, help="Concurrent streams; may be repeated. Default: 8, 64.")
     ] = None,
@@ -51,7 +51,7 @@ def serve_overhead(
 
 @with_shared_options
 def attention(
-    shared: Shared,
+    shared: SharedOptions,
     backend: Annotated[list[str] | None, repeatable("Only this one")] = None,
     batch: Annotated[list[int] | None, sizes("Decode: batch size")] = None,
     context: Annotated[list[int] | None, sizes("Decode: tokens of context")] = None,
@@ -70,7 +70,7 @@ def attention(
 
 @with_shared_options
 def quality(
-    shared: Shared,
+    shared: SharedOptions,
     against: Annotated[
         list[str] | None, repeatable("A field of the reference; default: none set", "FIELD=VALUE")
     ] = None,
@@ -97,7 +97,7 @@ def quality(
 
 @with_shared_options
 def speculation(
-    shared: Shared,
+    shared: SharedOptions,
     method: Annotated[list[str] | None, repeatable("Way of drafting (ngram, draft_head, ...; default ngram)")] = None,
     job: Annotated[list[str] | None, repeatable("Only this one (chat, copy, few, short, crowd, hot)")] = None,
     prompts: Annotated[Path | None, typer.Option(help="Your own prompts instead, one per line.")] = None,

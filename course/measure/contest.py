@@ -51,7 +51,7 @@ class TimedRun:
         )
 
 
-class Baseline(ABC):
+class Peer(ABC):
     """An engine that can be given a workload, and timed."""
 
     name: str
@@ -83,7 +83,7 @@ def check_counts(name: str, workload: BenchmarkWorkload, counts: Iterable[int]) 
         )
 
 
-class Minillm(Baseline):
+class Minillm(Peer):
     """This engine, in its default configuration but for `fields`."""
 
     name = "minillm"

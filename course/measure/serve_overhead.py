@@ -25,7 +25,7 @@ from typing import Any
 from course.loadgen.planned_requests import common_words
 from course.loadgen.stream import Read, read_answer
 from course.measure.compare import compete
-from course.measure.contest import Baseline, Minillm, TimedRun, check_counts
+from course.measure.contest import Minillm, Peer, TimedRun, check_counts
 from course.measure.workloads import BenchmarkWorkload
 from course.simulator.cluster.events import rare_collections
 from minillm.bench.errors import BenchmarkError
@@ -76,7 +76,7 @@ def check_text(stamps: Sequence[Sequence[float]]) -> None:
         raise BenchmarkError("a stream had no text: try another --seed, or more --output-tokens")
 
 
-class ServedBaseline(Baseline):
+class ServedBaseline(Peer):
     """The same requests as streams of a server.
 
     Args:

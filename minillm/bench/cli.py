@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from course.commands import BENCHMARKS
-from minillm.bench.options import Compare, Repeats, Sample, Shared, Steps, with_shared_options
+from minillm.bench.options import Compare, Repeats, Sample, SharedOptions, Steps, with_shared_options
 from minillm.core.errors import ConfigError
 from minillm.course_commands import add_course_commands
 
@@ -33,7 +33,7 @@ bench_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, ri
 @bench_app.callback(invoke_without_command=True)
 @with_shared_options
 def bench(
-    shared: Shared,
+    shared: SharedOptions,
     context: typer.Context,
     compare: Compare = None,
     workload: Annotated[list[WorkloadName] | None, repeatable("Only this one")] = None,
@@ -73,7 +73,7 @@ def _refuse_options(context: typer.Context, name: str) -> None:
 @bench_app.command()
 @with_shared_options
 def decode(
-    shared: Shared,
+    shared: SharedOptions,
     batch: Annotated[list[int] | None, sizes("Batch size")] = None,
     context: Context = 512,
     steps: Steps = None,
@@ -93,7 +93,7 @@ def decode(
 @bench_app.command()
 @with_shared_options
 def prefill(
-    shared: Shared,
+    shared: SharedOptions,
     tokens: Annotated[list[int] | None, sizes("Prompt length, cut to the model's window")] = None,
     repeats: Repeats = 5,
 ) -> None:
@@ -110,7 +110,7 @@ def prefill(
 @bench_app.command()
 @with_shared_options
 def step_breakdown(
-    shared: Shared, batch: Batch = 1, context: Context = 512, steps: Steps = None, repeats: Repeats = 8
+    shared: SharedOptions, batch: Batch = 1, context: Context = 512, steps: Steps = None, repeats: Repeats = 8
 ) -> None:
     """Where a decode step's microseconds go; then again with each optimisation switched alone.
 

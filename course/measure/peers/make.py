@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from course.measure.contest import Baseline, MissingBaselineError
+from course.measure.contest import MissingBaselineError, Peer
 from course.measure.peers.nano_vllm import HOW_TO_GET_IT as NANO_VLLM_INSTALL
 from minillm.bench.errors import BenchmarkError
 from minillm.bench.report import computes_bfloat16
@@ -40,7 +40,7 @@ def check_installed(names: Sequence[str]) -> None:
             raise MissingBaselineError(how_to_get_it)
 
 
-def make_baselines(names: Sequence[str], config: EngineConfig) -> list[Baseline]:
+def make_baselines(names: Sequence[str], config: EngineConfig) -> list[Peer]:
     """The engines behind each name (a key of MAKERS), loaded; a name given twice counts once.
 
     Args:
@@ -53,7 +53,7 @@ def make_baselines(names: Sequence[str], config: EngineConfig) -> list[Baseline]
     return [baseline for name in dict.fromkeys(names) for baseline in MAKERS[name](config)]
 
 
-def _hugging_face(config: EngineConfig) -> list[Baseline]:
+def _hugging_face(config: EngineConfig) -> list[Peer]:
     from course.measure.peers.hf import HFContinuousBatching, HFGenerate, load_hugging_face
 
     folder = folder_with_weights(resolve(config.model), config.dtype)
@@ -67,7 +67,7 @@ def _hugging_face(config: EngineConfig) -> list[Baseline]:
     return baselines
 
 
-def _llama_cpp(config: EngineConfig) -> list[Baseline]:
+def _llama_cpp(config: EngineConfig) -> list[Peer]:
     from course.measure.peers.gguf_export import export_once
     from course.measure.peers.llama_cpp import both_layouts
 
@@ -88,13 +88,13 @@ def _llama_cpp(config: EngineConfig) -> list[Baseline]:
     ]
 
 
-def _nano_vllm(config: EngineConfig) -> list[Baseline]:
+def _nano_vllm(config: EngineConfig) -> list[Peer]:
     from course.measure.peers.nano_vllm import NanoVLLM
 
     return [NanoVLLM(folder_with_weights(resolve(config.model), config.dtype), config.dtype)]
 
 
-MAKERS: dict[str, Callable[[EngineConfig], list[Baseline]]] = {
+MAKERS: dict[str, Callable[[EngineConfig], list[Peer]]] = {
     "hf": _hugging_face,
     "llama.cpp": _llama_cpp,
     "nano-vllm": _nano_vllm,

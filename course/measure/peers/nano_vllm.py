@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from course.measure.contest import Baseline, MissingBaselineError, TimedRun, check_counts
+from course.measure.contest import MissingBaselineError, Peer, TimedRun, check_counts
 from course.measure.workloads import BenchmarkWorkload
 from minillm.bench.errors import BenchmarkError
 from minillm.text_files import read_text
@@ -26,7 +26,7 @@ TEMPERATURE = 1e-5
 SHARE_OF_FREE_MEMORY = 0.9
 
 
-class NanoVLLM(Baseline):
+class NanoVLLM(Peer):
     """nano-vllm with its own defaults (CUDA graphs on) in what minillm leaves of the GPU's memory.
 
     Args:

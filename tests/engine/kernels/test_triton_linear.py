@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from minillm.kernels.quantization import FP8, dequantize, dequantize_int4, quantize, quantize_int4, quantize_rows
-from minillm.kernels.triton.gpu import Gpu
+from minillm.kernels.triton.gpu import GpuLimits
 
 linear = pytest.importorskip("minillm.kernels.triton.linear", reason="triton is for Linux", exc_type=ImportError)
 fragments = pytest.importorskip("minillm.kernels.triton.fragments", reason="triton is for Linux", exc_type=ImportError)
@@ -71,7 +71,7 @@ def test_launches_follow_from_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
             return lambda *args, **options: None
 
     monkeypatch.setattr(fragments, "multiply_few", Recorder())
-    monkeypatch.setattr(fragments, "gpu", lambda device: Gpu(132, 227 * 1024))
+    monkeypatch.setattr(fragments, "gpu", lambda device: GpuLimits(132, 227 * 1024))
     with torch.device("meta"):
         numbers, scales = torch.empty(4096, 4096, dtype=torch.int8), torch.empty(4096)
         weights = fragments.to_fragments(numbers, scales, "int8")
