@@ -9,11 +9,12 @@ from pathlib import Path
 from course.measure.contest import MissingBaselineError, Peer
 from course.measure.peers.nano_vllm import HOW_TO_GET_IT as NANO_VLLM_INSTALL
 from minillm.bench.errors import BenchmarkError
-from minillm.bench.report import computes_bfloat16
+from minillm.host.platforms import describe_cpu
 from minillm.host.storage import build_once, cache_home, say
 from minillm.model.checkpoints import resolve
 from minillm.policies.config import EngineConfig
 
+BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 LLAMA_CPP_INSTALL = (
     "--compare llama.cpp needs llama-cpp-python, which pip compiles with CMake and a C++ compiler in some minutes: "
     ".venv/bin/pip install -c constraints.txt llama-cpp-python"
@@ -99,6 +100,11 @@ MAKERS: dict[str, Callable[[EngineConfig], list[Peer]]] = {
     "llama.cpp": _llama_cpp,
     "nano-vllm": _nano_vllm,
 }
+
+
+def computes_bfloat16() -> bool:
+    """Whether the CPU multiplies bfloat16. Without that it is emulated, and float32 can be the faster dtype."""
+    return bool(BF16_FLAGS.intersection(describe_cpu()[1]))
 
 
 def folder_with_weights(found: Path, dtype: str) -> Path:
