@@ -235,7 +235,7 @@ class LinearWork(Work):
             return {"now": lambda i: fragments.linear(x, self.on_weights[i], None, self.on_counters)}
         if x.device.type != "cuda":
             return {}
-        from minillm.kernels.triton.linear import quantize_fp8
+        from minillm.kernels.triton.ops import quantize_fp8
 
         whole = [self.on_numbers.clone() for _ in range(self.copies)]
 
