@@ -16,74 +16,100 @@ class Command(NamedTuple):
     about: str
 
 
-COMMANDS = (
-    Command(
-        "simulate",
-        "course.simulator.cli",
-        "simulate",
-        "Serve synthetic or recorded traffic on GPUs you don't have: latencies, costs, the number of replicas.",
+COMMANDS: dict[str, tuple[Command, ...]] = {
+    "minillm": (
+        Command(
+            "simulate",
+            "course.simulator.cli",
+            "simulate",
+            "Serve synthetic or recorded traffic on GPUs you don't have: latencies, costs, the number of replicas.",
+        ),
+        Command(
+            "calibrate",
+            "course.simulator.cli",
+            "calibrate",
+            "Fit the simulator to this machine, or to a server from a log of its requests.",
+        ),
+        Command(
+            "accuracy",
+            "course.simulator.accuracy.cli",
+            "accuracy",
+            "How far off the simulator is, against public measurements or a server's log.",
+        ),
+        Command(
+            "incident",
+            "course.incidents.cli",
+            "app",
+            "You get paged: find out what's wrong with a service, fix it, and be graded on what the fix did.",
+        ),
+        Command(
+            "drill",
+            "course.drills.cli",
+            "app",
+            "Interview drills: list, show, grade, mock, history. `minillm drill --help` says more.",
+        ),
+        Command(
+            "beat",
+            "course.challenge.cli",
+            "app",
+            "A number to beat: one trace, one fleet; your scheduler, router and admission in at most 200 lines.",
+        ),
+        Command(
+            "round",
+            "course.rounds.cli",
+            "app",
+            "Open design rounds of 35 to 45 minutes: list, show, sit. `minillm round --help` says more.",
+        ),
+        Command(
+            "napkin",
+            "course.napkin.cli",
+            "app",
+            "A one-minute estimate, new each day: your number with its unit, then the working.",
+        ),
+        Command(
+            "proxy",
+            "course.lab.proxy",
+            "app",
+            "A proxy that delays, buffers or merges streams on purpose: latency that no GPU caused.",
+        ),
     ),
-    Command(
-        "calibrate",
-        "course.simulator.cli",
-        "calibrate",
-        "Fit the simulator to this machine, or to a server from a log of its requests.",
+    "minillm bench": (
+        Command(
+            "serve",
+            "course.loadgen.command",
+            "serve",
+            "Load-test any OpenAI-compatible server.",
+        ),
+        Command(
+            "attention",
+            "course.measure.cli",
+            "attention",
+            "Attention backends against each other.",
+        ),
+        Command(
+            "quality",
+            "course.measure.cli",
+            "quality",
+            "What lossy settings cost in quality.",
+        ),
+        Command(
+            "throughput",
+            "course.measure.cli",
+            "throughput",
+            "Many requests at once, alone or beside other engines: output tokens per second.",
+        ),
+        Command(
+            "speculation",
+            "course.measure.cli",
+            "speculation",
+            "Speculative decoding against none.",
+        ),
+        Command(
+            "serve-overhead",
+            "course.measure.cli",
+            "serve_overhead",
+            "What the server adds to the engine.",
+        ),
     ),
-    Command(
-        "accuracy",
-        "course.simulator.accuracy.cli",
-        "accuracy",
-        "How far off the simulator is, against public measurements or a server's log.",
-    ),
-    Command(
-        "incident",
-        "course.incidents.cli",
-        "app",
-        "You get paged: find out what's wrong with a service, fix it, and be graded on what the fix did.",
-    ),
-    Command(
-        "drill",
-        "course.drills.cli",
-        "app",
-        "Interview drills: list, show, grade, mock, history. `minillm drill --help` says more.",
-    ),
-    Command(
-        "beat",
-        "course.challenge.cli",
-        "app",
-        "A number to beat: one trace, one fleet; your scheduler, router and admission in at most 200 lines.",
-    ),
-    Command(
-        "round",
-        "course.rounds.cli",
-        "app",
-        "Open design rounds of 35 to 45 minutes: list, show, sit. `minillm round --help` says more.",
-    ),
-    Command(
-        "napkin",
-        "course.napkin.cli",
-        "app",
-        "A one-minute estimate, new each day: your number with its unit, then the working.",
-    ),
-    Command(
-        "proxy",
-        "course.lab.proxy",
-        "app",
-        "A proxy that delays, buffers or merges streams on purpose: latency that no GPU caused.",
-    ),
-)
-
-BENCHMARKS = (
-    Command("serve", "course.loadgen.command", "serve", "Load-test any OpenAI-compatible server."),
-    Command("attention", "course.measure.cli", "attention", "Attention backends against each other."),
-    Command("quality", "course.measure.cli", "quality", "What lossy settings cost in quality."),
-    Command(
-        "throughput",
-        "course.measure.cli",
-        "throughput",
-        "Many requests at once, alone or beside other engines: output tokens per second.",
-    ),
-    Command("speculation", "course.measure.cli", "speculation", "Speculative decoding against none."),
-    Command("serve-overhead", "course.measure.cli", "serve_overhead", "What the server adds to the engine."),
-)
-"""Subcommands of `minillm bench`."""
+}
+"""The commands by what they are added to."""

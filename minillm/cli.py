@@ -27,7 +27,6 @@ def is_ours(error: Exception) -> bool:
 try:
     import typer
 
-    from course.commands import COMMANDS
     from minillm.bench.cli import bench_app
     from minillm.bench.options import DEFAULT_MODEL, Json, Sample, Set, check_writable, with_options
     from minillm.course_commands import add_course_commands
@@ -55,7 +54,7 @@ app = typer.Typer(
 )
 app.add_typer(bench_app, name="bench")
 app.command()(serve)
-add_course_commands(app, COMMANDS)
+add_course_commands(app, "minillm")
 
 MaxTokens = Annotated[int, typer.Option(help="Maximum number of output tokens.")]
 Temperature = Annotated[float, typer.Option(help="0 = greedy: always the most likely token.")]

@@ -1,7 +1,7 @@
 """Commands that the course brings (course/commands.py has the list). Each is imported when it is called."""
 
 import importlib
-from collections.abc import Iterable
+import importlib.util
 from typing import TYPE_CHECKING
 
 import typer
@@ -12,13 +12,17 @@ if TYPE_CHECKING:
     from course.commands import Command
 
 
-def add_course_commands(app: typer.Typer, commands: "Iterable[Command]") -> None:
-    """Make them commands of `app`: each gets all its arguments, `--help` too."""
-    for each in commands:
-        _add(app, each)
+def add_course_commands(app: typer.Typer, group: str) -> None:
+    """Make those of a group commands of `app`; none where there is no course."""
+    if importlib.util.find_spec("course") is not None:
+        from course.commands import COMMANDS
+
+        for each in COMMANDS[group]:
+            _add(app, each)
 
 
 def _add(app: typer.Typer, course_command: "Command") -> None:
+    """It gets all its arguments, `--help` too."""
     name, module, attribute, about = course_command
 
     @app.command(

@@ -39,8 +39,7 @@ LAYERS = (
 """A package imports from itself and from those before it, at any place in a file: so no two import each other."""
 
 ENTRIES = {
-    ("minillm.cli", "course.commands"),
-    ("minillm.bench.cli", "course.commands"),
+    ("minillm.course_commands", "course.commands"),
     ("minillm.bench.cli", "course.measure.compare"),
 }
 """Thin entries of the command line into the course: the list of its commands, and plain `minillm bench`."""

@@ -6,7 +6,6 @@ from typing import Annotated, Any, cast
 import typer
 from typer.core import TyperGroup
 
-from course.commands import BENCHMARKS
 from minillm.bench.options import Compare, Repeats, Sample, SharedOptions, Steps, with_shared_options
 from minillm.core.errors import ConfigError
 from minillm.course_commands import add_course_commands
@@ -122,4 +121,4 @@ def step_breakdown(
     shared.measure(run, batch, context, steps, repeats)
 
 
-add_course_commands(bench_app, BENCHMARKS)
+add_course_commands(bench_app, "minillm bench")
