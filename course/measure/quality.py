@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from course.measure.scoring import TextScore, choose, held_text, load_items, score_text
+from course.simulator.cost.sizes import KVCacheSize
 from minillm.bench.report import BenchmarkResult, describe_engine
 from minillm.bench.target import Costs, Target, finish
 from minillm.bench.turns import in_turns
@@ -22,7 +23,6 @@ from minillm.frontend.engine import Engine
 from minillm.kernels.attention.window import Window
 from minillm.kernels.quantization import dtype_name, share_on_int4_grid
 from minillm.model import checkpoints
-from minillm.model.arithmetic import KVCacheSize
 from minillm.observe.tables import text_table
 from minillm.policies.config import EngineConfig
 

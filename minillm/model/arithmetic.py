@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from minillm.kernels.attention.window import Window
 from minillm.model.config import ModelConfig
 
 NUMBER_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "fp8": 1}
@@ -23,46 +22,19 @@ SCALED = ("int8", "fp8")
 SCALE_BYTES = 2
 
 
-@dataclass(frozen=True, slots=True)
-class KVCacheSize:
-    """What one token takes in the KV cache, by how the heads share keys and values.
+def kv_bytes(layers: int, vectors: int, size: int, dtype: str) -> int:
+    """What one token takes in a KV cache, its scales included.
 
-    - multi-head attention (MHA): a key and a value for each head
-    - grouped-query (GQA, Ainslie et al. 2023), multi-query (MQA, Shazeer 2019): for each group of heads, or one for all
-    - latent (MLA, DeepSeek-V2, 2024): one compressed vector for all heads, with a small rotated key beside it; minillm
-      has no decoder for it
+    Args:
+        vectors: that it has in one layer, of `size` numbers each.
+        dtype: a key of NUMBER_BYTES.
     """
+    return layers * vectors * (size * NUMBER_BYTES[dtype] + (SCALE_BYTES if dtype in SCALED else 0))
 
-    kind: str
-    """MHA, GQA, MQA or MLA."""
-    layers: int
-    vectors: int
-    """Vectors that one token has in one layer."""
-    vector_size: int
-    """Numbers in each."""
 
-    @classmethod
-    def of_heads(cls, layers: int, num_heads: int, num_kv_heads: int, head_dim: int) -> "KVCacheSize":
-        kind = "MHA" if num_kv_heads == num_heads else "MQA" if num_kv_heads == 1 else "GQA"
-        return cls(kind, layers, 2 * num_kv_heads, head_dim)
-
-    @classmethod
-    def of_model(cls, config: ModelConfig) -> "KVCacheSize":
-        return cls.of_heads(config.num_layers, config.num_heads, config.num_kv_heads, config.head_dim)
-
-    def bytes_per_token(self, dtype: str) -> int:
-        """Bytes of one token's keys and values over all layers, the scales included.
-
-        Args:
-            dtype: a key of NUMBER_BYTES.
-        """
-        vector = self.vector_size * NUMBER_BYTES[dtype] + (SCALE_BYTES if dtype in SCALED else 0)
-        return self.layers * self.vectors * vector
-
-    def bytes_of(self, num_tokens: int, dtype: str, block_size: int, window: Window | None = None) -> int:
-        """What a sequence of `num_tokens` holds once all of them are computed, in whole blocks."""
-        num_blocks = (window or Window()).blocks_held(num_tokens, block_size)
-        return num_blocks * block_size * self.bytes_per_token(dtype)
+def kv_bytes_per_token(config: ModelConfig, dtype: str) -> int:
+    """Keys and values of one token over all layers: one of each for every KV head."""
+    return kv_bytes(config.num_layers, 2 * config.num_kv_heads, config.head_dim, dtype)
 
 
 def share_woken(skip: float, tokens: Any) -> Any:
@@ -139,7 +111,7 @@ class ModelBytes:
     def of(cls, config: ModelConfig, dtype: str) -> "ModelBytes":
         """Count them as if all were stored in `dtype`."""
         model, size = ModelSize.of(config), NUMBER_BYTES[dtype]
-        kv = KVCacheSize.of_model(config).bytes_per_token(dtype)
+        kv = kv_bytes_per_token(config, dtype)
         return cls(model.read_params * size, kv, model.idle_params * size, model.skip)
 
     def step(self, context_lens: Iterable[float]) -> float:

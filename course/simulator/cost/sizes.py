@@ -1,10 +1,11 @@
-"""What a model's weights take in memory, by dtype: those that minillm computes in, and fp4, which it only prices."""
+"""What a model takes in memory: weights by dtype (fp4, too, which is only priced here) and tokens in the KV cache."""
 
 import dataclasses
 import math
 from dataclasses import dataclass
 
-from minillm.model.arithmetic import NUMBER_BYTES, KVCacheSize, ModelSize, share_woken
+from minillm.kernels.attention.window import Window
+from minillm.model.arithmetic import NUMBER_BYTES, ModelSize, kv_bytes, share_woken
 from minillm.model.config import ModelConfig
 
 DTYPE_BYTES: dict[str, float] = {**NUMBER_BYTES, "int4": 0.5, "fp4": 0.5}
@@ -17,6 +18,46 @@ HEAD_BYTES = {**DTYPE_BYTES, "int4": 1.0, "fp4": 2.0}
 """Per weight of the output head: int4 leaves it 8 bits, fp4 all 16."""
 UNQUANTIZED_BYTES = {"int8": 2.0, "int4": 2.0, "fp8": 2.0, "fp4": 2.0}
 """Per number of norms, biases and a separate embedding table, where the matrices are quantized."""
+
+
+@dataclass(frozen=True, slots=True)
+class KVCacheSize:
+    """What one token takes in the KV cache, by how the heads share keys and values.
+
+    - multi-head attention (MHA): a key and a value for each head
+    - grouped-query (GQA, Ainslie et al. 2023), multi-query (MQA, Shazeer 2019): for each group of heads, or one for all
+    - latent (MLA, DeepSeek-V2, 2024): one compressed vector for all heads, with a small rotated key beside it
+    """
+
+    kind: str
+    """MHA, GQA, MQA or MLA."""
+    layers: int
+    vectors: int
+    """Vectors that one token has in one layer."""
+    vector_size: int
+    """Numbers in each."""
+
+    @classmethod
+    def of_heads(cls, layers: int, num_heads: int, num_kv_heads: int, head_dim: int) -> "KVCacheSize":
+        kind = "MHA" if num_kv_heads == num_heads else "MQA" if num_kv_heads == 1 else "GQA"
+        return cls(kind, layers, 2 * num_kv_heads, head_dim)
+
+    @classmethod
+    def of_model(cls, config: ModelConfig) -> "KVCacheSize":
+        return cls.of_heads(config.num_layers, config.num_heads, config.num_kv_heads, config.head_dim)
+
+    def bytes_per_token(self, dtype: str) -> int:
+        """Bytes of one token's keys and values over all layers, the scales included.
+
+        Args:
+            dtype: a key of NUMBER_BYTES.
+        """
+        return kv_bytes(self.layers, self.vectors, self.vector_size, dtype)
+
+    def bytes_of(self, num_tokens: int, dtype: str, block_size: int, window: Window | None = None) -> int:
+        """What a sequence of `num_tokens` holds once all of them are computed, in whole blocks."""
+        blocks = (window or Window()).live_blocks(num_tokens, num_tokens, block_size)
+        return len(blocks) * block_size * self.bytes_per_token(dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

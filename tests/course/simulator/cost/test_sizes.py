@@ -5,7 +5,8 @@ import random
 import pytest
 import torch
 
-from course.simulator.cost.sizes import ModelCost
+from course.simulator.cost.sizes import KVCacheSize, ModelCost
+from minillm.kernels.attention.window import Window
 from minillm.model.arithmetic import ModelBytes
 from minillm.model.checkpoints import SHAPES, load_config
 from minillm.model.config import ModelConfig
@@ -68,3 +69,28 @@ def test_experts_that_a_step_reads_are_those_that_chance_draws(tokens: int) -> N
     read = cost.read_bytes("bfloat16", tokens)
     assert read == pytest.approx(2 * (cost.read_params + cost.idle_params * (expected - 8) / 120))
     assert read == pytest.approx(ModelBytes.of(config, "bfloat16").step([0] * tokens))
+
+
+@pytest.mark.parametrize(
+    ("size", "kind", "num_bytes"),
+    [
+        (KVCacheSize.of_heads(80, 64, 64, 128), "MHA", 8 * 327_680),
+        (KVCacheSize.of_heads(80, 64, 8, 128), "GQA", 327_680),
+        (KVCacheSize.of_heads(80, 64, 1, 128), "MQA", 327_680 // 8),
+        # DeepSeek-V3: 576 numbers a layer, 70,272 bytes a token (DeepSeek-AI 2025, table 1 of arXiv 2505.09343).
+        (KVCacheSize("MLA", 61, 1, 512 + 64), "MLA", 70_272),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_published_numbers(size: KVCacheSize, kind: str, num_bytes: int) -> None:
+    assert (size.kind, size.bytes_per_token("bfloat16")) == (kind, num_bytes)
+    assert size.bytes_per_token("float32") == 2 * num_bytes
+    scales = 2 * size.vectors * size.layers
+    assert size.bytes_per_token("int8") == size.bytes_per_token("fp8") == num_bytes // 2 + scales
+
+
+def test_a_window_holds_its_blocks_and_the_sinks() -> None:
+    size = KVCacheSize.of_heads(2, 4, 2, 8)
+    assert size.bytes_of(100, "bfloat16", 4) == 25 * 4 * size.bytes_per_token("bfloat16")
+    held = size.bytes_of(100, "bfloat16", 4, Window(24, 5)) // (4 * size.bytes_per_token("bfloat16"))
+    assert held == len(Window(24, 5).live_blocks(100, 100, 4)) < 25
