@@ -58,7 +58,8 @@ def in_image(module: str, *arguments: object, lacking: str = "") -> subprocess.C
             needs = map(Requirement, importlib.metadata.requires(name) or [])
             left += [need.name for need in needs if need.marker is None or need.marker.evaluate({"extra": ""})]
     owners = importlib.metadata.packages_distributions().items()
-    hidden = {lacking} | {module for module, of in owners if there.isdisjoint(map(canonicalize_name, of))} - {"minillm"}
+    elsewhere = {module for module, of in owners if there.isdisjoint(map(canonicalize_name, of))}
+    hidden = {lacking} | elsewhere - {"minillm", "course"}
     command = [sys.executable, "-c", WITHOUT.format(hidden=hidden), module, *map(str, arguments)]
     without_plugins = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(command, cwd=ROOT, env=without_plugins, capture_output=True, text=True)
