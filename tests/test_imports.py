@@ -38,8 +38,11 @@ LAYERS = (
 )
 """A package imports from itself and from those before it, at any place in a file: so no two import each other."""
 
-ENTRIES = {("minillm.bench.cli", "course.measure.peers.make")}
-"""Thin entries of the command line into the course: `minillm bench --compare`."""
+ENTRIES = {
+    ("minillm.course_commands", "course.commands"),
+    ("minillm.bench.cli", "course.measure.compare"),
+}
+"""Thin entries of the command line into the course: the list of its commands, and plain `minillm bench`."""
 
 WITHOUT_TORCH = (
     "minillm.core.engine",

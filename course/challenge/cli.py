@@ -10,7 +10,7 @@ import typer
 from course.challenge.entry import Entry, EntryError
 from course.challenge.play import play
 from course.challenge.replay import write_replay
-from course.challenge.result import Result, differences, round_of, score
+from course.challenge.result import RoundScore, differences, round_of, score
 from course.challenge.rounds import Round
 from minillm.bench.options import check_writable
 
@@ -103,5 +103,5 @@ def verify(
     raise typer.Exit(1 if wrong else 0)
 
 
-def _show(result: Result, as_json: bool) -> None:
+def _show(result: RoundScore, as_json: bool) -> None:
     print(json.dumps(result.to_dict()) if as_json else result)

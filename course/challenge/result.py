@@ -29,7 +29,7 @@ BAR = 30
 
 
 @dataclass(frozen=True)
-class Result:
+class RoundScore:
     """A file's score in one round."""
 
     entry: Entry
@@ -99,7 +99,7 @@ class Result:
         )
 
 
-def score(entry: Entry, chosen: Round) -> Result:
+def score(entry: Entry, chosen: Round) -> RoundScore:
     """Play a round's traces under a contestant's policies.
 
     Raises:
@@ -110,7 +110,7 @@ def score(entry: Entry, chosen: Round) -> Result:
         with entry.opened() as contestant:
             played.append(play(seed, contestant))
     tally = sum((Tally(each.in_time, len(each.outcomes)) for each in played), start=NONE)
-    return Result(entry, chosen, tally, ladder(chosen.seeds), losses(played))
+    return RoundScore(entry, chosen, tally, ladder(chosen.seeds), losses(played))
 
 
 def losses(played: Sequence[Played]) -> dict[str, Counter[str]]:
@@ -143,7 +143,7 @@ def rules_fingerprint() -> str:
     return digest.hexdigest()[:12]
 
 
-def differences(line: str, result: Result) -> list[str]:
+def differences(line: str, result: RoundScore) -> list[str]:
     """What a line to share says that doesn't come out here. Empty: it holds."""
     theirs, ours = [part.strip() for part in line.split("|")], result.line.split(" | ")
     if len(theirs) != len(ours):

@@ -21,7 +21,7 @@ DURATION_S = 60.0
 
 
 @dataclass(frozen=True)
-class Kind:
+class RequestKind:
     """One kind of request: what is asked, when, and within which limits it must be answered."""
 
     traffic: Traffic
@@ -30,12 +30,12 @@ class Kind:
 
 
 KINDS = {
-    "chat": Kind(
+    "chat": RequestKind(
         traffic=AZURE_CHAT,
         arrivals=Spikes(rate=5, spike_rate=17, start_s=5, length_s=5, every_s=20),
         slo=SLO(ttft=1.0, tpot=0.06),
     ),
-    "code": Kind(
+    "code": RequestKind(
         traffic=SharedPrefix(
             tenants=24,
             skew=0.6,
@@ -46,7 +46,7 @@ KINDS = {
         arrivals=Spikes(rate=2.5, spike_rate=6, start_s=7, length_s=4, every_s=20),
         slo=SLO(ttft=0.5),
     ),
-    "docs": Kind(
+    "docs": RequestKind(
         traffic=Independent(
             prompt=LogNormal(median=7000, sigma=0.4, low=3000, high=16000),
             output=LogNormal(median=250, sigma=0.5, high=1000),

@@ -22,8 +22,8 @@ from course.drills.stages import Terminal, stages
 from course.drills.stated import menu
 from course.drills.statements import RULE
 from course.drills.talk import talk_of
+from course.terminal import fitted
 from minillm.core.errors import MinillmError
-from minillm.frontend.terminal import fitted
 
 app = typer.Typer(
     help="Timed interview drills: a prompt, your answer, commitments, pushback, statements to judge, and a verdict.",

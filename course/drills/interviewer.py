@@ -22,7 +22,7 @@ class QuestionError(MinillmError):
 
 
 @dataclass(frozen=True)
-class Turn:
+class InterviewTurn:
     """One question of the interviewer's, and how it went on."""
 
     asks: str
@@ -96,7 +96,7 @@ def scripted(
     commit: Commit,
     found: tuple[CheckedItem, ...],
     replies: Mapping[str, str],
-) -> Iterator[Turn]:
+) -> Iterator[InterviewTurn]:
     """The conversation as it goes with these replies, by question, as often as there is something to ask.
 
     A reply that quotes eight words of the answer or more says that it was said already.
@@ -107,8 +107,8 @@ def scripted(
             return
         reply = replies.get(each.asks, "").strip()
         if stands_in(reply, text):
-            yield Turn(each.asks, said=reply)
+            yield InterviewTurn(each.asks, said=reply)
             continue
         back = press(each, reply, pressed)
         pressed.append(back)
-        yield Turn(each.asks, reply, press=back, then=replies.get(f"{each.asks} / {back}", "").strip())
+        yield InterviewTurn(each.asks, reply, press=back, then=replies.get(f"{each.asks} / {back}", "").strip())

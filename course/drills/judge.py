@@ -80,7 +80,7 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Heard:
+class JudgeOpinion:
     """What a judge said of an answer, if its agreement lets it speak."""
 
     agreement: Agreement
@@ -88,7 +88,7 @@ class Heard:
     """By criterion; empty where it may not speak."""
 
 
-def hear(drill: DrawnDrill, answer: str, url: str, model: str, client: httpx.Client | None = None) -> Heard:
+def hear(drill: DrawnDrill, answer: str, url: str, model: str, client: httpx.Client | None = None) -> JudgeOpinion:
     """Calibrate a judge on the drill's five samples, then ask it about an answer. Never raises for what it does.
 
     Args:
@@ -99,7 +99,7 @@ def hear(drill: DrawnDrill, answer: str, url: str, model: str, client: httpx.Cli
         model = served_model(url, http) if model == DEFAULT else model
         graded = _graded_samples(drill, url, model, http)
         agreement = agreement_of(drill, graded)
-        return Heard(agreement, ask(drill, answer, url, model, http) if agreement.may_speak else {})
+        return JudgeOpinion(agreement, ask(drill, answer, url, model, http) if agreement.may_speak else {})
 
 
 def _graded_samples(drill: DrawnDrill, url: str, model: str, http: httpx.Client) -> dict[str, dict[str, Opinion]]:

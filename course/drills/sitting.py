@@ -15,15 +15,15 @@ from course.drills import statements as on_the_table
 from course.drills.calibrate import Calibration, Grades, Own
 from course.drills.checks import CheckedItem
 from course.drills.drill import LEVELS, Commit, DrawnDrill
-from course.drills.interviewer import Turn, ask, asked_well, scripted
+from course.drills.interviewer import InterviewTurn, ask, asked_well, scripted
 from course.drills.library import find_drill
-from course.drills.statements import Answer, Judged, read_answers
-from course.drills.talk import Claim, Fact, talk_of
-from course.drills.verdict import Pointed, Standing, Verdict, standing, verdict
+from course.drills.statements import Judged, StatementAnswer, read_answers
+from course.drills.talk import DrawnStatement, Fact, talk_of
+from course.drills.verdict import AnswersCompared, Pointed, Verdict, standing, verdict
 from minillm.core.errors import MinillmError
 
 if TYPE_CHECKING:
-    from course.drills.judge import Heard  # its HTTP client takes long to import
+    from course.drills.judge import JudgeOpinion  # its HTTP client takes long to import
 
 SHOWN = 160
 """Characters of a quote, at most."""
@@ -46,7 +46,7 @@ class Sitting:
     commit: Commit = field(default_factory=Commit)
     asked: tuple[str, ...] = ()
     """Facts that were asked for, by key, in order."""
-    answers: Mapping[int, Answer] = field(default_factory=dict)
+    answers: Mapping[int, StatementAnswer] = field(default_factory=dict)
     """To the statements on the table, by place from 1."""
     disputed: Mapping[str, str] = field(default_factory=dict)
     """Reasons, by the statement's place ("3") or the technique's id: what is disputed is shown, and costs nothing."""
@@ -62,7 +62,7 @@ class Sitting:
     """The learner's words for what a strong answer says, by its number from 1."""
     rewritten: str = ""
     """The paragraph that was written again."""
-    heard: "Heard | None" = None
+    heard: "JudgeOpinion | None" = None
     """A judge model, and what it may say."""
 
     # ---------------------------------------------------------------- found
@@ -73,7 +73,7 @@ class Sitting:
         return checks.check(self.drill, self.commit, self.disputed)
 
     @cached_property
-    def put(self) -> tuple[Claim, ...]:
+    def put(self) -> tuple[DrawnStatement, ...]:
         """The statements on the table; none where the drill has none."""
         return talk_of(self.drill).put()
 
@@ -87,7 +87,7 @@ class Sitting:
         return ask(self.drill, self.asked)
 
     @property
-    def turns(self) -> tuple[Turn, ...]:
+    def turns(self) -> tuple[InterviewTurn, ...]:
         """The pushback, question by question, as it went with the replies there are."""
         return tuple(scripted(self.drill, self.text, self.commit, self.checks, self.replies))
 
@@ -104,7 +104,7 @@ class Sitting:
         return calibrate.ticked(self.drill, self.text, self.ticks)
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> AnswersCompared:
         """What two answers to one drill are compared by; no total, and shown as none."""
         return standing(self.checks, self.judged)
 

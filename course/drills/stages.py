@@ -16,7 +16,8 @@ from course.drills.sitting import MOST_DISPUTED, Sitting, off_text
 from course.drills.stated import menu
 from course.drills.statements import RULE, SURE, read_answers
 from course.drills.talk import talk_of
-from minillm.frontend.terminal import Lines, fitted
+from course.terminal import fitted
+from minillm.frontend.terminal import Lines
 
 END, ASK = ".", "?"
 """A line with nothing else ends an answer; one that begins so asks the interviewer something."""

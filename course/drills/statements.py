@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from course.drills.talk import PUT, Claim
+from course.drills.talk import PUT, DrawnStatement
 from minillm.core.errors import MinillmError
 
 JUDGES = (
@@ -33,7 +33,7 @@ class StatementError(MinillmError):
 
 
 @dataclass(frozen=True)
-class Answer:
+class StatementAnswer:
     """Agree or disagree, and how sure."""
 
     agrees: bool
@@ -50,8 +50,8 @@ class Judged:
 
     place: int
     """On the table, from 1."""
-    claim: Claim
-    answer: Answer | None
+    claim: DrawnStatement
+    answer: StatementAnswer | None
     is_disputed: bool = False
 
     @property
@@ -82,7 +82,7 @@ class Judged:
         return f"{self.place}. {self.claim.says} {truth}; {answered}{disputed}. {self.claim.because}{source}"
 
 
-def read_answers(written: Mapping[int, object] | Sequence[object], put: int) -> dict[int, Answer]:
+def read_answers(written: Mapping[int, object] | Sequence[object], put: int) -> dict[int, StatementAnswer]:
     """Answers by place on the table, from 1.
 
     Args:
@@ -102,11 +102,11 @@ def read_answers(written: Mapping[int, object] | Sequence[object], put: int) -> 
     return found
 
 
-def _read(place: int, written: object) -> Answer:
-    if isinstance(written, Answer):
+def _read(place: int, written: object) -> StatementAnswer:
+    if isinstance(written, StatementAnswer):
         return _within(place, written.agrees, written.sure)
     if isinstance(written, bool):
-        return Answer(written, SURE["fairly sure"])
+        return StatementAnswer(written, SURE["fairly sure"])
     parts = written if isinstance(written, list | tuple) else [written]
     if len(parts) == 2 and isinstance(parts[0], bool):
         parts = ["agree" if parts[0] else "disagree", parts[1]]
@@ -115,7 +115,7 @@ def _read(place: int, written: object) -> Answer:
         raise StatementError(f"statement {place}: {written!r} is not such as 'agree 80' or 'disagree, sure'")
     agrees, sure = found.group(1).lower() in _AGREES, (found.group(2) or "fairly sure").strip().lower().rstrip("%")
     if sure in SURE:
-        return Answer(agrees, SURE[sure])
+        return StatementAnswer(agrees, SURE[sure])
     try:
         value = float(sure)
     except ValueError:
@@ -123,14 +123,16 @@ def _read(place: int, written: object) -> Answer:
     return _within(place, agrees, value * 100 if value <= 1 else value)
 
 
-def _within(place: int, agrees: bool, sure: float) -> Answer:
+def _within(place: int, agrees: bool, sure: float) -> StatementAnswer:
     """More than 95 is read as 95: nobody is surer than that, and no answer may lose everything."""
     if not 50 <= sure <= 100:
         raise StatementError(f"statement {place}: {sure:g} is not between 50 and 95 percent")
-    return Answer(agrees, min(round(sure), SURE["sure"]))
+    return StatementAnswer(agrees, min(round(sure), SURE["sure"]))
 
 
-def judged(put: Sequence[Claim], answers: Mapping[int, Answer], disputed: Collection[int] = ()) -> tuple[Judged, ...]:
+def judged(
+    put: Sequence[DrawnStatement], answers: Mapping[int, StatementAnswer], disputed: Collection[int] = ()
+) -> tuple[Judged, ...]:
     """Every statement on the table, in order."""
     return tuple(Judged(place, claim, answers.get(place), place in disputed) for place, claim in enumerate(put, 1))
 

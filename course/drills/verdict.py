@@ -29,7 +29,7 @@ _SMALL_WORDS = frozenset(("more", "than", "that", "with", "from", "each", "other
 
 
 @dataclass(frozen=True)
-class Standing:
+class AnswersCompared:
     """How two answers to one drill compare. Not shown as a total: it mixes what can't be added."""
 
     answer: float
@@ -64,7 +64,7 @@ class Pointed:
 class Verdict:
     """What the debrief begins with."""
 
-    standing: Standing
+    standing: AnswersCompared
     says: str
     helped: tuple[Pointed, ...]
     hurt: tuple[Pointed, ...]
@@ -75,15 +75,15 @@ class Verdict:
     """What it should say then."""
 
 
-def standing(found: Sequence[CheckedItem], statements: Sequence[Judged]) -> Standing:
+def standing(found: Sequence[CheckedItem], statements: Sequence[Judged]) -> AnswersCompared:
     """From what was committed to, and from the answers to the statements on the table."""
     answer = share([each for each in found if each.key != "mind"])
     if not statements:
-        return Standing(answer, None)
+        return AnswersCompared(answer, None)
     mind = sum(each.points / each.most for each in found if each.key == "mind")
     known = score(statements)
     # what would change one's mind is chosen from menus, too: it counts as far as the statements bear it out
-    return Standing(answer, STATEMENTS_WEIGH * known + (1 - STATEMENTS_WEIGH) * min(mind, max(known, 0.0)))
+    return AnswersCompared(answer, STATEMENTS_WEIGH * known + (1 - STATEMENTS_WEIGH) * min(mind, max(known, 0.0)))
 
 
 def verdict(
@@ -110,7 +110,7 @@ def verdict(
     return Verdict(reached, _in_words(reached, found, statements), helped, hurt, again, unsaid[0] if unsaid else "")
 
 
-def _in_words(reached: Standing, found: Sequence[CheckedItem], statements: Sequence[Judged]) -> str:
+def _in_words(reached: AnswersCompared, found: Sequence[CheckedItem], statements: Sequence[Judged]) -> str:
     if not statements:
         return "No verdict: this drill has no statements, and what was committed to can be guessed."
     reasons = "; ".join(_reasons(found, statements))

@@ -25,8 +25,9 @@ from course.incidents.interventions import AT_ONCE, Intervention
 from course.incidents.interventions import BY_ID as CHANGES
 from course.incidents.numbers import PLACES
 from course.incidents.questions import BY_ID as QUESTIONS
+from course.terminal import fitted
 from minillm.core.errors import MinillmError
-from minillm.frontend.terminal import Lines, fitted
+from minillm.frontend.terminal import Lines
 from minillm.host.storage import say
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)

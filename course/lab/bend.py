@@ -16,8 +16,8 @@ from course.lab.lab import Lab
 from course.lab.model_shape import ModelShape
 from course.lab.roof import Roof, on_paper, this_machine
 from course.lab.style import number
+from course.simulator.cost.sizes import DTYPE_BYTES
 from minillm.core.brief import brief
-from minillm.model.arithmetic import DTYPE_BYTES
 from minillm.model.loader import choose_device
 
 MFU, MBU = 0.5, 0.7

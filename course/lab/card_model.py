@@ -10,9 +10,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from course.simulator.cost.sizes import ModelCost
 from minillm.host.storage import say
 from minillm.model import checkpoints
-from minillm.model.arithmetic import ModelCost
 from minillm.model.config import ModelConfig
 from minillm.model.errors import ModelError
 

@@ -59,7 +59,7 @@ class Playing(Protocol):
     def run(self) -> Run: ...
 
 
-class Bench(Protocol):
+class DashboardLab(Protocol):
     """What a dashboard needs of a :class:`course.lab.Lab`."""
 
     def config(self, **fields: Any) -> EngineConfig: ...
@@ -68,7 +68,7 @@ class Bench(Protocol):
 
 
 @dataclass(frozen=True)
-class Job:
+class DashboardRun:
     """One run to make."""
 
     traffic: str
@@ -92,7 +92,7 @@ class Dashboard(LivePanel):
     extra_traffic: Mapping[str, str] = {OWN: "One prompt, typed by you."}
     controls: tuple[TechniqueControl, ...] = CONTROLS
 
-    def __init__(self, lab: Bench, name: str | LabWorkload = "chat", **fields: Any) -> None:
+    def __init__(self, lab: DashboardLab, name: str | LabWorkload = "chat", **fields: Any) -> None:
         self.lab = lab
         self.run: Run | None = None
         """The run on show: the one going on, or the last one."""
@@ -159,7 +159,7 @@ class Dashboard(LivePanel):
     def start(self) -> None:
         """Begin a run with what the controls show. Returns at once; ignored while one is going on."""
         now = self.widget.settings
-        self._begin([Job(now["traffic"], now["fields"])])
+        self._begin([DashboardRun(now["traffic"], now["fields"])])
 
     def try_out(self, recipe: str) -> None:
         """Begin both runs of a recipe, pinned as A and B; the first one twice, where none was ever repeated. Returns at
@@ -174,15 +174,17 @@ class Dashboard(LivePanel):
         if self.is_busy:
             return
         self.set(traffic=asked["traffic"], **second)
-        once = [] if self._knows_noise else [Job(asked["traffic"], first)]
-        self._begin([*once, Job(asked["traffic"], first, "A"), Job(asked["traffic"], second, "B", recipe)])
+        once = [] if self._knows_noise else [DashboardRun(asked["traffic"], first)]
+        self._begin(
+            [*once, DashboardRun(asked["traffic"], first, "A"), DashboardRun(asked["traffic"], second, "B", recipe)]
+        )
 
     @property
     def _knows_noise(self) -> bool:
         """Runs were repeated where this one ran, or need not be."""
         return self.run is not None and (bool(self.run.simulated_on) or self.noise.of(self.run).num_repeats > 0)
 
-    def _begin(self, jobs: Sequence[Job]) -> None:
+    def _begin(self, jobs: Sequence[DashboardRun]) -> None:
         if self.is_busy:
             return
         self._stop_requested.clear()
@@ -252,7 +254,7 @@ class Dashboard(LivePanel):
 
     # ---------------------------------------------------------------- the publisher's thread
 
-    def _work(self, jobs: Sequence[Job]) -> None:
+    def _work(self, jobs: Sequence[DashboardRun]) -> None:
         try:
             for job in jobs:
                 self._play(job)
@@ -268,7 +270,7 @@ class Dashboard(LivePanel):
                 self._session.stop()  # no effect on one that has ended
             self._session = None
 
-    def _play(self, job: Job) -> None:
+    def _play(self, job: DashboardRun) -> None:
         """One run, to its end.
 
         Raises:

@@ -29,7 +29,7 @@ class GrowingView(anywidget.AnyWidget):
     shown = traitlets.Dict({"id": 0, "run": None}).tag(sync=True)
 
 
-class Session(Protocol):
+class RunInProgress(Protocol):
     """What is needed of a run in progress."""
 
     def wait(self, timeout: float | None = None) -> bool: ...
@@ -88,7 +88,7 @@ class GrowingPicture:
 
 
 def play_out(
-    session: Session, traffic: LabWorkload, tell: Callable[[], None], look: Callable[[], Run] | None = None
+    session: RunInProgress, traffic: LabWorkload, tell: Callable[[], None], look: Callable[[], Run] | None = None
 ) -> None:
     """Wait for a run's end. In a cell it grows in sight meanwhile.
 

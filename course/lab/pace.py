@@ -45,9 +45,9 @@ def _gpu_step_s(config: EngineConfig) -> float | None:
     if device.type != "cuda":
         return None
 
+    from course.simulator.cost.sizes import ModelCost
     from minillm.bench.machine_peaks import measure_bandwidth
     from minillm.kernels.quantization import dtype_name
-    from minillm.model.arithmetic import ModelCost
     from minillm.model.loader import choose_dtype
 
     shape = target.model_config()

@@ -110,7 +110,7 @@ def serve(
     from course.loadgen.planned_requests import planned_requests
     from course.loadgen.report import format_report, make_report
     from course.simulator.cluster.events import rare_collections
-    from minillm.observe.summary import stated_limits
+    from course.simulator.options import stated_limits
     from minillm.policies.config import parse_fields
 
     check_writable(out)

@@ -6,12 +6,32 @@ from typing import Annotated
 import typer
 
 from minillm.bench.cli import repeatable, sizes
-from minillm.bench.options import Repeats, Shared, with_shared_options
+from minillm.bench.options import Compare, Repeats, SharedOptions, with_shared_options
+
+
+@with_shared_options
+def throughput(
+    shared: SharedOptions,
+    compare: Compare = None,
+    requests: Annotated[int | None, typer.Option(min=1, help="Default: 256; 32 on a CPU.")] = None,
+    scale: Annotated[
+        float | None, typer.Option(min=0.001, max=1, help="Multiplies all lengths. Default: 1; 0.25 on a CPU.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of lengths and tokens.")] = 0,
+    repeats: Repeats = 3,
+) -> None:
+    """Many requests at once, 100 to 1024 tokens in and out: output tokens per second.
+
+    The workload of the compact engines (nano-vllm's benchmark). On a CPU, fewer and shorter requests.
+    """
+    from course.measure.compare import peers_named, run_throughput
+
+    shared.measure(run_throughput, peers_named(compare), requests, scale, seed, repeats)
 
 
 @with_shared_options
 def serve_overhead(
-    shared: Shared,
+    shared: SharedOptions,
     streams: Annotated[
         list[int] | None, typer.Option(min=1, help="Concurrent streams; may be repeated. Default: 8, 64.")
     ] = None,
@@ -31,7 +51,7 @@ def serve_overhead(
 
 @with_shared_options
 def attention(
-    shared: Shared,
+    shared: SharedOptions,
     backend: Annotated[list[str] | None, repeatable("Only this one")] = None,
     batch: Annotated[list[int] | None, sizes("Decode: batch size")] = None,
     context: Annotated[list[int] | None, sizes("Decode: tokens of context")] = None,
@@ -50,7 +70,7 @@ def attention(
 
 @with_shared_options
 def quality(
-    shared: Shared,
+    shared: SharedOptions,
     against: Annotated[
         list[str] | None, repeatable("A field of the reference; default: none set", "FIELD=VALUE")
     ] = None,
@@ -77,7 +97,7 @@ def quality(
 
 @with_shared_options
 def speculation(
-    shared: Shared,
+    shared: SharedOptions,
     method: Annotated[list[str] | None, repeatable("Way of drafting (ngram, draft_head, ...; default ngram)")] = None,
     job: Annotated[list[str] | None, repeatable("Only this one (chat, copy, few, short, crowd, hot)")] = None,
     prompts: Annotated[Path | None, typer.Option(help="Your own prompts instead, one per line.")] = None,

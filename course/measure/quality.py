@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from course.measure.scoring import TextScore, choose, held_text, load_items, score_text
+from course.simulator.cost.sizes import KVCacheSize
 from minillm.bench.report import BenchmarkResult, describe_engine
 from minillm.bench.target import Costs, Target, finish
 from minillm.bench.turns import in_turns
@@ -22,7 +23,6 @@ from minillm.frontend.engine import Engine
 from minillm.kernels.attention.window import Window
 from minillm.kernels.quantization import dtype_name, share_on_int4_grid
 from minillm.model import checkpoints
-from minillm.model.arithmetic import KVCacheSize
 from minillm.observe.tables import text_table
 from minillm.policies.config import EngineConfig
 
@@ -78,7 +78,7 @@ class Cost:
 
 
 @dataclass(slots=True)
-class Verdict:
+class QualityVerdict:
     """Whether the candidate may be called better, and why."""
 
     better: bool
@@ -198,7 +198,7 @@ def request_bytes(engine: Engine) -> int:
     return size.bytes_of(REQUEST_TOKENS, dtype_name(runner.kv_dtype), runner.block_size, window)
 
 
-def judge(qualities: list[Quality], costs: list[Cost], floors: Floors) -> Verdict:
+def judge(qualities: list[Quality], costs: list[Cost], floors: Floors) -> QualityVerdict:
     """Whether the candidate, the second of each, is better than the reference."""
     before, after = qualities
     rise = after.perplexity / before.perplexity - 1
@@ -214,7 +214,7 @@ def judge(qualities: list[Quality], costs: list[Cost], floors: Floors) -> Verdic
         if lost > floors.tasks_lost:
             broken.append(f"{lost} {name} items fewer are right, more than {floors.tasks_lost}")
     gains, losses = compare_costs(*costs)
-    return Verdict(bool(gains) and not broken and not losses, broken, gains, losses)
+    return QualityVerdict(bool(gains) and not broken and not losses, broken, gains, losses)
 
 
 def compare_costs(before: Cost, after: Cost) -> tuple[list[str], list[str]]:
@@ -254,7 +254,7 @@ def notes(engine: Engine, model: str) -> list[str]:
     return found
 
 
-def as_text(verdict: Verdict, settings: dict[str, Any], found: dict[str, Any]) -> str:
+def as_text(verdict: QualityVerdict, settings: dict[str, Any], found: dict[str, Any]) -> str:
     """The numbers of both, notes, and the verdict."""
     changed = ", ".join(f"{name}={value}" for name, value in settings["changed"].items()) or "nothing changed"
     rows = []
@@ -273,7 +273,7 @@ def as_text(verdict: Verdict, settings: dict[str, Any], found: dict[str, Any]) -
     return "\n".join(lines)
 
 
-def conclusion(verdict: Verdict) -> str:
+def conclusion(verdict: QualityVerdict) -> str:
     """The verdict in a sentence."""
     gains = "; ".join(verdict.gains) or "nothing gained"
     if verdict.broken:

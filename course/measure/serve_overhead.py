@@ -24,14 +24,14 @@ from typing import Any
 
 from course.loadgen.planned_requests import common_words
 from course.loadgen.stream import Read, read_answer
+from course.measure.compare import compete
+from course.measure.contest import Minillm, Peer, TimedRun, check_counts
+from course.measure.workloads import BenchmarkWorkload
 from course.simulator.cluster.events import rare_collections
-from minillm.bench.compare import compete
-from minillm.bench.contest import Baseline, Minillm, TimedRun, check_counts
 from minillm.bench.errors import BenchmarkError
 from minillm.bench.machine_peaks import measure_bandwidth
 from minillm.bench.report import BenchmarkResult
 from minillm.bench.target import LARGEST_BLOCK, Target
-from minillm.bench.workloads import BenchmarkWorkload
 from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine
 from minillm.frontend.prompts import encode_prompt
@@ -76,7 +76,7 @@ def check_text(stamps: Sequence[Sequence[float]]) -> None:
         raise BenchmarkError("a stream had no text: try another --seed, or more --output-tokens")
 
 
-class ServedBaseline(Baseline):
+class ServedBaseline(Peer):
     """The same requests as streams of a server.
 
     Args:

@@ -247,14 +247,14 @@ def only_compile() -> None:
     """From now on launches in this process compile."""
     triton.runtime.driver.set_active(NoGpu())
     from minillm.kernels.triton import attention, attention_kernels, experts, fragments, rounded_attention
-    from minillm.kernels.triton.gpu import Gpu
+    from minillm.kernels.triton.gpu import GpuLimits
 
     for module in (attention_kernels, experts, fragments, rounded_attention):
         for name, value in list(vars(module).items()):
             if hasattr(value, "warmup") and name in LAUNCHED:
                 setattr(module, name, Warmup(value))
     for module in (attention, fragments):
-        module.gpu = lambda device: Gpu(132, 227 * 1024)  # type: ignore[attr-defined]
+        module.gpu = lambda device: GpuLimits(132, 227 * 1024)  # type: ignore[attr-defined]
 
 
 LAUNCHED = {

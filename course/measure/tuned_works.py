@@ -16,7 +16,7 @@ from minillm.kernels.attention.base import AttentionMetadata
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, SCALE_DTYPE, QuantizedKV
 from minillm.kernels.quantization import FP8, dequantize, dequantize_int4, quantize, quantize_int4, quantize_rows
 from minillm.kernels.triton import experts, fragments
-from minillm.kernels.triton.fragments import Tile
+from minillm.kernels.triton.fragments import FragmentTile
 from minillm.kernels.triton.rounded_attention import PairTile, attend_decodes
 
 APART = 200_000_000
@@ -137,7 +137,7 @@ def like(tensor: Tensor, copies: int) -> list[Tensor]:
 class Shared:
     """A tile, and how many programs each multiprocessor should get."""
 
-    tile: Tile
+    tile: FragmentTile
     programs: int = 4
 
     def __str__(self) -> str:
@@ -145,7 +145,7 @@ class Shared:
         sizes = f"{t.outputs}x{t.rows} step {t.step} warps {t.num_warps} stages {t.num_stages}"
         return f"{sizes} programs {self.programs}"
 
-    def for_shape(self, out: int, blocks: int, rows: int) -> Tile:
+    def for_shape(self, out: int, blocks: int, rows: int) -> FragmentTile:
         """The tile, with its splits: a power of two, each of at least two steps."""
         tiles = -(-out // self.tile.outputs) * -(-rows // self.tile.rows)
         most = max(1, min(16, self.programs * PROCESSORS // tiles, blocks // (2 * self.tile.step)))
@@ -154,41 +154,46 @@ class Shared:
 
 FEW = {
     "int4": [
-        Tile(64, 8, 2, 4, 4),  # N = 8: mma.sync
-        Tile(64, 16, 2, 4, 4),  # N = 16: wgmma
-        Tile(64, 16, 1, 4, 6),
-        Tile(64, 8, 1, 2, 6),
-        Tile(128, 8, 1, 4, 5),
-        Tile(128, 16, 2, 4, 4),
-        Tile(64, 8, 4, 4, 3),
+        FragmentTile(64, 8, 2, 4, 4),  # N = 8: mma.sync
+        FragmentTile(64, 16, 2, 4, 4),  # N = 16: wgmma
+        FragmentTile(64, 16, 1, 4, 6),
+        FragmentTile(64, 8, 1, 2, 6),
+        FragmentTile(128, 8, 1, 4, 5),
+        FragmentTile(128, 16, 2, 4, 4),
+        FragmentTile(64, 8, 4, 4, 3),
     ],
     "int8": [
-        Tile(64, 8, 4, 4, 4),
-        Tile(64, 16, 4, 4, 4),
-        Tile(64, 16, 2, 4, 6),
-        Tile(64, 8, 2, 2, 6),
-        Tile(128, 8, 2, 4, 5),
-        Tile(128, 16, 2, 4, 4),
+        FragmentTile(64, 8, 4, 4, 4),
+        FragmentTile(64, 16, 4, 4, 4),
+        FragmentTile(64, 16, 2, 4, 6),
+        FragmentTile(64, 8, 2, 2, 6),
+        FragmentTile(128, 8, 2, 4, 5),
+        FragmentTile(128, 16, 2, 4, 4),
     ],
 }
 SOME = {
     "int4": [
-        Tile(64, 32, 2, 4, 4),
-        Tile(128, 32, 1, 4, 5),
-        Tile(128, 32, 2, 4, 4),
-        Tile(128, 32, 2, 8, 4),
-        Tile(256, 32, 1, 8, 4),
-        Tile(256, 32, 2, 8, 3),
+        FragmentTile(64, 32, 2, 4, 4),
+        FragmentTile(128, 32, 1, 4, 5),
+        FragmentTile(128, 32, 2, 4, 4),
+        FragmentTile(128, 32, 2, 8, 4),
+        FragmentTile(256, 32, 1, 8, 4),
+        FragmentTile(256, 32, 2, 8, 3),
     ],
     "int8": [
-        Tile(64, 32, 4, 4, 4),
-        Tile(128, 32, 2, 4, 5),
-        Tile(128, 32, 4, 4, 3),
-        Tile(128, 32, 4, 8, 4),
-        Tile(256, 32, 2, 8, 4),
+        FragmentTile(64, 32, 4, 4, 4),
+        FragmentTile(128, 32, 2, 4, 5),
+        FragmentTile(128, 32, 4, 4, 3),
+        FragmentTile(128, 32, 4, 8, 4),
+        FragmentTile(256, 32, 2, 8, 4),
     ],
 }
-MANY = [Tile(128, 128, 2, 8, 3), Tile(128, 64, 2, 4, 3), Tile(256, 64, 2, 8, 3), Tile(128, 256, 2, 8, 2)]
+MANY = [
+    FragmentTile(128, 128, 2, 8, 3),
+    FragmentTile(128, 64, 2, 4, 3),
+    FragmentTile(256, 64, 2, 8, 3),
+    FragmentTile(128, 256, 2, 8, 2),
+]
 
 
 class LinearWork(Work):
@@ -230,7 +235,7 @@ class LinearWork(Work):
             return {"now": lambda i: fragments.linear(x, self.on_weights[i], None, self.on_counters)}
         if x.device.type != "cuda":
             return {}
-        from minillm.kernels.triton.linear import quantize_fp8
+        from minillm.kernels.triton.ops import quantize_fp8
 
         whole = [self.on_numbers.clone() for _ in range(self.copies)]
 

@@ -10,7 +10,8 @@ import typer
 from course.napkin.library import napkin_of, napkin_of_day
 from course.napkin.napkin import MINUTE_S, Napkin
 from course.napkin.quantity import NapkinError
-from minillm.frontend.terminal import Lines, fitted
+from course.terminal import fitted
+from minillm.frontend.terminal import Lines
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 

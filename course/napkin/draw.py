@@ -33,7 +33,7 @@ class Pick(Protocol):
 
 
 @dataclass(frozen=True)
-class Machine:
+class ModelOnCards:
     """A model on the cards of one replica."""
 
     name: str
@@ -62,10 +62,10 @@ class Machine:
         return Quantity(self.gpu.bandwidth, BYTE_RATE)
 
 
-def pick_machine(pick: Pick, machines: dict[str, tuple[int, ...]]) -> Machine:
+def pick_machine(pick: Pick, machines: dict[str, tuple[int, ...]]) -> ModelOnCards:
     """A model on cards that hold it."""
     name, card = pick("model", *machines), pick("card", *CARDS)
-    return Machine(name, find_model(name), card, find_hardware(card), pick("cards", *machines[name]))
+    return ModelOnCards(name, find_model(name), card, find_hardware(card), pick("cards", *machines[name]))
 
 
 def pick_mfu(pick: Pick) -> Quantity:

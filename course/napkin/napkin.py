@@ -13,7 +13,7 @@ ORDER = 2.0
 """An answer from half to so many times the true one has the right order."""
 
 
-class Verdict(enum.Enum):
+class Nearness(enum.Enum):
     """How near an answer is."""
 
     RIGHT = "Right"
@@ -45,12 +45,12 @@ class Napkin:
         """What an answer may be written in; the first one will do for most."""
         return tuple(self.answer.units) or (self.counted,)
 
-    def judge(self, typed: str) -> Verdict:
+    def judge(self, typed: str) -> Nearness:
         """What an answer is worth. Raises NapkinError if it's no number with a unit that fits."""
         off = self.answer.read(typed) / self.answer.value
         if abs(off - 1) <= NEAR:
-            return Verdict.RIGHT
-        return Verdict.RIGHT_ORDER if 1 / ORDER <= off <= ORDER else Verdict.OFF
+            return Nearness.RIGHT
+        return Nearness.RIGHT_ORDER if 1 / ORDER <= off <= ORDER else Nearness.OFF
 
     def debrief(self, typed: str | None = None, seconds: float = 0.0) -> list[str]:
         """Line by line: the verdict on an answer if there is one, the right answer, the working, the lesson.
@@ -68,7 +68,7 @@ class Napkin:
 
     def _verdict(self, typed: str) -> str:
         verdict, off = self.judge(typed), self.answer.read(typed) / self.answer.value
-        if verdict is Verdict.RIGHT:
+        if verdict is Nearness.RIGHT:
             return f"{verdict.value}."
         times, way = (off, "high") if off > 1 else (1 / off, "low")
         return f"{verdict.value}: too {way} by a factor of {float(f'{times:.3g}'):,.10g}."

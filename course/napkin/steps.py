@@ -7,7 +7,8 @@ from course.napkin.napkin import Napkin
 from course.napkin.quantity import Quantity
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.models import find_model
-from minillm.model.arithmetic import DTYPE_BYTES, share_woken
+from course.simulator.cost.sizes import DTYPE_BYTES
+from minillm.model.arithmetic import share_woken
 
 MILLI, MICRO = 1e-3, 1e-6
 MIXTURES = ("qwen3-30b-a3b", "gpt-oss-120b", "deepseek-v3", "kimi-k2.5")

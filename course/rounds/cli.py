@@ -17,8 +17,9 @@ from course.rounds.pages import RoundField, RoundPage, pages
 from course.rounds.prompt import DrawnRound
 from course.rounds.report import columns_text, debrief, everything, sample_text, to_dict
 from course.rounds.sitting import RoundSitting
+from course.terminal import fitted
 from minillm.core.errors import MinillmError
-from minillm.frontend.terminal import Lines, fitted
+from minillm.frontend.terminal import Lines
 
 app = typer.Typer(
     help="Open design rounds of 35 to 45 minutes: ask, estimate, draw, defend, survive a failure and a change of mind.",

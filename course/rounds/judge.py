@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from course.rounds.board import boxes_of
-from course.rounds.prompt import AREAS, AskedNumber, Choice, Decision, DrawnRound, Pushback, RoundStatement, Stage
+from course.rounds.prompt import AREAS, AskedNumber, Decision, DrawnRound, MenuDecision, Pushback, RoundStatement, Stage
 from course.rounds.sitting import RoundSitting
 from course.rounds.typed import is_near, read_amount
 
@@ -240,7 +240,7 @@ def told_of_slip(drawn: DrawnRound, name: str, slip: str) -> str:
     return f"{drawn.numbers.amounts[name]} is what you get if {slip}."
 
 
-def told_of_choice(drawn: DrawnRound, choice: Choice, picked: str = "") -> str:
+def told_of_choice(drawn: DrawnRound, choice: MenuDecision, picked: str = "") -> str:
     """The options that fit; then why the picked one doesn't, if it doesn't."""
     fitting = [f"{each.says} {each.because}" for each in choice.options if drawn.is_true(each)]
     wrong = [each for each in choice.options if each.key == picked and not drawn.is_true(each)]

@@ -52,7 +52,7 @@ class Truth(_FromFile):
         return self
 
 
-class Fact(_FromFile):
+class InterviewerFact(_FromFile):
     """What the interviewer knows, and says when asked."""
 
     key: str
@@ -116,7 +116,7 @@ class Option(Truth):
         return written if {"true_if", "holds"} & set(written) else {**written, "holds": False}
 
 
-class Choice(Commitment):
+class MenuDecision(Commitment):
     """A decision: one entry of a menu. Several may be right."""
 
     options: tuple[Option, ...] = Field(min_length=3)
@@ -164,7 +164,7 @@ class Stage(_FromFile):
     says: str
     """How the interviewer opens it. It may use what earlier stages asked for."""
     numbers: tuple[AskedNumber, ...] = ()
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[MenuDecision, ...] = ()
     statements: tuple[RoundStatement, ...] = ()
     pushbacks: tuple[Pushback, ...] = ()
 
@@ -213,7 +213,7 @@ class DesignRound(_FromFile):
     given: dict[str, tuple[str | float, ...]]
     """A unit, and the options of which a seed draws one, the classic first."""
     derived: dict[str, str | tuple[Any, ...]]
-    facts: tuple[Fact, ...] = Field(min_length=10, max_length=15)
+    facts: tuple[InterviewerFact, ...] = Field(min_length=10, max_length=15)
     components: tuple[Component, ...]
     rules: tuple[BoardRule, ...] = Field(min_length=4)
     stages: tuple[Stage, ...]
@@ -295,12 +295,12 @@ class DrawnRound:
     def stage(self, key: str) -> Stage:
         return next(stage for stage in self.round.stages if stage.key == key)
 
-    def fact(self, key: str) -> Fact:
+    def fact(self, key: str) -> InterviewerFact:
         """Raises KeyError if there is none."""
         return {fact.key: fact for fact in self.round.facts}[key]
 
     @cached_property
-    def menu(self) -> tuple[Fact, ...]:
+    def menu(self) -> tuple[InterviewerFact, ...]:
         """All facts in an order that tells nothing."""
         return tuple(self._random("facts").sample(self.round.facts, len(self.round.facts)))
 
@@ -327,14 +327,14 @@ class DrawnRound:
         drawn = chance.sample(true, count) + chance.sample(false, SHOWN_STATEMENTS - count)
         return tuple(chance.sample(drawn, len(drawn)))
 
-    def options(self, choice: Choice | Pushback) -> dict[str, str]:
+    def options(self, choice: MenuDecision | Pushback) -> dict[str, str]:
         """What can be chosen, by key, in an order that tells nothing."""
-        entries = choice.options if isinstance(choice, Choice) else choice.replies
+        entries = choice.options if isinstance(choice, MenuDecision) else choice.replies
         shuffled = self._random(choice.key).sample(entries, len(entries))
         return {each.key: self.fill(each.says) for each in shuffled}
 
-    def is_right(self, choice: Choice | Pushback, picked: str) -> bool:
-        entries: Sequence[Option] = choice.options if isinstance(choice, Choice) else choice.replies
+    def is_right(self, choice: MenuDecision | Pushback, picked: str) -> bool:
+        entries: Sequence[Option] = choice.options if isinstance(choice, MenuDecision) else choice.replies
         return any(each.key == picked and self.is_true(each) for each in entries)
 
     def broken(self, edges: Edges) -> list[BoardRule]:

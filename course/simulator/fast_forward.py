@@ -44,7 +44,7 @@ NOT_COUNTED = StepTokens(0, 0, 0, 0)
 """What stands for a step's tokens where stalls are not told."""
 
 
-class Part(NamedTuple):
+class StepPart(NamedTuple):
     """A request's part of a step that was launched."""
 
     scheduled: ScheduledRequest
@@ -63,9 +63,9 @@ class FastForwardStep:
     start: float
     tokens: StepTokens
     """What it computes, for the requests in sight and for the parked ones."""
-    parts: list[Part]
+    parts: list[StepPart]
     """Parts of the requests in sight."""
-    late: list[Part] = field(default_factory=list)
+    late: list[StepPart] = field(default_factory=list)
     """Parts of requests that were parked when it was launched, and are in sight again."""
 
     def see_late(self) -> None:
@@ -184,7 +184,7 @@ class FastForwardCore(EngineCore):
             if scheduled.request not in self._admitted:
                 self._admitted[scheduled.request] = next(self._admissions)
         self.scheduler.num_steps += not batch.requests
-        parts = [Part(s, self._place(s.request), s.request.num_preemptions) for s in batch.requests]
+        parts = [StepPart(s, self._place(s.request), s.request.num_preemptions) for s in batch.requests]
         tokens = NOT_COUNTED if self._costs is None else self._tokens_of(batch)
         step = FastForwardStep(self.lot.next_step, self.runner.launch(batch), start, tokens, parts)
         self.lot.launched()
@@ -363,7 +363,7 @@ class FastForwardCore(EngineCore):
         if num_steps > parked.num_told:
             request.num_pending_tokens += 1
             scheduled = ScheduledRequest(request, end - 1, 1, parked.block_ids, True)
-            part = Part(scheduled, self._place(request), request.num_preemptions)
+            part = StepPart(scheduled, self._place(request), request.num_preemptions)
             (in_flight or self._steps[-1]).late.append(part)
         self.scheduler.unpark(parked, key=self._place)
 

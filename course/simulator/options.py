@@ -5,6 +5,7 @@ A group is a dataclass whose fields typer reads as options (`minillm.bench.optio
 
 import enum
 import inspect
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from course.simulator.errors import PricingError, WorkloadError
+from minillm.core.errors import ConfigError
 
 if TYPE_CHECKING:  # `minillm --help` should not wait for NumPy
     from course.simulator.cluster.fleet import ClusterConfig
@@ -234,6 +236,20 @@ class FleetOptions:
         return ClusterConfig(**fields)
 
 
+def stated_limits(**limits: float | None) -> "SLO | None":
+    """The SLO of a command's --slo-... options, seconds; None if none is stated.
+
+    Raises:
+        ConfigError: one is not above zero.
+    """
+    from minillm.observe.summary import SLO
+
+    for name, limit in limits.items():
+        if limit is not None and not 0 < limit < math.inf:
+            raise ConfigError(f"--slo-{name} is a number of seconds above 0, not {limit}")
+    return None if set(limits.values()) == {None} else SLO(**limits)
+
+
 @dataclass(frozen=True)
 class LimitOptions:
     """The SLO."""
@@ -244,8 +260,6 @@ class LimitOptions:
 
     @property
     def slo(self) -> "SLO | None":
-        from minillm.observe.summary import stated_limits
-
         return stated_limits(ttft=self.slo_ttft, tpot=self.slo_tpot, e2e=self.slo_e2e)
 
     def slo_to_plan_for(self) -> "SLO":

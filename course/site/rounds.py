@@ -7,7 +7,7 @@ from typing import Any
 
 from course.rounds import judge, sitting
 from course.rounds.pages import number_label
-from course.rounds.prompt import AREAS, COLUMNS, Choice, DesignRound, DrawnRound, Pushback, Stage
+from course.rounds.prompt import AREAS, COLUMNS, DesignRound, DrawnRound, MenuDecision, Pushback, Stage
 from course.rounds.report import UNREAD, sample_text
 
 DRAWS = range(3)
@@ -96,7 +96,7 @@ def _stage(drawn: DrawnRound, stage: Stage) -> dict[str, Any]:
     }
 
 
-def _choice(drawn: DrawnRound, choice: Choice) -> dict[str, Any]:
+def _choice(drawn: DrawnRound, choice: MenuDecision) -> dict[str, Any]:
     options = [
         {
             "key": key,

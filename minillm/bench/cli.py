@@ -1,19 +1,14 @@
 """`minillm bench` and its subcommands, as they are typed. Each imports what it needs, which takes seconds."""
 
 import enum
-import functools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperGroup
 
-from minillm.bench.options import Compare, Repeats, Sample, Shared, Steps, with_shared_options
+from minillm.bench.options import Compare, Repeats, Sample, SharedOptions, Steps, with_shared_options
 from minillm.core.errors import ConfigError
-from minillm.course_commands import COURSE_BENCHMARKS, add_course_commands
-
-if TYPE_CHECKING:
-    from minillm.bench.compare import LoadPeers
+from minillm.course_commands import add_course_commands
 
 WorkloadName = enum.StrEnum("WorkloadName", ["one", "eight", "mixed", "shared_prefix"])
 """Workloads of `minillm bench` without a command."""
@@ -37,7 +32,7 @@ bench_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, ri
 @bench_app.callback(invoke_without_command=True)
 @with_shared_options
 def bench(
-    shared: Shared,
+    shared: SharedOptions,
     context: typer.Context,
     compare: Compare = None,
     workload: Annotated[list[WorkloadName] | None, repeatable("Only this one")] = None,
@@ -51,23 +46,9 @@ def bench(
     if context.invoked_subcommand is not None:
         _refuse_options(context, context.invoked_subcommand)
         return
-    from minillm.bench.compare import run
+    from course.measure.compare import peers_named, run
 
     shared.measure(run, peers_named(compare), workload, repeats)
-
-
-def peers_named(names: Sequence[str] | None) -> "LoadPeers | None":
-    """Engines to compare with. The course brings them; minillm is measured alone without.
-
-    Raises:
-        MissingBaselineError: one is not installed; says how to get it.
-    """
-    if not names:
-        return None
-    from course.measure.peers.make import check_installed, make_baselines
-
-    check_installed(names)  # before anything is loaded, not minutes later
-    return functools.partial(make_baselines, names)
 
 
 def _refuse_options(context: typer.Context, name: str) -> None:
@@ -91,7 +72,7 @@ def _refuse_options(context: typer.Context, name: str) -> None:
 @bench_app.command()
 @with_shared_options
 def decode(
-    shared: Shared,
+    shared: SharedOptions,
     batch: Annotated[list[int] | None, sizes("Batch size")] = None,
     context: Context = 512,
     steps: Steps = None,
@@ -111,7 +92,7 @@ def decode(
 @bench_app.command()
 @with_shared_options
 def prefill(
-    shared: Shared,
+    shared: SharedOptions,
     tokens: Annotated[list[int] | None, sizes("Prompt length, cut to the model's window")] = None,
     repeats: Repeats = 5,
 ) -> None:
@@ -127,29 +108,8 @@ def prefill(
 
 @bench_app.command()
 @with_shared_options
-def throughput(
-    shared: Shared,
-    compare: Compare = None,
-    requests: Annotated[int | None, typer.Option(min=1, help="Default: 256; 32 on a CPU.")] = None,
-    scale: Annotated[
-        float | None, typer.Option(min=0.001, max=1, help="Multiplies all lengths. Default: 1; 0.25 on a CPU.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of lengths and tokens.")] = 0,
-    repeats: Repeats = 3,
-) -> None:
-    """Many requests at once, 100 to 1024 tokens in and out: output tokens per second.
-
-    The workload of the compact engines (nano-vllm's benchmark). On a CPU, fewer and shorter requests.
-    """
-    from minillm.bench.compare import run_throughput
-
-    shared.measure(run_throughput, peers_named(compare), requests, scale, seed, repeats)
-
-
-@bench_app.command()
-@with_shared_options
 def step_breakdown(
-    shared: Shared, batch: Batch = 1, context: Context = 512, steps: Steps = None, repeats: Repeats = 8
+    shared: SharedOptions, batch: Batch = 1, context: Context = 512, steps: Steps = None, repeats: Repeats = 8
 ) -> None:
     """Where a decode step's microseconds go; then again with each optimisation switched alone.
 
@@ -161,4 +121,4 @@ def step_breakdown(
     shared.measure(run, batch, context, steps, repeats)
 
 
-add_course_commands(bench_app, COURSE_BENCHMARKS)
+add_course_commands(bench_app, "minillm bench")

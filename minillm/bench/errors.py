@@ -5,7 +5,3 @@ from minillm.core.errors import MinillmError
 
 class BenchmarkError(MinillmError):
     """A measured engine did not do the work it was measured on, or cannot do it."""
-
-
-class MissingBaselineError(BenchmarkError):
-    """A baseline is not installed, or this machine cannot run it."""

@@ -52,7 +52,7 @@ Compare = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedOptions:
     """The options that every measuring command has."""
 
     model: Model = DEFAULT_MODEL
@@ -115,7 +115,7 @@ def with_options(options: type[T]) -> Callable[[Callable[Concatenate[T, P], None
     return decorate
 
 
-with_shared_options = with_options(Shared)
+with_shared_options = with_options(SharedOptions)
 
 
 def check_writable(*files: Path | None) -> None:

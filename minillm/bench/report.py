@@ -19,8 +19,6 @@ from minillm.frontend.engine import Engine
 from minillm.host.platforms import describe_cpu
 from minillm.kernels.quantization import dtype_name
 
-BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
-
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkResult:
@@ -128,11 +126,6 @@ def describe_machine() -> dict[str, Any]:
             "multiprocessors": gpu.multi_processor_count,
         }
     return machine
-
-
-def computes_bfloat16() -> bool:
-    """Whether the CPU multiplies bfloat16. Without that it is emulated, and float32 can be the faster dtype."""
-    return bool(BF16_FLAGS.intersection(describe_cpu()[1]))
 
 
 def with_unit(value: float, unit: str) -> str:

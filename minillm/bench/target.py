@@ -11,7 +11,7 @@ from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
 from minillm.kernels.attention.cache import cache_dtype
 from minillm.kernels.quantization import dtype_name
-from minillm.model.arithmetic import KVCacheSize, ModelBytes, ModelFlops
+from minillm.model.arithmetic import ModelBytes, ModelFlops, kv_bytes_per_token
 from minillm.model.checkpoints import load_config, resolve
 from minillm.model.config import ModelConfig
 from minillm.model.linear import CPULinear
@@ -54,7 +54,7 @@ class Target:
         dtype = cache_dtype(
             config.kv_cache_dtype, choose_dtype(config.dtype, model_config, choose_device(config.device))
         )
-        token_bytes = KVCacheSize.of_model(model_config).bytes_per_token(dtype_name(dtype))
+        token_bytes = kv_bytes_per_token(model_config, dtype_name(dtype))
         return config.replace(kv_cache_memory_gb=kv_tokens * token_bytes / 1e9)
 
     def model_config(self) -> ModelConfig:
@@ -79,7 +79,7 @@ class Costs:
         if model.quantization is not None:
             stored, share = quantized_bytes(model), needed.idle / (needed.weights + needed.idle)
             needed = replace(needed, weights=round(stored * (1 - share)), idle=round(stored * share))
-        kept = KVCacheSize.of_model(model.model_config).bytes_per_token(kv_dtype)
+        kept = kv_bytes_per_token(model.model_config, kv_dtype)
         return cls(replace(needed, kv_per_token=kept), ModelFlops.of(model.model_config))
 
 

@@ -189,7 +189,7 @@ def bandwidth() -> Iterator[CheckResult]:
     At batch 1 it reads every weight and the request's keys and values once, and computes next to nothing: no engine
     gets below the bytes over the bandwidth.
     """
-    from minillm.model.arithmetic import ModelCost
+    from minillm.model.arithmetic import ModelBytes
     from minillm.model.checkpoints import load_config, resolve
     from minillm.model.config import ModelConfig
     from minillm.policies.config import EngineConfig
@@ -198,8 +198,7 @@ def bandwidth() -> Iterator[CheckResult]:
     measured, source = find_bandwidth(best_device())
     yield CheckResult.of(COMPUTE, "memory bandwidth", f"{measured / GB:.1f} GB/s {source}")
     name = default_of(EngineConfig, "model")
-    cost = ModelCost.of(ModelConfig.from_hf(load_config(resolve(name))))
-    step_bytes = cost.read_bytes("bfloat16") + CONTEXT * cost.kv_bytes_per_token("bfloat16")
+    step_bytes = ModelBytes.of(ModelConfig.from_hf(load_config(resolve(name))), "bfloat16").step([CONTEXT])
     floor = step_bytes / measured
     found = (
         f"{name} at batch 1, {CONTEXT} tokens of context: {1e3 * floor:.2f} ms per token, {1 / floor:.0f} tokens/s at "

@@ -5,15 +5,14 @@
 
 A product of [m, k] and [k, n] is 2 m k n FLOPs: a multiplication and an addition for each of the m k n pairs (Kaplan et
 al. 2020, "Scaling Laws for Neural Language Models", section 2.1). Nothing here is measured, and nothing imports torch:
-benchmarks, the simulator and the engine's KV pool all count with these classes.
+the engine's KV pool, benchmarks and the simulator all count with these classes. What weights of other kinds cost is in
+course/simulator/cost/sizes.py.
 """
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from minillm.kernels.attention.window import Window
 from minillm.model.config import ModelConfig
 
 NUMBER_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "fp8": 1}
@@ -21,58 +20,21 @@ NUMBER_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "fp8": 1}
 SCALED = ("int8", "fp8")
 """Dtypes in which every vector of the KV cache has a scale."""
 SCALE_BYTES = 2
-DTYPE_BYTES: dict[str, float] = {**NUMBER_BYTES, "int4": 0.5, "fp4": 0.5}
-"""Bytes of one number, without a scale: what weights can be stored in."""
-LAYER_BYTES = {**DTYPE_BYTES, "int4": 0.5 + 4 / 32, "fp4": 0.5 + 1 / 16}
-"""Per weight of a layer's matrices: int4 has a scale and an offset of 2 bytes for each group of 32; fp4, which minillm
-prices and does not compute, a scale of one byte for each group of 16 (NVFP4). The scales of
-int8 and fp8, one for each output, are too few to count, and so are the 16 bits that a router of experts keeps."""
-HEAD_BYTES = {**DTYPE_BYTES, "int4": 1.0, "fp4": 2.0}
-"""Per weight of the output head: int4 leaves it 8 bits, fp4 all 16."""
-UNQUANTIZED_BYTES = {"int8": 2.0, "int4": 2.0, "fp8": 2.0, "fp4": 2.0}
-"""Per number of norms, biases and a separate embedding table, where the matrices are quantized."""
 
 
-@dataclass(frozen=True, slots=True)
-class KVCacheSize:
-    """What one token takes in the KV cache, by how the heads share keys and values.
+def kv_bytes(layers: int, vectors: int, size: int, dtype: str) -> int:
+    """What one token takes in a KV cache, its scales included.
 
-    - multi-head attention (MHA): a key and a value for each head
-    - grouped-query (GQA, Ainslie et al. 2023), multi-query (MQA, Shazeer 2019): for each group of heads, or one for all
-    - latent (MLA, DeepSeek-V2, 2024): one compressed vector for all heads, with a small rotated key beside it; minillm
-      has no decoder for it
+    Args:
+        vectors: that it has in one layer, of `size` numbers each.
+        dtype: a key of NUMBER_BYTES.
     """
+    return layers * vectors * (size * NUMBER_BYTES[dtype] + (SCALE_BYTES if dtype in SCALED else 0))
 
-    kind: str
-    """MHA, GQA, MQA or MLA."""
-    layers: int
-    vectors: int
-    """Vectors that one token has in one layer."""
-    vector_size: int
-    """Numbers in each."""
 
-    @classmethod
-    def of_heads(cls, layers: int, num_heads: int, num_kv_heads: int, head_dim: int) -> "KVCacheSize":
-        kind = "MHA" if num_kv_heads == num_heads else "MQA" if num_kv_heads == 1 else "GQA"
-        return cls(kind, layers, 2 * num_kv_heads, head_dim)
-
-    @classmethod
-    def of_model(cls, config: ModelConfig) -> "KVCacheSize":
-        return cls.of_heads(config.num_layers, config.num_heads, config.num_kv_heads, config.head_dim)
-
-    def bytes_per_token(self, dtype: str) -> int:
-        """Bytes of one token's keys and values over all layers, the scales included.
-
-        Args:
-            dtype: a key of NUMBER_BYTES.
-        """
-        vector = self.vector_size * NUMBER_BYTES[dtype] + (SCALE_BYTES if dtype in SCALED else 0)
-        return self.layers * self.vectors * vector
-
-    def bytes_of(self, num_tokens: int, dtype: str, block_size: int, window: Window | None = None) -> int:
-        """What a sequence of `num_tokens` holds once all of them are computed, in whole blocks."""
-        num_blocks = (window or Window()).blocks_held(num_tokens, block_size)
-        return num_blocks * block_size * self.bytes_per_token(dtype)
+def kv_bytes_per_token(config: ModelConfig, dtype: str) -> int:
+    """Keys and values of one token over all layers: one of each for every KV head."""
+    return kv_bytes(config.num_layers, 2 * config.num_kv_heads, config.head_dim, dtype)
 
 
 def share_woken(skip: float, tokens: Any) -> Any:
@@ -88,95 +50,48 @@ def share_woken(skip: float, tokens: Any) -> Any:
     return 1 - skip ** (tokens - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class ModelCost:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSize:
     """The sizes that bytes and FLOPs follow from. Parameters in elements."""
 
     layers: int
-    hidden: int
     query_size: int
     """Query heads x head size: attention's width."""
-    num_kv_heads: int
-    head_dim: int
-    vocab_size: int
-    max_context: int
-    """Tokens the model has positions for."""
     layer_params: int
     """Matrices of all layers that a token goes through: all but the experts that it doesn't choose."""
     small_params: int
     """Norms and biases: read, but hardly any work."""
     head_params: int
     """The output head: only rows that sample go through it."""
-    embedding_params: int
-    """A separate embedding table; 0 if it's also the head. Stored, but one row per token is all that is read."""
     idle_params: int = 0
     """Mixture of experts: matrices of the E - k experts that a token doesn't choose, over all layers."""
     skip: float = 1.0
     """Chance that a token doesn't choose an expert: 1 - k/E."""
-    num_experts: int = 0
-    """E."""
-    experts_per_token: int = 0
-    """k."""
-    expert_params: int = 0
-    """Matrices of one expert in each of the sparse layers."""
-    sparse_layers: int = 0
-    """Layers with experts."""
 
     @classmethod
-    def of(cls, config: ModelConfig) -> "ModelCost":
+    def of(cls, config: ModelConfig) -> "ModelSize":
+        """Those of a model that minillm has a decoder for."""
         hidden, inner, layers = config.hidden_size, config.intermediate_size, config.num_layers
         query, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
         norms = 2 * hidden + (2 * config.head_dim if config.qk_norm else 0)
         biases = config.qkv_bias * (query + 2 * kv) + config.o_bias * hidden + config.mlp_bias * (2 * inner + hidden)
-        table = config.vocab_size * hidden
         sparse, chosen, all_experts = len(config.sparse_layers), config.num_experts_per_tok, config.num_experts
         expert = 3 * hidden * config.moe_intermediate_size
         mlps = (layers - sparse) * 3 * hidden * inner + sparse * (all_experts * hidden + chosen * expert)
-        return cls(
+        return ModelSize(
             layers=layers,
-            hidden=hidden,
             query_size=query,
-            num_kv_heads=config.num_kv_heads,
-            head_dim=config.head_dim,
-            vocab_size=config.vocab_size,
-            max_context=config.max_position_embeddings,
             layer_params=layers * (hidden * (query + 2 * kv) + query * hidden) + mlps,
             small_params=layers * (norms + biases) + hidden,
-            head_params=table,
-            embedding_params=0 if config.tie_word_embeddings else table,
+            head_params=config.vocab_size * hidden,
             idle_params=sparse * (all_experts - chosen) * expert,
             skip=1 - chosen / max(all_experts, 1),
-            num_experts=all_experts,
-            experts_per_token=chosen,
-            expert_params=sparse * expert,
-            sparse_layers=sparse,
         )
 
     @property
     def read_params(self) -> int:
         """Parameters that every step reads from memory, were it for one token."""
         return self.layer_params + self.small_params + self.head_params
-
-    @property
-    def active_params(self) -> int:
-        """Parameters that one token uses, counted as publishers do: the "A3B" of Qwen3-30B-A3B."""
-        return self.read_params + self.embedding_params
-
-    def read_bytes(self, dtype: str, tokens: float = 1) -> float:
-        """What a step of so many tokens is expected to read, stored as the engine stores it (see quantized.py). Only a
-        mixture of experts reads more for more tokens."""
-        matrices = self.layer_params + self.idle_params * share_woken(self.skip, tokens)
-        rest = self.small_params * UNQUANTIZED_BYTES.get(dtype, DTYPE_BYTES[dtype])
-        return matrices * LAYER_BYTES[dtype] + self.head_params * HEAD_BYTES[dtype] + rest
-
-    def stored_bytes(self, dtype: str) -> float:
-        table = self.embedding_params * UNQUANTIZED_BYTES.get(dtype, DTYPE_BYTES[dtype])
-        return self.read_bytes(dtype, math.inf) + table
-
-    def kv_bytes_per_token(self, dtype: str) -> int:
-        """Keys and values of one token over all layers, with their scales."""
-        heads = self.query_size // self.head_dim
-        return KVCacheSize.of_heads(self.layers, heads, self.num_kv_heads, self.head_dim).bytes_per_token(dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,14 +105,14 @@ class ModelBytes:
     idle: int = 0
     """Bytes of the experts that one token doesn't choose."""
     skip: float = 1.0
-    """See ModelCost."""
+    """See ModelSize."""
 
     @classmethod
     def of(cls, config: ModelConfig, dtype: str) -> "ModelBytes":
         """Count them as if all were stored in `dtype`."""
-        cost, size = ModelCost.of(config), NUMBER_BYTES[dtype]
-        kv = KVCacheSize.of_model(config).bytes_per_token(dtype)
-        return cls(cost.read_params * size, kv, cost.idle_params * size, cost.skip)
+        model, size = ModelSize.of(config), NUMBER_BYTES[dtype]
+        kv = kv_bytes_per_token(config, dtype)
+        return cls(model.read_params * size, kv, model.idle_params * size, model.skip)
 
     def step(self, context_lens: Iterable[float]) -> float:
         """Bytes that a decode step over sequences of these context lengths (tokens) must read."""
@@ -223,18 +138,12 @@ class ModelFlops:
 
     @classmethod
     def of(cls, config: ModelConfig) -> "ModelFlops":
-        cost = ModelCost.of(config)
-        return cls(2 * cost.layer_params, 2 * cost.head_params, 4 * cost.layers * cost.query_size)
+        model = ModelSize.of(config)
+        return cls(2 * model.layer_params, 2 * model.head_params, 4 * model.layers * model.query_size)
 
-    def prefill(self, num_tokens: int, num_cached: int = 0) -> float:
+    def prefill(self, num_tokens: int) -> float:
         """One prompt in one step: its last row yields logits."""
-        pairs = causal_pairs(num_tokens, num_cached)
-        return self.per_token * num_tokens + self.per_logit_row + self.per_pair * pairs
-
-    def decode(self, context_lens: Sequence[float]) -> float:
-        """One new token for each sequence, over contexts of these lengths (tokens, the new one included)."""
-        linear = (self.per_token + self.per_logit_row) * len(context_lens)
-        return linear + self.per_pair * sum(context_lens)
+        return self.per_token * num_tokens + self.per_logit_row + self.per_pair * causal_pairs(num_tokens)
 
 
 def causal_pairs(num_tokens: int, num_cached: int = 0) -> float:

@@ -112,7 +112,7 @@ def choose_rounding(linears: Sequence[QuantizedLinear]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class RoundingRecipe:
     """How a decoder's matrices are rounded on one device."""
 
     layers: Callable[[Linear], AnyLinear]
@@ -121,7 +121,7 @@ class Recipe:
     """int4: inputs that share a scale."""
 
 
-def make_recipe(config: EngineConfig, device: torch.device) -> Recipe | None:
+def make_recipe(config: EngineConfig, device: torch.device) -> RoundingRecipe | None:
     """What `config.quantization` asks for; None if nothing.
 
     Raises:
@@ -133,10 +133,10 @@ def make_recipe(config: EngineConfig, device: torch.device) -> Recipe | None:
     if device.type == "cuda":
         from minillm.model import quantized_cuda
 
-        return Recipe(*quantized_cuda.makers(config, device), group)
+        return RoundingRecipe(*quantized_cuda.makers(config, device), group)
     if config.quantization == "fp8":
         raise ConfigError('quantization="fp8" needs a GPU that multiplies fp8: on a CPU, choose "int8" or "int4"')
-    return Recipe(make_int8 if group is None else partial(make_int4, group=group), make_int8, group)
+    return RoundingRecipe(make_int8 if group is None else partial(make_int4, group=group), make_int8, group)
 
 
 class Quantizer:
@@ -147,7 +147,7 @@ class Quantizer:
         device: where the rounded weights go; the decoder may have been filled elsewhere.
     """
 
-    def __init__(self, decoder: Decoder, recipe: Recipe, device: torch.device) -> None:
+    def __init__(self, decoder: Decoder, recipe: RoundingRecipe, device: torch.device) -> None:
         self.decoder, self.recipe, self.device = decoder, recipe, device
         self.arena = Arena()
         self.places = {getattr(parent, name): (parent, name) for parent, name in places_of(decoder)}

@@ -114,7 +114,7 @@ def makers(config: EngineConfig, device: torch.device) -> tuple[Maker, Maker]:
             raise ConfigError(f'quantization="{kind}" needs Triton and compute capability 8.0 or more: choose "int8"')
         int8 = checked(WidenedLinear, ROUGH["int8"])
         return int8, int8
-    from minillm.kernels.triton.linear import quantize_fp8
+    from minillm.kernels.triton.ops import quantize_fp8
 
     fp8 = checked(partial(CudaFP8Linear, round_rows=quantize_fp8), ROUGH["fp8"])
     int8 = checked(FragmentLinear, ROUGH["int8"])

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from minillm.core.brief import brief
-from minillm.core.errors import ConfigError
 from minillm.core.timeline import PHASES, Timeline
 from minillm.observe.percentiles import percentile
 from minillm.observe.records import Recordable, RequestRecord, as_records
@@ -75,18 +74,6 @@ class SLO:
             (self.e2e, timeline.e2e),
         )
         return all(limit is None or (value is not None and value <= limit) for limit, value in pairs)
-
-
-def stated_limits(**limits: float | None) -> SLO | None:
-    """The SLO of a command's --slo-... options, seconds; None if none is stated.
-
-    Raises:
-        ConfigError: one is not above zero.
-    """
-    for name, limit in limits.items():
-        if limit is not None and not 0 < limit < math.inf:
-            raise ConfigError(f"--slo-{name} is a number of seconds above 0, not {limit}")
-    return None if set(limits.values()) == {None} else SLO(**limits)
 
 
 @dataclass(frozen=True, slots=True)

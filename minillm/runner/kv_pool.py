@@ -14,7 +14,7 @@ from minillm.host.device import who_else
 from minillm.host.memory import available_bytes
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, KVCache, QuantizedKV, tensors_of
 from minillm.kernels.quantization import FP8, dtype_name
-from minillm.model.arithmetic import KVCacheSize
+from minillm.model.arithmetic import kv_bytes_per_token
 from minillm.model.config import ModelConfig
 from minillm.policies.config import EngineConfig
 
@@ -128,7 +128,7 @@ def size_kv_pool(
     Raises:
         ConfigError: it does not fit the memory, or holds no block.
     """
-    block_bytes = KVCacheSize.of_model(model_config).bytes_per_token(dtype_name(dtype)) * block_size
+    block_bytes = kv_bytes_per_token(model_config, dtype_name(dtype)) * block_size
     bytes_with_claim = block_bytes + claim.bytes_per_token * block_size
     free = free_bytes(device)
     if config.num_kv_blocks is not None:
@@ -168,7 +168,7 @@ def size_swap_pool(config: EngineConfig, model_config: ModelConfig, block_size: 
     """
     if config.preemption != "swap":
         return 0
-    block_bytes = KVCacheSize.of_model(model_config).bytes_per_token(dtype_name(dtype)) * block_size
+    block_bytes = kv_bytes_per_token(model_config, dtype_name(dtype)) * block_size
     num_blocks = int(config.swap_space_gb * 1e9 / config.tensor_parallel_size // block_bytes)
     if num_blocks < 1:
         raise ConfigError(f"swap_space_gb holds no block of {block_bytes / 1e6:.1f} MB: raise it")

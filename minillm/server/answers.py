@@ -62,7 +62,7 @@ class AnswerShape:
         """One event: what is new in choice `index`. Role, first text and ending need no chunks of their own:
         with one chunk for each delivery, gaps between chunks are gaps between tokens."""
         text = orjson.dumps(news.new_text)
-        reason = orjson.dumps(news.finish_reason)
+        reason: str | None = news.finish_reason
         if not self.is_chat:
             content = b',"text":' + text
         elif self._has_tools:
@@ -76,7 +76,7 @@ class AnswerShape:
             self._greeted.add(index)
             content = b',"delta":{"role":"assistant","content":' + text + b"}"
         logprobs = orjson.dumps(self._logprobs(index, news, news.num_old_tokens))
-        tail = b',"logprobs":' + logprobs + b',"finish_reason":' + reason
+        tail = b',"logprobs":' + logprobs + b',"finish_reason":' + orjson.dumps(reason)
         return self._chunk_start + str(index).encode() + content + tail + self._chunk_end
 
     def chunks(self, news: Iterable[tuple[int, Completion]]) -> bytes:
@@ -88,14 +88,14 @@ class AnswerShape:
         told = {**self.head, "choices": [], "usage": usage(outputs), **times(outputs)}
         return (b"data: " + orjson.dumps(told) + b"\n\n" if self.include_usage else b"") + DONE
 
-    def _read(self, index: int, piece: str, reason: FinishReason | None) -> tuple[dict[str, Any], bytes]:
+    def _read(self, index: int, piece: str, reason: FinishReason | None) -> tuple[dict[str, Any], str | None]:
         """A piece of an answer that may call tools, as a message or a part of one, and why it ended, if it did."""
         text, calls = self._readers[index].read(piece, is_last=reason is not None)
         calling = reason is FinishReason.STOP and self._readers[index].num_calls
         role = {} if index in self._greeted else {"role": "assistant"}
         self._greeted.add(index)
         message = {**role, "content": text or None, **({"tool_calls": calls} if calls else {})}
-        return message, b'"tool_calls"' if calling else orjson.dumps(reason)
+        return message, "tool_calls" if calling else reason
 
     def _logprobs(self, index: int, completion: Completion, start: int) -> dict[str, Any] | None:
         """Log-probabilities of the tokens from `start` on; None if they were not asked for."""
@@ -121,8 +121,8 @@ class AnswerShape:
         message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
         reason: str | None = completion.finish_reason
         if self._has_tools:
-            called, why = self._read(index, text, completion.finish_reason)
-            message, reason = message | called, orjson.loads(why)
+            called, reason = self._read(index, text, completion.finish_reason)
+            message |= called
         content = {"message": message} if self.is_chat else {"text": text}
         return {"index": index, **content, "logprobs": logprobs, "finish_reason": reason}
 

@@ -24,7 +24,7 @@ WITHOUT_BODY = (204, 304)
 Headers = Iterable[tuple[bytes, bytes]]
 
 
-class Line(Protocol):
+class ClientConnection(Protocol):
     """The connection that an answer goes out on."""
 
     transport: asyncio.Transport
@@ -52,7 +52,7 @@ class HttpAnswer:
         expects_continue: the client sends its body only when it is asked for it.
     """
 
-    def __init__(self, line: Line, scope: Scope, keep_alive: bool, expects_continue: bool) -> None:
+    def __init__(self, line: ClientConnection, scope: Scope, keep_alive: bool, expects_continue: bool) -> None:
         is_old = scope["http_version"] < "1.1"  # it ends with the answer, and nothing is promised before
         self.scope = scope
         self.keep_alive = keep_alive and not is_old

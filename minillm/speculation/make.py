@@ -9,7 +9,7 @@ from minillm.core.errors import ConfigError
 from minillm.core.timeline import Clock
 from minillm.kernels.attention.cache import cache_dtype
 from minillm.kernels.quantization import dtype_name
-from minillm.model.arithmetic import KVCacheSize
+from minillm.model.arithmetic import kv_bytes_per_token
 from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig
 from minillm.runner.kept_runners import KeptRunners
@@ -75,9 +75,7 @@ def memory_claim(config: EngineConfig, drafter: Drafter, model: LoadedModel | No
     """What a drafter's own KV cache will take of the device's memory."""
     if isinstance(drafter, LoadedModel):
         dtype = cache_dtype(config.kv_cache_dtype, drafter.dtype)
-        return MemoryClaim(
-            bytes_per_token=KVCacheSize.of_model(drafter.model_config).bytes_per_token(dtype_name(dtype))
-        )
+        return MemoryClaim(bytes_per_token=kv_bytes_per_token(drafter.model_config, dtype_name(dtype)))
     if isinstance(drafter, DraftHead):
         assert model is not None
         row_bytes = 2 * drafter.config.num_kv_heads * drafter.config.head_dim * model.dtype.itemsize

@@ -22,7 +22,7 @@ from minillm.doctor.checks import CHECKS
 from minillm.doctor.children import END, Children, examine, read_findings, why_it_ended
 from minillm.doctor.report import CheckResult, Report
 from minillm.host.platforms import Platform
-from minillm.model.arithmetic import ModelCost
+from minillm.model.arithmetic import ModelSize, kv_bytes_per_token
 from minillm.model.checkpoints import load_config, resolve
 from minillm.model.config import ModelConfig
 from minillm.policies.config import EngineConfig
@@ -353,6 +353,7 @@ def test_the_memory_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_floor_is_bytes_over_bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "find_bandwidth", lambda _: QUICK)
-    cost = ModelCost.of(ModelConfig.from_hf(load_config(resolve(default_of(EngineConfig, "model")))))
-    step_bytes = cost.read_bytes("bfloat16") + checks.CONTEXT * cost.kv_bytes_per_token("bfloat16")
+    config = ModelConfig.from_hf(load_config(resolve(default_of(EngineConfig, "model"))))
+    kept = kv_bytes_per_token(config, "bfloat16")
+    step_bytes = 2 * ModelSize.of(config).read_params + checks.CONTEXT * kept
     assert f"{1e3 * step_bytes / QUICK[0]:.2f} ms per token" in list(checks.bandwidth())[1].found

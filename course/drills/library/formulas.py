@@ -15,13 +15,13 @@ from course.simulator.cost.models import PricedModel, find_model
 from course.simulator.cost.placement import Placement
 from course.simulator.cost.profile import typical_constants, typical_profile
 from course.simulator.cost.roofline import StepTimeModel, StepWork
+from course.simulator.cost.sizes import ModelCost
 from course.simulator.deployment import Deployment
 from course.simulator.workload.arrivals import Poisson
 from course.simulator.workload.kinds import Independent
 from course.simulator.workload.lengths import Fixed
 from course.simulator.workload.requests import make_workload
 from minillm.core.errors import MinillmError
-from minillm.model.arithmetic import ModelCost
 
 DTYPE = "bfloat16"
 

@@ -110,7 +110,7 @@ class Talk(FromFile):
 
 
 @dataclass(frozen=True)
-class Claim:
+class DrawnStatement:
     """A statement in one draw: with its numbers, and decided."""
 
     number: int
@@ -130,7 +130,7 @@ class DrawnTalk:
     talk: Talk
 
     @cached_property
-    def claims(self) -> tuple[Claim, ...]:
+    def claims(self) -> tuple[DrawnStatement, ...]:
         """All statements. Raises TalkError: one can't be decided."""
         return tuple(self._claims())
 
@@ -146,7 +146,7 @@ class DrawnTalk:
         random.Random(f"facts {self.drill.id} {self.drill.seed}").shuffle(told)
         return tuple(told)
 
-    def put(self) -> tuple[Claim, ...]:
+    def put(self) -> tuple[DrawnStatement, ...]:
         """The statements that the interviewer puts on the table: true and false ones mixed, by the draw's seed."""
         chance = random.Random(f"statements {self.drill.id} {self.drill.seed}")
         num_true = chance.choice(TRUE_OF_THEM)
@@ -156,7 +156,7 @@ class DrawnTalk:
         chance.shuffle(chosen)
         return tuple(chosen)
 
-    def is_close(self, claim: Claim) -> bool:
+    def is_close(self, claim: DrawnStatement) -> bool:
         """Whether it would be decided the other way if one of the numbers that have to be worked out were a little off:
         such a statement asks for luck with the rounding.
         """
@@ -188,7 +188,7 @@ class DrawnTalk:
                 return each
         raise TalkError(f"there is no question {key!r}; there are: {', '.join(each.key for each in self.facts)}")
 
-    def _claims(self) -> Iterator[Claim]:
+    def _claims(self) -> Iterator[DrawnStatement]:
         for number, each in enumerate(self.talk.statements):
             place = f"statement {number + 1}, {each.says[:40]!r}"
             is_true = each.holds
@@ -200,7 +200,7 @@ class DrawnTalk:
             if not isinstance(is_true, bool):
                 raise TalkError(f"{self._at(place)}: true_if gives {is_true!r}, which is neither true nor false")
             says, because = (self._with_numbers(place, text) for text in (each.says, each.because))
-            yield Claim(number, says, is_true, because, each.about, each.source)
+            yield DrawnStatement(number, says, is_true, because, each.about, each.source)
 
     @cached_property
     def _names(self) -> tuple[dict[str, Any], dict[str, Amount]]:

@@ -14,7 +14,7 @@ TOKENS = 100
 
 
 @dataclass(frozen=True)
-class Played:
+class BatcherRun:
     """How a batcher fared."""
 
     arrivals: Arrivals
@@ -33,9 +33,9 @@ def play(
     deaths: tuple[float, ...] = (),
     poison: tuple[str, ...] = (),
     patience: float = PATIENT,
-) -> Played:
+) -> BatcherRun:
     found = answer.prop("callers", answer.thing("Batcher"), arrivals, list(deaths), list(poison), patience)
-    played = Played(arrivals, *found)
+    played = BatcherRun(arrivals, *found)
     expect(not played.these("wrong"), "wrong_answer")
     expect(not played.these("odd"), "odd_answer", count=len(played.these("odd")))
     made_up = [item for item in played.these("answered") if item.key not in played.computed]
@@ -55,14 +55,14 @@ def together(rng: random.Random, items: list[Item], within: float, begin: float 
     return [(at, item, None) for at, item in zip(moments, items)]
 
 
-def hold_answered(played: Played, what: str) -> None:
+def hold_answered(played: BatcherRun, what: str) -> None:
     """Nobody was left waiting, or refused."""
     late, refused = played.these("late"), played.these("refused")
     expect(not late, "lost", count=len(late), of=len(played.arrivals), what=what)
     expect(not refused, "refused_without_need", count=len(refused))
 
 
-def hold_once(played: Played, why: str) -> None:
+def hold_once(played: BatcherRun, why: str) -> None:
     twice = [key for key, times in played.computed.items() if times > 1]
     expect(not twice, "computed_twice", 0.3, count=len(twice), why=why)
 
@@ -110,14 +110,14 @@ def poison(answer: Answer, rng: random.Random) -> None:
     failed = [item for item in played.these("failed") if item != bad]
     expect(not failed, "failed_with_poison", count=len(failed))
     how = dict(zip((item.key for _, item, _ in played.arrivals), (how for how, _ in played.outcomes)))[bad.key]
-    hold_answered(Played(*_without(played, bad), played.runs, played.computed), "an input was poisoned")
+    hold_answered(BatcherRun(*_without(played, bad), played.runs, played.computed), "an input was poisoned")
     expect(how == "failed", "poison_answered", 0.5, how={"late": "no answer"}.get(how, f"{how!r}"))
     runs = len(played.runs)
     expect(runs <= MOST_RUNS, "many_runs", 0.3, runs=runs, of=len(items), limit=MOST_RUNS)
     hold_once(played, "what has passed isn't run again")
 
 
-def _without(played: Played, item: Item) -> tuple[Arrivals, list[tuple[str, float]]]:
+def _without(played: BatcherRun, item: Item) -> tuple[Arrivals, list[tuple[str, float]]]:
     pairs = [(each, how) for each, how in zip(played.arrivals, played.outcomes) if each[1] != item]
     return [each for each, _ in pairs], [how for _, how in pairs]
 

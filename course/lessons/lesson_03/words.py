@@ -41,7 +41,7 @@ from course.lessons.lesson_03.run import (
     slope_of_flops,
     trade,
 )
-from minillm.model.arithmetic import DTYPE_BYTES
+from course.simulator.cost.sizes import DTYPE_BYTES
 from minillm.model.config import ModelConfig
 
 # ---------------------------------------------------------------- findings

@@ -25,7 +25,7 @@ from course.lessons.lesson_06b.run import (
 )
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.models import LATENT_SHAPES
-from minillm.model.arithmetic import KVCacheSize
+from course.simulator.cost.sizes import KVCacheSize
 
 MODELS = {"Qwen3 30B-A3B": (128, 8), "Mixtral 8x7B": (8, 2), "DeepSeek-V3": (256, 8)}
 """Experts of a layer, and those that a token is sent to."""

@@ -16,12 +16,13 @@ from course.lab.texts import CHAT_QUESTIONS, MANUAL, MANUAL_QUESTIONS
 from course.lab.workloads import document
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.placement import USABLE_MEMORY, WORKING_BYTES
+from course.simulator.cost.sizes import KVCacheSize
 from minillm import Engine
 from minillm.bench.target import Target
 from minillm.core.block_pool import blocks_for
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, tensors_of
 from minillm.kernels.attention.window import Window
-from minillm.model.arithmetic import NUMBER_BYTES, SCALE_BYTES, SCALED, KVCacheSize
+from minillm.model.arithmetic import NUMBER_BYTES, SCALE_BYTES, SCALED
 from minillm.runner.kv_pool import KVPool
 
 # ---------------------------------------------------------------- engines and requests

@@ -16,7 +16,7 @@ from course.lab.run import Run, percentile
 from course.lab.style import seconds
 from course.lab.workloads import LabWorkload
 from course.lessons.lesson_06.run import RESTLESS, Dot, room, side_by_side
-from course.measure.quality import Cost, Floors, Quality, Verdict, judge, request_bytes
+from course.measure.quality import Cost, Floors, Quality, QualityVerdict, judge, request_bytes
 from course.measure.scoring import GIVEN, TextScore, decode_texts, held_text
 from minillm import Engine, EngineConfig
 from minillm.bench.target import Costs, Target
@@ -504,7 +504,7 @@ def rise(scores: Mapping[str, Scored], name: str) -> float:
     return scores[name].quality.perplexity / scores[PLAIN].quality.perplexity - 1
 
 
-def verdict(scores: Mapping[str, Scored], name: str, floors: Floors) -> Verdict:
+def verdict(scores: Mapping[str, Scored], name: str, floors: Floors) -> QualityVerdict:
     """By the rule of `minillm bench quality`: better only with a gain, without a loss, and with every floor kept."""
     both = scores[PLAIN], scores[name]
     return judge([each.quality for each in both], [each.cost for each in both], floors)

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from minillm.bench.contest import Baseline, TimedRun, check_counts
+from course.measure.contest import Peer, TimedRun, check_counts
+from course.measure.workloads import BenchmarkWorkload
 from minillm.bench.errors import BenchmarkError
-from minillm.bench.workloads import BenchmarkWorkload
 from minillm.kernels.quantization import dtype_name
 
 HF_KV_BLOCK = 256
@@ -34,7 +34,7 @@ def block_size_name(config: type) -> str:
     return "page_size" if "page_size" in names else "block_size"
 
 
-class HFGenerate(Baseline):
+class HFGenerate(Peer):
     """`model.generate` on one static batch, prompts padded on the left, run until the longest output ends."""
 
     def __init__(self, model: Any, name: str = "hf_generate") -> None:
@@ -77,7 +77,7 @@ class HFGenerate(Baseline):
         return TimedRun.of(start, [stamps[:length] for length in workload.output_lens])
 
 
-class HFContinuousBatching(Baseline):
+class HFContinuousBatching(Peer):
     """transformers' continuous batching: a paged cache, mixed steps, prefix sharing between requests.
 
     Its own defaults take 60% of the machine's memory and 8192 tokens a step; here it gets the step budget

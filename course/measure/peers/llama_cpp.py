@@ -16,10 +16,10 @@ import llama_cpp
 import numpy as np
 import torch
 
+from course.measure.contest import WARM_UP_TOKENS, Peer, TimedRun, check_counts
 from course.measure.peers.llama_cpp_batching import serve
-from minillm.bench.contest import WARM_UP_TOKENS, Baseline, TimedRun, check_counts
+from course.measure.workloads import BenchmarkWorkload
 from minillm.bench.errors import BenchmarkError
-from minillm.bench.workloads import BenchmarkWorkload
 
 CELL_STEP = 256
 """llama.cpp makes room for keys and values in multiples of this many tokens."""
@@ -148,7 +148,7 @@ class LlamaCppContext:
         llama_cpp.llama_memory_clear(self.memory, False)
 
 
-class LlamaCpp(Baseline):
+class LlamaCpp(Peer):
     """llama.cpp with continuous batching, in one of its two layouts of keys and values.
 
     Neither layout is better on every workload: in a unified buffer every query also passes over the other

@@ -6,14 +6,15 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from course.measure.contest import MissingBaselineError, Peer
 from course.measure.peers.nano_vllm import HOW_TO_GET_IT as NANO_VLLM_INSTALL
-from minillm.bench.contest import Baseline
-from minillm.bench.errors import BenchmarkError, MissingBaselineError
-from minillm.bench.report import computes_bfloat16
+from minillm.bench.errors import BenchmarkError
+from minillm.host.platforms import describe_cpu
 from minillm.host.storage import build_once, cache_home, say
 from minillm.model.checkpoints import resolve
 from minillm.policies.config import EngineConfig
 
+BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 LLAMA_CPP_INSTALL = (
     "--compare llama.cpp needs llama-cpp-python, which pip compiles with CMake and a C++ compiler in some minutes: "
     ".venv/bin/pip install -c constraints.txt llama-cpp-python"
@@ -40,7 +41,7 @@ def check_installed(names: Sequence[str]) -> None:
             raise MissingBaselineError(how_to_get_it)
 
 
-def make_baselines(names: Sequence[str], config: EngineConfig) -> list[Baseline]:
+def make_baselines(names: Sequence[str], config: EngineConfig) -> list[Peer]:
     """The engines behind each name (a key of MAKERS), loaded; a name given twice counts once.
 
     Args:
@@ -53,7 +54,7 @@ def make_baselines(names: Sequence[str], config: EngineConfig) -> list[Baseline]
     return [baseline for name in dict.fromkeys(names) for baseline in MAKERS[name](config)]
 
 
-def _hugging_face(config: EngineConfig) -> list[Baseline]:
+def _hugging_face(config: EngineConfig) -> list[Peer]:
     from course.measure.peers.hf import HFContinuousBatching, HFGenerate, load_hugging_face
 
     folder = folder_with_weights(resolve(config.model), config.dtype)
@@ -67,7 +68,7 @@ def _hugging_face(config: EngineConfig) -> list[Baseline]:
     return baselines
 
 
-def _llama_cpp(config: EngineConfig) -> list[Baseline]:
+def _llama_cpp(config: EngineConfig) -> list[Peer]:
     from course.measure.peers.gguf_export import export_once
     from course.measure.peers.llama_cpp import both_layouts
 
@@ -88,17 +89,22 @@ def _llama_cpp(config: EngineConfig) -> list[Baseline]:
     ]
 
 
-def _nano_vllm(config: EngineConfig) -> list[Baseline]:
+def _nano_vllm(config: EngineConfig) -> list[Peer]:
     from course.measure.peers.nano_vllm import NanoVLLM
 
     return [NanoVLLM(folder_with_weights(resolve(config.model), config.dtype), config.dtype)]
 
 
-MAKERS: dict[str, Callable[[EngineConfig], list[Baseline]]] = {
+MAKERS: dict[str, Callable[[EngineConfig], list[Peer]]] = {
     "hf": _hugging_face,
     "llama.cpp": _llama_cpp,
     "nano-vllm": _nano_vllm,
 }
+
+
+def computes_bfloat16() -> bool:
+    """Whether the CPU multiplies bfloat16. Without that it is emulated, and float32 can be the faster dtype."""
+    return bool(BF16_FLAGS.intersection(describe_cpu()[1]))
 
 
 def folder_with_weights(found: Path, dtype: str) -> Path:

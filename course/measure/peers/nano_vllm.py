@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from minillm.bench.contest import Baseline, TimedRun, check_counts
-from minillm.bench.errors import BenchmarkError, MissingBaselineError
-from minillm.bench.workloads import BenchmarkWorkload
+from course.measure.contest import MissingBaselineError, Peer, TimedRun, check_counts
+from course.measure.workloads import BenchmarkWorkload
+from minillm.bench.errors import BenchmarkError
 from minillm.text_files import read_text
 
 HOW_TO_GET_IT = (
@@ -26,7 +26,7 @@ TEMPERATURE = 1e-5
 SHARE_OF_FREE_MEMORY = 0.9
 
 
-class NanoVLLM(Baseline):
+class NanoVLLM(Peer):
     """nano-vllm with its own defaults (CUDA graphs on) in what minillm leaves of the GPU's memory.
 
     Args:

@@ -38,7 +38,7 @@ IN_PROCESS = {
 NOISE_SHARE = 0.03
 """Relative error to be expected of one timed step."""
 LENGTHS = (100, 1024)
-"""Tokens in and out of the ragged workload, as in minillm/bench/workloads.py."""
+"""Tokens in and out of the ragged workload, as in course/measure/workloads.py."""
 PERCENT = 100.0
 
 

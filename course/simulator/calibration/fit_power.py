@@ -53,7 +53,7 @@ SHAPE_FILES = FILE.parent / "shapes"
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
+class PowerReading:
     """One measurement."""
 
     model: str
@@ -65,7 +65,7 @@ class Draw:
     """Mean watts of one accelerator."""
 
 
-def read_draws(folder: Path) -> list[Draw]:
+def read_draws(folder: Path) -> list[PowerReading]:
     """What can be used of ML.ENERGY's files.
 
     Raises:
@@ -91,7 +91,7 @@ def shape_of(model_id: str) -> PricedModel | None:
     return find_model(str(file) if file.is_file() else name)
 
 
-def draw_of(content: dict[str, Any], row: dict[str, Any], model: PricedModel) -> Draw:
+def draw_of(content: dict[str, Any], row: dict[str, Any], model: PricedModel) -> PowerReading:
     """The shares that a row's tokens per second come to."""
     card = find_hardware(CARDS[row["gpu_model"]])
     ways, gpus = row["parallelization"], row["num_gpus"]
@@ -109,10 +109,10 @@ def draw_of(content: dict[str, Any], row: dict[str, Any], model: PricedModel) ->
         seconds=1.0,
     )
     kind = "moe" if model.num_experts else "dense"
-    return Draw(content["model_id"], kind, card.name, shares, row["avg_power_watts"] / gpus)
+    return PowerReading(content["model_id"], kind, card.name, shares, row["avg_power_watts"] / gpus)
 
 
-def fit(draws: Sequence[Draw], hardware: Hardware) -> Power:
+def fit(draws: Sequence[PowerReading], hardware: Hardware) -> Power:
     """Least squares of the relative error: two unknowns, so the normal equations are solved by hand."""
     idle = IDLE[hardware.name]
     roots = [draw.shares.flops**0.5 / draw.watts for draw in draws]
@@ -130,12 +130,12 @@ def dot(ones: Sequence[float], others: Sequence[float]) -> float:
     return sum(map(mul, ones, others))
 
 
-def ratios(power: Power, draws: Sequence[Draw]) -> list[float]:
+def ratios(power: Power, draws: Sequence[PowerReading]) -> list[float]:
     """Measured over predicted watts."""
     return [draw.watts / power.watts(draw.shares.flops, draw.shares.bytes) for draw in draws]
 
 
-def left_out(draws: Sequence[Draw], hardware: Hardware) -> list[float]:
+def left_out(draws: Sequence[PowerReading], hardware: Hardware) -> list[float]:
     """The same, each model by a fit to the others."""
     found = []
     for model in sorted({draw.model for draw in draws}):
@@ -144,7 +144,7 @@ def left_out(draws: Sequence[Draw], hardware: Hardware) -> list[float]:
     return found
 
 
-def fitted(draws: Sequence[Draw]) -> dict[str, dict[str, Any]]:
+def fitted(draws: Sequence[PowerReading]) -> dict[str, dict[str, Any]]:
     """Constants and errors by card, as power.json has them."""
     cards: dict[str, dict[str, Any]] = {}
     for name in CARDS.values():

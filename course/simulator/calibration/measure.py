@@ -16,7 +16,7 @@ from course.simulator.calibration.validate import (
     CPU_TRAFFIC,
     GPU_TRAFFIC,
     RealRun,
-    Traffic,
+    ServedTraffic,
     compare,
     deployment_of,
     serve_traffic,
@@ -41,7 +41,7 @@ HOST_LINK = 1e10
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class MeasuredRound:
     """Requests that start together: what one part of the design measures."""
 
     requests: int
@@ -60,49 +60,49 @@ class Mixed:
 
 
 FULL_DESIGN = (
-    Round(1, 16, 24),
-    Round(1, 128, 24),
-    Round(1, 512, 16),
-    Round(1, 900, 8),
-    Round(2, 64, 16),
-    Round(4, 32, 16),
-    Round(4, 256, 12),
-    Round(8, 24, 16),
-    Round(8, 160, 12),
-    Round(16, 48, 12),
-    Round(16, 128, 10),
-    Round(24, 80, 10),
-    Round(32, 16, 12),
-    Round(32, 96, 10),
+    MeasuredRound(1, 16, 24),
+    MeasuredRound(1, 128, 24),
+    MeasuredRound(1, 512, 16),
+    MeasuredRound(1, 900, 8),
+    MeasuredRound(2, 64, 16),
+    MeasuredRound(4, 32, 16),
+    MeasuredRound(4, 256, 12),
+    MeasuredRound(8, 24, 16),
+    MeasuredRound(8, 160, 12),
+    MeasuredRound(16, 48, 12),
+    MeasuredRound(16, 128, 10),
+    MeasuredRound(24, 80, 10),
+    MeasuredRound(32, 16, 12),
+    MeasuredRound(32, 96, 10),
 )
 """Batch and context vary independently; then comes a stretch of mixed traffic."""
 NUM_PASSES = 3
 """The design is gone through so often, each time in another order: a machine is faster in one minute than in the
 next, and that should not look like a difference between batch sizes."""
 GPU_DESIGN = (
-    Round(1, 16, 24),
-    Round(1, 512, 24),
-    Round(1, 2048, 16),
-    Round(1, 8000, 8),
-    Round(2, 256, 24),
-    Round(4, 64, 24),
-    Round(4, 2048, 16),
-    Round(8, 512, 16),
-    Round(16, 128, 16),
-    Round(16, 1024, 16),
-    Round(32, 32, 16),
-    Round(32, 512, 16),
-    Round(64, 256, 16),
-    Round(64, 2000, 12),
-    Round(128, 64, 16),
-    Round(128, 512, 12),
-    Round(256, 32, 12),
-    Round(256, 256, 12),
+    MeasuredRound(1, 16, 24),
+    MeasuredRound(1, 512, 24),
+    MeasuredRound(1, 2048, 16),
+    MeasuredRound(1, 8000, 8),
+    MeasuredRound(2, 256, 24),
+    MeasuredRound(4, 64, 24),
+    MeasuredRound(4, 2048, 16),
+    MeasuredRound(8, 512, 16),
+    MeasuredRound(16, 128, 16),
+    MeasuredRound(16, 1024, 16),
+    MeasuredRound(32, 32, 16),
+    MeasuredRound(32, 512, 16),
+    MeasuredRound(64, 256, 16),
+    MeasuredRound(64, 2000, 12),
+    MeasuredRound(128, 64, 16),
+    MeasuredRound(128, 512, 12),
+    MeasuredRound(256, 32, 12),
+    MeasuredRound(256, 256, 12),
 )
 """A GPU's: up to where its arithmetic takes as long as its memory, and to contexts whose KV is as large as an 8B's
 weights. What the KV pool, the window or the slots don't hold is left out."""
 GPU_PASSES = 2
-QUICK_DESIGN = (Round(1, 16, 4), Round(1, 64, 3), Round(4, 16, 4), Round(8, 32, 3))
+QUICK_DESIGN = (MeasuredRound(1, 16, 4), MeasuredRound(1, 64, 3), MeasuredRound(4, 16, 4), MeasuredRound(8, 32, 3))
 MIXED = Mixed(requests=60, every_steps=3, longest_prompt=300, longest_output=48)
 GPU_MIXED = Mixed(requests=80, every_steps=3, longest_prompt=2000, longest_output=96)
 SHORTEST_PROMPT = 8
@@ -118,7 +118,7 @@ class Measured:
     """Idle again."""
     hardware: Hardware
     steps: list[TimedStep]
-    traffic: Traffic
+    traffic: ServedTraffic
     served: list[RealRun]
     """Empty without traffic."""
 
@@ -151,13 +151,13 @@ def measure_this_machine(config: EngineConfig, *, quick: bool = False, with_traf
     return Measured(engine, hardware, steps, traffic, served)
 
 
-def design_for(engine: Engine, hardware: Hardware) -> tuple[Sequence[Round], Mixed]:
+def design_for(engine: Engine, hardware: Hardware) -> tuple[Sequence[MeasuredRound], Mixed]:
     """What to sweep on this machine: by its kind, and as far as slots, window and KV pool reach."""
     rounds, mixed = (GPU_DESIGN * GPU_PASSES, GPU_MIXED) if hardware.is_gpu else (FULL_DESIGN * NUM_PASSES, MIXED)
     window = engine.context_limit
     pool = engine.runner.num_kv_blocks * engine.runner.block_size
 
-    def fits(one: Round) -> bool:
+    def fits(one: MeasuredRound) -> bool:
         longest = one.prompt_tokens + one.output_tokens
         return one.requests <= engine.config.max_num_seqs and longest <= window and one.requests * longest <= pool
 
@@ -205,7 +205,7 @@ def profile_of(measured: Measured) -> Profile:
 
 
 def run_design(
-    engine: Engine, design: Sequence[Round], mixed: Mixed, traffic: Traffic | None = None
+    engine: Engine, design: Sequence[MeasuredRound], mixed: Mixed, traffic: ServedTraffic | None = None
 ) -> tuple[list[TimedStep], list[RealRun]]:
     """Run the rounds in a random order, the first once more before to warm up; then mixed traffic.
 
@@ -226,11 +226,11 @@ def run_design(
     mix = []
     for i in range(mixed.requests):
         prompt = rng.randint(SHORTEST_PROMPT, mixed.longest_prompt)
-        mix.append((mixed.every_steps * i, Round(1, prompt, rng.randint(4, mixed.longest_output))))
+        mix.append((mixed.every_steps * i, MeasuredRound(1, prompt, rng.randint(4, mixed.longest_output))))
     return steps + drive(engine, mix), served
 
 
-def drive(engine: Engine, traffic: Iterable[tuple[int, Round]]) -> list[TimedStep]:
+def drive(engine: Engine, traffic: Iterable[tuple[int, MeasuredRound]]) -> list[TimedStep]:
     """Send requests at certain steps, run until all is done, and return the steps.
 
     Args:

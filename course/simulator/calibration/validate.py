@@ -31,7 +31,7 @@ from minillm.frontend.outputs import RequestOutput
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class ServedTraffic:
     """What is served, for real and simulated. Lengths in tokens."""
 
     prompt: Uniform
@@ -58,9 +58,9 @@ class Traffic:
         return f"{lengths} {self.output.high}; Poisson arrivals, {self.seeds} seeds"
 
 
-CPU_TRAFFIC = Traffic(Uniform(low=16, high=256), Uniform(low=8, high=48), (0.3, 0.6, 0.85), 5, 30, 48)
+CPU_TRAFFIC = ServedTraffic(Uniform(low=16, high=256), Uniform(low=8, high=48), (0.3, 0.6, 0.85), 5, 30, 48)
 """Short enough for a laptop's CPU."""
-GPU_TRAFFIC = Traffic(Uniform(low=64, high=2048), Uniform(low=32, high=256), (0.4, 0.8), 2, 40, 128)
+GPU_TRAFFIC = ServedTraffic(Uniform(low=64, high=2048), Uniform(low=32, high=256), (0.4, 0.8), 2, 40, 128)
 """Chats. An H100 with an 8B model serves it all in half a minute."""
 
 
@@ -73,7 +73,7 @@ class Validation:
     simulated_capacity: float
     error_percent: dict[float, SummaryDict]
     """By load, over the requests of all seeds."""
-    traffic: Traffic
+    traffic: ServedTraffic
 
     __repr__ = brief
 
@@ -103,7 +103,7 @@ class RealRun:
     __repr__ = brief
 
 
-def serve_traffic(engine: Engine, traffic: Traffic) -> Iterator[RealRun]:
+def serve_traffic(engine: Engine, traffic: ServedTraffic) -> Iterator[RealRun]:
     """Serve traffic for real, one run at each `next`: `traffic.num_runs` of them. Nothing else should run.
 
     The first run, of requests that come all at once, tells the capacity that the loads are shares of.
@@ -124,7 +124,7 @@ def serve_traffic(engine: Engine, traffic: Traffic) -> Iterator[RealRun]:
             yield RealRun(load, arrivals, outputs)
 
 
-def compare(deployment: Deployment, served: Sequence[RealRun], traffic: Traffic) -> Validation:
+def compare(deployment: Deployment, served: Sequence[RealRun], traffic: ServedTraffic) -> Validation:
     """Simulate on the deployment what was served, and compare."""
     real: defaultdict[float | None, list[list[RequestOutput]]] = defaultdict(list)
     simulated: defaultdict[float | None, list[list[RequestOutput]]] = defaultdict(list)
@@ -158,7 +158,7 @@ def deployment_of(engine: Engine, profile: Profile) -> Deployment:
     return Deployment(PricedModel.of(model.model_config), profile, Placement(1, dtype, dtype), config)
 
 
-def arrivals_of_traffic(traffic: Traffic, arrivals: Arrivals, num_requests: int, seed: int) -> list[Arrival]:
+def arrivals_of_traffic(traffic: ServedTraffic, arrivals: Arrivals, num_requests: int, seed: int) -> list[Arrival]:
     """The traffic as a list. Moments in seconds from 0."""
     kind = Independent(prompt=traffic.prompt, output=traffic.output)
     workload = make_workload(kind, arrivals, num_requests=num_requests, seed=seed)

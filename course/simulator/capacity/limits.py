@@ -26,7 +26,7 @@ MOSTLY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Bottlenecks:
     """What kept a replica from serving more, a little past its knee. Shares of its busy time."""
 
     binding: str
@@ -42,7 +42,7 @@ class Limits:
     """By resource; empty when the steps were not explained."""
 
 
-def find_limits(run: FleetRun, seconds: Mapping[str, float]) -> Limits:
+def find_limits(run: FleetRun, seconds: Mapping[str, float]) -> Bottlenecks:
     """Judge a run of one replica past its knee.
 
     Whatever keeps requests out for most of the time that any of them waits is what binds: no slot, or no
@@ -69,7 +69,7 @@ def find_limits(run: FleetRun, seconds: Mapping[str, float]) -> Limits:
     return replace(limits, binding=f"decode pool: {limits.binding}", why=why)
 
 
-def find_pool_limits(run: FleetRun, seconds: Mapping[str, float]) -> Limits:
+def find_pool_limits(run: FleetRun, seconds: Mapping[str, float]) -> Bottlenecks:
     """What binds the main pool; arguments as of `find_limits`."""
     slots = run.pools["main"].replicas[0].engine.config.max_num_seqs
     steps = list(steps_of(run))
@@ -93,7 +93,7 @@ def find_pool_limits(run: FleetRun, seconds: Mapping[str, float]) -> Limits:
         why = f"{left}, and {parts[binding]:.0%} of the steps' time is spent on it"
     else:
         binding, why = "step time", f"{left}; pass explain= to see what steps are spent on"
-    return Limits(binding, why, queued, slots_full, kv_full, parts)
+    return Bottlenecks(binding, why, queued, slots_full, kv_full, parts)
 
 
 def prefill_share(run: FleetRun) -> float:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from course.simulator.capacity.limits import Explain, Limits, find_limits, prefill_share, recording
+from course.simulator.capacity.limits import Bottlenecks, Explain, find_limits, prefill_share, recording
 from course.simulator.cluster.fleet import ClusterConfig, simulate
 from course.simulator.cluster.record import Since
 from course.simulator.cluster.replica import EngineFactory
@@ -51,7 +51,7 @@ balance its load at least as well."""
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class KneePoint:
     """One simulated run of one replica; a point of the knee curve. Seconds from when a request is due, and rates per
     second."""
 
@@ -65,7 +65,7 @@ class Point:
     output_tokens_per_s: float
 
     @classmethod
-    def of(cls, rate: float, run: FleetRun, slo: SLO) -> "Point":
+    def of(cls, rate: float, run: FleetRun, slo: SLO) -> "KneePoint":
         summary = run.summary(slo, SINCE)
         p99s = (summary.metrics[metric].p99 for metric in ("ttft", "tpot"))
         ttft, tpot = (None if value is None else round(value, DIGITS) for value in p99s)
@@ -87,7 +87,7 @@ class CapacityPlan:
     """Share of requests that must meet the SLO."""
     knee: float
     """Highest rate one replica serves within the SLO, requests per second."""
-    curve: tuple[Point, ...]
+    curve: tuple[KneePoint, ...]
     """Every rate that was tried on one replica, ascending."""
     knee_requests: int
     """Requests in the run that found the knee. A longer one sees rarer bursts, and finds a lower knee."""
@@ -104,7 +104,7 @@ class CapacityPlan:
     output_cost_per_million: float
     prefill_share: float
     """Share of a replica's busy time that prompts cost; it splits the bill. Idle time is split likewise."""
-    limits: Limits
+    limits: Bottlenecks
 
     __repr__ = brief
 
@@ -194,7 +194,7 @@ class Worksheet:
         self.config = config.replace(sample_every_s=None)
         self.explain, self.progress = explain, progress
         self.turns = 1.0 if isinstance(traffic, Workload) else mean_turns(traffic, seed)
-        self.points: dict[float, Point] = {}
+        self.points: dict[float, KneePoint] = {}
         self._stay_s = 0.0
         """How long an arrival stays with an idle replica: to the end of its last answer, mean, seconds."""
 
@@ -252,14 +252,14 @@ class Worksheet:
     def holds(self, rate: float) -> bool:
         """Whether one replica serves this rate within the SLO."""
         if rate not in self.points:
-            self.points[rate] = Point.of(rate, self.run(rate), self.slo)
+            self.points[rate] = KneePoint.of(rate, self.run(rate), self.slo)
         return self.points[rate].attainment >= self.target
 
-    def idle(self) -> Point:
+    def idle(self) -> KneePoint:
         """How a replica does that has nearly nothing to do; also learns how long arrivals stay."""
         if IDLE_RATE not in self.points:
             run = self.run(IDLE_RATE)
-            self.points[IDLE_RATE] = Point.of(IDLE_RATE, run, self.slo)
+            self.points[IDLE_RATE] = KneePoint.of(IDLE_RATE, run, self.slo)
             begun = {record.request.session: record.intended or 0.0 for record in reversed(run.records)}
             ended = {record.request.session: record.ended or 0.0 for record in run.records}
             self._stay_s = sum(ended[session] - begun[session] for session in begun) / len(begun)

@@ -26,7 +26,7 @@ FEWEST = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class ErrorSpread:
     """Measured values beside their forecasts, in percent of these: a tenth of them was lower, half, nine tenths."""
 
     low: float
@@ -43,8 +43,8 @@ class Band:
 
     points: int
     group: dict[str, Any]
-    tpot: Spread
-    ttft: Spread | None
+    tpot: ErrorSpread
+    ttft: ErrorSpread | None
     is_like: bool
     """The same kind of model, card, precision and number of accelerators."""
 
@@ -83,8 +83,8 @@ def band_of(profile: Profile, model: PricedModel, placement: Placement) -> Band 
     group = {name: row[name] for name in here}
     is_like = group == here and placement.weight_dtype in MEASURED_DTYPES and placement.pp == 1
     # An engine's constants come without its server, whose front is part of a measured TTFT.
-    ttft = Spread(*row["ttft"]) if stack == TODAY else None
-    return Band(row["n"], group, Spread(*row["tpot"]), ttft, is_like)
+    ttft = ErrorSpread(*row["ttft"]) if stack == TODAY else None
+    return Band(row["n"], group, ErrorSpread(*row["tpot"]), ttft, is_like)
 
 
 def distance(one: dict[str, Any], other: dict[str, Any]) -> float:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from course.simulator.cost.hardware import Hardware
+from course.simulator.cost.sizes import LAYER_BYTES, KVCacheSize, ModelCost
 from course.simulator.errors import PricingError
-from minillm.model.arithmetic import LAYER_BYTES, KVCacheSize, ModelCost
 from minillm.model.checkpoints import SHAPES, load_config, read_config, resolve
 from minillm.model.config import ModelConfig
 from minillm.model.errors import CorruptCheckpointError, UnknownModelError

@@ -8,8 +8,9 @@ from course.simulator.cost.experts import ExpertRanks
 from course.simulator.cost.hardware import GIB, Hardware
 from course.simulator.cost.lora import NO_LORA, Lora
 from course.simulator.cost.models import PricedModel
+from course.simulator.cost.sizes import DTYPE_BYTES
 from course.simulator.errors import DoesNotFitError, PricingError
-from minillm.model.arithmetic import DTYPE_BYTES, NUMBER_BYTES
+from minillm.model.arithmetic import NUMBER_BYTES
 
 WORKING_BYTES = 1.2e9
 """Activations, CUDA graphs and library workspaces per GPU: what vLLM 0.19 took beside weights and KV cache for

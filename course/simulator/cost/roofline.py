@@ -40,10 +40,11 @@ from course.simulator.cost.hardware import Hardware
 from course.simulator.cost.lora import ADAPTER_BYTES
 from course.simulator.cost.models import PricedModel
 from course.simulator.cost.placement import Placement
+from course.simulator.cost.sizes import DTYPE_BYTES
 from course.simulator.errors import PricingError
 from minillm.core.batch import ScheduledRequest
 from minillm.kernels.attention.window import Window
-from minillm.model.arithmetic import DTYPE_BYTES, share_woken
+from minillm.model.arithmetic import share_woken
 from minillm.strict_model import StrictModel
 
 EVERYTHING = Window()

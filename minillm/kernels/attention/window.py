@@ -33,10 +33,6 @@ class Window:
         sinks = range(min(self.sink_blocks(block_size), total))
         return [*sinks, *range(self.first_block(position, block_size), total)]
 
-    def blocks_held(self, num_tokens: int, block_size: int) -> int:
-        """By a sequence whose `num_tokens` are all computed, before its next one."""
-        return len(self.live_blocks(num_tokens, num_tokens, block_size))
-
     def most_blocks(self, chunk: int, block_size: int) -> int | None:
         """Most that a sequence of any length holds, computing at most `chunk` tokens a step; None = no limit."""
         if self.size is None:

@@ -75,7 +75,7 @@ class TritonAttention(AttentionBackend):
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class AttentionTile:
     """The shape of one program's work."""
 
     rows: int
@@ -88,7 +88,7 @@ class Tile:
 
 
 @functools.cache
-def tile_for(num_rows: int, head_dim: int, itemsize: int, shared_memory: int) -> Tile:
+def tile_for(num_rows: int, head_dim: int, itemsize: int, shared_memory: int) -> AttentionTile:
     """The tile for sequences that have `num_rows` rows of queries at most.
 
     Args:
@@ -97,15 +97,15 @@ def tile_for(num_rows: int, head_dim: int, itemsize: int, shared_memory: int) ->
         shared_memory: bytes that one program may take.
     """
     if itemsize == 4:  # no tensor cores for float32: every product goes through registers, so little at once
-        return Tile(16, max(16, min(64, 2048 // head_dim)), num_warps=4, num_stages=1)
+        return AttentionTile(16, max(16, min(64, 2048 // head_dim)), num_warps=4, num_stages=1)
     keys = KEY_TILE // head_dim
     if num_rows <= 16:  # decodes: the fewest rows that tensor cores multiply
-        return Tile(16, min(128, keys), num_warps=4, num_stages=STAGES)
+        return AttentionTile(16, min(128, keys), num_warps=4, num_stages=STAGES)
     # Hopper: 132 KB at d = 128. Before it, a thread's registers don't hold the addresses of so long a pipeline.
     stages = STAGES if shared_memory >= 200 * 1024 else STAGES - 2
     if num_rows <= 64 or 128 * head_dim > MAX_ACCUMULATOR:  # drafts: the rows of a Hopper matrix instruction
-        return Tile(64, min(64, keys), num_warps=4, num_stages=stages)
-    return Tile(128, min(64, keys), num_warps=8, num_stages=stages)
+        return AttentionTile(64, min(64, keys), num_warps=4, num_stages=stages)
+    return AttentionTile(128, min(64, keys), num_warps=8, num_stages=stages)
 
 
 def splits_for(num_programs: int, max_context: int, num_processors: int) -> int:
@@ -175,12 +175,7 @@ class Launch:
             cache = (numbers, scales, kv_format)
             attend_decodes(query, *cache, *layout, scale, output, pairs, sequences, metadata.window or 0)
             return
-        if splits > 1:
-            parts = query.new_empty((num_rows, num_heads, splits, head_dim), dtype=torch.float32)
-            softmax = query.new_empty((num_rows, num_heads, splits, 2), dtype=torch.float32)
-        else:
-            parts = softmax = output  # not used
-
+        parts, softmax = triton_kernels.partial_results(query, output, num_rows, splits)
         results = (output, parts, softmax)
         triton_kernels.attend_tiles[(num_kv_heads, splits, num_tiles)](
             query,
@@ -210,16 +205,4 @@ class Launch:
             num_stages=tile.num_stages,
         )
         if splits > 1:
-            triton_kernels.combine_splits[(num_rows, num_heads)](
-                parts,
-                softmax,
-                output,
-                metadata.query_starts_tensor,
-                self.first_sequence,
-                splits,
-                output.stride(0),
-                HEAD_DIM=head_dim,
-                PADDED_DIM=padded_dim,
-                MOST_SPLITS=triton_kernels.most_splits(splits),
-                num_warps=4,
-            )
+            triton_kernels.combine(parts, softmax, output, metadata.query_starts_tensor, self.first_sequence)

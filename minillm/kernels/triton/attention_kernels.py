@@ -12,18 +12,15 @@ them once. Where tiles are few and contexts long, several programs take a part o
 Everything that differs from step to step is read from tensors, so a CUDA graph may replay a launch.
 """
 
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from minillm.kernels.triton.rounding import E4M3_UNIT, from_e4m3
 
 FEW_SPLITS, MAX_SPLITS = 8, 64
 """Parts that a program of the combine kernel has registers for: two kernels to compile, not one for each number."""
-
-
-def most_splits(num_splits: int) -> int:
-    """The smaller of the two that is enough."""
-    return FEW_SPLITS if num_splits <= FEW_SPLITS else MAX_SPLITS
 
 
 # Numbers that change from step to step: without this, Triton would compile again for 1 and for multiples of 16.
@@ -283,3 +280,31 @@ def combine_splits(
     output_row = tl.load(query_starts + first_sequence) + row
     pointers = output + output_row.to(tl.int64) * output_stride_token + head * HEAD_DIM + dims
     tl.store(pointers, result.to(output.dtype.element_ty), mask=inside)
+
+
+def partial_results(query: Tensor, output: Tensor, num_rows: int, num_splits: int) -> tuple[Tensor, Tensor]:
+    """Memory for the parts of a launch's rows, as `combine_splits` reads them. Without splitting it isn't written to:
+    the output stands for it."""
+    if num_splits == 1:
+        return output, output
+    _, num_heads, head_dim = query.shape
+    sizes = (num_rows, num_heads, num_splits)
+    return query.new_empty((*sizes, head_dim), dtype=torch.float32), query.new_empty((*sizes, 2), dtype=torch.float32)
+
+
+def combine(parts: Tensor, softmax: Tensor, output: Tensor, query_starts: Tensor, first_sequence: int) -> None:
+    """Put the parts of these rows together, which are those of `first_sequence` and after."""
+    num_rows, num_heads, num_splits, head_dim = parts.shape
+    combine_splits[(num_rows, num_heads)](
+        parts,
+        softmax,
+        output,
+        query_starts,
+        first_sequence,
+        num_splits,
+        output.stride(0),
+        HEAD_DIM=head_dim,
+        PADDED_DIM=max(triton.next_power_of_2(head_dim), 16),
+        MOST_SPLITS=FEW_SPLITS if num_splits <= FEW_SPLITS else MAX_SPLITS,
+        num_warps=4,
+    )

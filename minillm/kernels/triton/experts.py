@@ -121,6 +121,18 @@ def _rows_at(place, first, ROWS: tl.constexpr, PAIRS: tl.constexpr):
     return tl.sum(tl.where(place[None, :] == wanted[:, None], tl.arange(0, PAIRS)[None, :], 0), 1)
 
 
+@triton.jit
+def _products(of_output, of_row, SIZE: tl.constexpr, INPUTS: tl.constexpr):
+    """[outputs, rows] float32: sums over SIZE inputs, of weights and rows that begin at these pointers."""
+    accumulator = tl.zeros([of_output.shape[0], of_row.shape[0]], tl.float32)
+    for start in tl.range(0, SIZE, INPUTS):
+        at = start + tl.arange(0, INPUTS)
+        weights = tl.load(of_output[:, None] + at[None, :], eviction_policy="evict_first")
+        columns = tl.load(of_row[:, None] + at[None, :])
+        accumulator = tl.dot(weights, tl.trans(columns), accumulator, input_precision="ieee")
+    return accumulator
+
+
 @triton.jit(do_not_specialize=["num_pairs"])
 def gate_and_up(
     x,  # [T, SIZE]
@@ -146,12 +158,7 @@ def gate_and_up(
     for first in tl.range(0, count, ROWS):
         pair = _rows_at(place, first, ROWS, PAIRS)
         of_row = x + (pair // K).to(tl.int64) * SIZE
-        accumulator = tl.zeros([OUTPUTS, ROWS], tl.float32)
-        for start in tl.range(0, SIZE, INPUTS):
-            at = start + tl.arange(0, INPUTS)
-            weights = tl.load(of_output[:, None] + at[None, :], eviction_policy="evict_first")
-            columns = tl.load(of_row[:, None] + at[None, :])
-            accumulator = tl.dot(weights, tl.trans(columns), accumulator, input_precision="ieee")
+        accumulator = _products(of_output, of_row, SIZE, INPUTS)
         both = tl.permute(tl.reshape(accumulator.to(x.dtype.element_ty), (2, HALF, ROWS)), (1, 2, 0))
         gate, up = tl.split(both)
         gate = gate.to(tl.float32)
@@ -183,12 +190,7 @@ def down(
     for first in tl.range(0, count, ROWS):
         pair = _rows_at(place, first, ROWS, PAIRS).to(tl.int64)
         of_row = inner + pair * INNER
-        accumulator = tl.zeros([OUTPUTS, ROWS], tl.float32)
-        for start in tl.range(0, INNER, INPUTS):
-            at = start + tl.arange(0, INPUTS)
-            weights = tl.load(of_output[:, None] + at[None, :], eviction_policy="evict_first")
-            columns = tl.load(of_row[:, None] + at[None, :])
-            accumulator = tl.dot(weights, tl.trans(columns), accumulator, input_precision="ieee")
+        accumulator = _products(of_output, of_row, INNER, INPUTS)
         exists = (first + tl.arange(0, ROWS) < count)[None, :]
         result_at = pair[None, :] * SIZE + output[:, None]
         tl.store(result + result_at, accumulator.to(result.dtype.element_ty), mask=exists)

@@ -155,6 +155,25 @@ def _e4m3(byte, dtype: tl.constexpr):
 
 
 @triton.jit
+def widen_two(pairs, KIND: tl.constexpr, dtype: tl.constexpr, PTX: tl.constexpr):
+    """The lower and the upper numbers of pairs of bytes (int16), int8 or fp8, without their scales."""
+    if PTX:
+        lower, upper = tl.inline_asm_elementwise(
+            INT8_TO_BF16 if KIND == "int8" else FP8_TO_BF16,
+            "=&r,=&r,r",
+            [pairs],
+            dtype=(tl.bfloat16, tl.bfloat16),
+            is_pure=True,
+            pack=2,
+        )
+    elif KIND == "int8":
+        lower, upper = pairs.to(tl.int8).to(dtype), (pairs >> 8).to(tl.int8).to(dtype)
+    else:
+        lower, upper = _e4m3(pairs.to(tl.int32) & 255, dtype), _e4m3(pairs.to(tl.int32) >> 8 & 255, dtype)
+    return lower, upper
+
+
+@triton.jit
 def _widen(pairs, first, second, KIND: tl.constexpr, dtype: tl.constexpr, PTX: tl.constexpr):
     """Pairs of bytes [rows, 16] to weights [rows, 16 x parts], without the scales of int8 and fp8.
 
@@ -182,19 +201,7 @@ def _widen(pairs, first, second, KIND: tl.constexpr, dtype: tl.constexpr, PTX: t
         quads = tl.join(tl.join(a, b), tl.join(c, d))  # [rows, column, part % 2, part / 2]
         return tl.reshape(tl.permute(quads, (0, 3, 2, 1)), (pairs.shape[0], 4 * pairs.shape[1]))
     else:
-        if PTX:
-            a, b = tl.inline_asm_elementwise(
-                INT8_TO_BF16 if KIND == "int8" else FP8_TO_BF16,
-                "=&r,=&r,r",
-                [pairs],
-                dtype=(tl.bfloat16, tl.bfloat16),
-                is_pure=True,
-                pack=2,
-            )
-        elif KIND == "int8":
-            a, b = pairs.to(tl.int8).to(dtype), (pairs >> 8).to(tl.int8).to(dtype)
-        else:
-            a, b = _e4m3(pairs.to(tl.int32) & 255, dtype), _e4m3(pairs.to(tl.int32) >> 8 & 255, dtype)
+        a, b = widen_two(pairs, KIND, dtype, PTX)
         return tl.reshape(tl.permute(tl.join(a, b), (0, 2, 1)), (pairs.shape[0], 2 * pairs.shape[1]))
 
 
@@ -315,7 +322,7 @@ def multiply_few(
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class FragmentTile:
     """What one program of `multiply_few` does, and how many share the sum of a tile."""
 
     outputs: int
@@ -330,8 +337,8 @@ class Tile:
 MOST_ROWS = 128
 """For more rows all weights are widened first, and PyTorch multiplies: 5 bytes a weight are moved, but once for all."""
 TILES = {
-    "int4": {8: Tile(128, 8, 1, 4, 5), 32: Tile(64, 32, 2, 4, 4)},
-    "int8": {8: Tile(64, 8, 2, 2, 6), 32: Tile(64, 32, 4, 4, 4)},
+    "int4": {8: FragmentTile(128, 8, 1, 4, 5), 32: FragmentTile(64, 32, 2, 4, 4)},
+    "int8": {8: FragmentTile(64, 8, 2, 2, 6), 32: FragmentTile(64, 32, 4, 4, 4)},
 }
 """By kind, and for how many rows: of those tried on an H100 (course/data/measured/tuned_kernels_h100.json), the
 fastest for an 8B's layers taken together. With 16 rows or more Triton chooses Hopper's own matrix instructions, and
@@ -341,7 +348,7 @@ PROGRAMS = 3
 MOST_SPLITS = 16
 
 
-def tile_for(weights: Fragments, num_rows: int, num_processors: int) -> Tile:
+def tile_for(weights: Fragments, num_rows: int, num_processors: int) -> FragmentTile:
     """What one program does, and how many share a sum: a power of two, each of two steps at least."""
     tiles = TILES[weights.kind]
     tile = tiles[next((rows for rows in tiles if num_rows <= rows), max(tiles))]
@@ -383,7 +390,7 @@ def rows_of(weights: Fragments, ids: Tensor) -> Tensor:
     return dequantize(numbers, weights.scales[ids])
 
 
-def multiply(x: Tensor, weights: Fragments, bias: Tensor | None, tile: Tile, arrived: Tensor) -> Tensor:
+def multiply(x: Tensor, weights: Fragments, bias: Tensor | None, tile: FragmentTile, arrived: Tensor) -> Tensor:
     """x W^T + b: [T, out] for x [T, in] float16, bfloat16 or float32.
 
     Args:

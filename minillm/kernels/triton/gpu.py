@@ -7,7 +7,7 @@ import torch
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class GpuLimits:
     """What the sizes depend on."""
 
     num_processors: int
@@ -16,10 +16,10 @@ class Gpu:
 
 
 @functools.cache
-def gpu(device: torch.device) -> Gpu:
+def gpu(device: torch.device) -> GpuLimits:
     """The interpreter has no processors, but pretends to have a few: splitting should be seen there too."""
     if device.type != "cuda":
-        return Gpu(8, 227 * 1024)
+        return GpuLimits(8, 227 * 1024)
     properties = torch.cuda.get_device_properties(device)
     shared_memory = getattr(properties, "shared_memory_per_block_optin", 64 * 1024)  # torch for AMD does not say
-    return Gpu(properties.multi_processor_count, shared_memory)
+    return GpuLimits(properties.multi_processor_count, shared_memory)

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from minillm.kernels.triton import attention_kernels
-from minillm.kernels.triton.fragments import FP8_TO_BF16, INT8_TO_BF16, _e4m3
+from minillm.kernels.triton.fragments import widen_two
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,25 +26,6 @@ class PairTile:
     splits: int = 1
     num_warps: int = 2
     num_stages: int = 5
-
-
-@triton.jit
-def _widen_pairs(pairs, FORMAT: tl.constexpr, dtype: tl.constexpr, PTX: tl.constexpr):
-    """The even and the odd numbers of pairs of bytes (int16), without their scales."""
-    if PTX:
-        even, odd = tl.inline_asm_elementwise(
-            INT8_TO_BF16 if FORMAT == "int8" else FP8_TO_BF16,
-            "=&r,=&r,r",
-            [pairs],
-            dtype=(tl.bfloat16, tl.bfloat16),
-            is_pure=True,
-            pack=2,
-        )
-    elif FORMAT == "int8":
-        even, odd = pairs.to(tl.int8).to(dtype), (pairs >> 8).to(tl.int8).to(dtype)
-    else:
-        even, odd = _e4m3(pairs.to(tl.int32) & 255, dtype), _e4m3(pairs.to(tl.int32) >> 8 & 255, dtype)
-    return even, odd
 
 
 @triton.jit(do_not_specialize=["first_sequence", "num_splits", "table_stride"])
@@ -118,7 +99,7 @@ def attend_pairs(
         key_scales = (key_word << shift & -65536).to(tl.float32, bitcast=True)
         value_scales = (value_word << shift & -65536).to(tl.float32, bitcast=True)
 
-        k_even, k_odd = _widen_pairs(k, FORMAT, query.dtype.element_ty, PTX)
+        k_even, k_odd = widen_two(k, FORMAT, query.dtype.element_ty, PTX)
         scores = tl.dot(q_even, tl.trans(k_even), input_precision="ieee")
         scores = tl.dot(q_odd, tl.trans(k_odd), scores, input_precision="ieee")
         scores = tl.where(exists[None, :], scores * (key_scales * scale)[None, :], float("-inf"))
@@ -127,7 +108,7 @@ def attend_pairs(
         correction = tl.exp2(largest - new_largest)
         total = total * correction + tl.sum(weights, 1)
         weights = (weights * value_scales[None, :]).to(query.dtype.element_ty)
-        v_even, v_odd = _widen_pairs(v, FORMAT, query.dtype.element_ty, PTX)
+        v_even, v_odd = widen_two(v, FORMAT, query.dtype.element_ty, PTX)
         sum_even = tl.dot(weights, v_even, sum_even * correction[:, None], input_precision="ieee")
         sum_odd = tl.dot(weights, v_odd, sum_odd * correction[:, None], input_precision="ieee")
         largest = new_largest
@@ -173,10 +154,7 @@ def attend_decodes(
     """
     _, num_heads, head_dim = query.shape
     group = num_heads // numbers.shape[3]
-    parts = softmax = output
-    if tile.splits > 1:
-        parts = query.new_empty((len(sequences), num_heads, tile.splits, head_dim), dtype=torch.float32)
-        softmax = query.new_empty((len(sequences), num_heads, tile.splits, 2), dtype=torch.float32)
+    parts, softmax = attention_kernels.partial_results(query, output, len(sequences), tile.splits)
     attend_pairs[(numbers.shape[3], tile.splits, len(sequences))](
         query,
         numbers.view(torch.int16),
@@ -207,16 +185,4 @@ def attend_decodes(
         num_stages=tile.num_stages,
     )
     if tile.splits > 1:
-        attention_kernels.combine_splits[(len(sequences), num_heads)](
-            parts,
-            softmax,
-            output,
-            query_starts,
-            sequences.start,
-            tile.splits,
-            output.stride(0),
-            HEAD_DIM=head_dim,
-            PADDED_DIM=head_dim,
-            MOST_SPLITS=attention_kernels.most_splits(tile.splits),
-            num_warps=4,
-        )
+        attention_kernels.combine(parts, softmax, output, query_starts, sequences.start)

@@ -6,7 +6,7 @@ from pathlib import Path
 from course.simulator.cost.hardware import CATALOGUE
 from course.simulator.cost.models import find_model
 from course.simulator.cost.placement import Placement, bytes_for_kv
-from minillm.model.arithmetic import ModelCost
+from course.simulator.cost.sizes import ModelCost
 from minillm.model.checkpoints import SHAPES
 
 GUIDE = Path(__file__).parents[3] / "docs" / "gpu-box.md"

@@ -18,7 +18,7 @@ from course.challenge.oracle import Oracle
 from course.challenge.planned_queue import PlannedQueue
 from course.challenge.play import play
 from course.challenge.replay import replay
-from course.challenge.result import LOSSES, Result, differences, losses, round_of
+from course.challenge.result import LOSSES, RoundScore, differences, losses, round_of
 from course.challenge.rounds import PRACTICE, Round, RoundError
 from course.grading.props import FleetReplica
 from minillm.core.request import RequestStatus
@@ -285,11 +285,11 @@ def test_a_sealed_rounds_name_holds_its_salt_fast() -> None:
 
 def test_a_line_is_checked_part_by_part() -> None:
     rungs = {"low": Tally(5, 20), "high": Tally(15, 20)}
-    result = Result(Entry("policy.py", policy()), Round.of_month("2026-11"), Tally(12, 20), rungs, {})
+    result = RoundScore(Entry("policy.py", policy()), Round.of_month("2026-11"), Tally(12, 20), rungs, {})
     assert result.best_beaten == "low" and "above low" in result.line and "12 of 20" in result.line
     assert differences(result.line, result) == [] and round_of(result.line) == "2026-11"
     assert len(differences(result.line.replace("12 of", "13 of"), result)) == 1
-    other = Result(Entry("policy.py", policy() + "\n"), result.round, result.tally, rungs, {})
+    other = RoundScore(Entry("policy.py", policy() + "\n"), result.round, result.tally, rungs, {})
     assert [each for each in differences(result.line, other) if "file" in each], "one more blank line is another file"
     assert differences("minillm beat 2026-11 | 99 requests/s", result)
 

@@ -18,6 +18,7 @@ from course.grading.exercises import (
     roofline_knee,
 )
 from course.grading.tools import play
+from course.simulator.cost.sizes import KVCacheSize
 from minillm import Engine, EngineConfig, SamplingParams
 from minillm.core.batch import ScheduledRequest
 from minillm.core.block_pool import FreeBlocks
@@ -27,7 +28,7 @@ from minillm.kernels.attention.base import AttentionMetadata
 from minillm.kernels.attention.eager import EagerAttention
 from minillm.kernels.attention.window import Window
 from minillm.kernels.quantization import quantize_rows
-from minillm.model.arithmetic import NUMBER_BYTES, KVCacheSize
+from minillm.model.arithmetic import NUMBER_BYTES
 from minillm.runner.batch_layout import BlockTables, lay_out
 
 

@@ -17,7 +17,7 @@ from course.lessons.lesson_07 import pictures, run, simulated, words
 from course.lessons.lesson_07.check import checks
 from course.lessons.lesson_07.pictures import PoolMap
 from course.lessons.lesson_07.run import GQA, MHA, MLA, MQA, Account
-from minillm.model.arithmetic import KVCacheSize
+from course.simulator.cost.sizes import KVCacheSize
 
 pytestmark = pytest.mark.usefixtures("short_form")
 

@@ -9,9 +9,9 @@ import torch
 
 from course.measure.peers.gguf_export import write_gguf
 from course.measure.peers.llama_cpp_batching import serve
+from course.measure.workloads import BenchmarkWorkload, make_workloads
 from minillm import LLM, SamplingParams
 from minillm.bench.errors import BenchmarkError
-from minillm.bench.workloads import BenchmarkWorkload, make_workloads
 
 pytest.importorskip("llama_cpp", reason="the extra `bench` is not installed: pip install llama-cpp-python")
 

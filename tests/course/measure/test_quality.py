@@ -16,7 +16,7 @@ from course.measure.quality import (
     Cost,
     Floors,
     Quality,
-    Verdict,
+    QualityVerdict,
     engine_config,
     judge,
     notes,
@@ -46,18 +46,23 @@ def changed(**fields: float) -> Quality:
 @pytest.mark.parametrize(
     ("after", "verdict"),
     [
-        (CHEAPER, Verdict(True, gains=["1.60x the decode speed", "50% of the weights"])),
-        (BEFORE, Verdict(False)),
-        (Cost(200, 20, 4000, 50.5), Verdict(False)),  # one percent is noise
-        (Cost(200, 20, 1000, 49.5), Verdict(True, gains=["25% of the KV bytes of a request"])),
+        (CHEAPER, QualityVerdict(True, gains=["1.60x the decode speed", "50% of the weights"])),
+        (BEFORE, QualityVerdict(False)),
+        (Cost(200, 20, 4000, 50.5), QualityVerdict(False)),  # one percent is noise
+        (Cost(200, 20, 1000, 49.5), QualityVerdict(True, gains=["25% of the KV bytes of a request"])),
         (
             Cost(200, 10, 2000, 40.0),
-            Verdict(False, gains=["50% of the KV bytes of a request"], losses=["0.80x the decode speed"]),
+            QualityVerdict(False, gains=["50% of the KV bytes of a request"], losses=["0.80x the decode speed"]),
         ),
-        (Cost(300, 20, 4000, 60.0), Verdict(False, gains=["1.20x the decode speed"], losses=["150% of the weights"])),
+        (
+            Cost(300, 20, 4000, 60.0),
+            QualityVerdict(False, gains=["1.20x the decode speed"], losses=["150% of the weights"]),
+        ),
     ],
 )
-def test_as_good_and_cheaper_in_speed_or_memory_is_better_and_a_trade_is_none(after: Cost, verdict: Verdict) -> None:
+def test_as_good_and_cheaper_in_speed_or_memory_is_better_and_a_trade_is_none(
+    after: Cost, verdict: QualityVerdict
+) -> None:
     assert judge([GOOD, changed(perplexity=10.05)], [BEFORE, after], Floors()) == verdict
 
 
@@ -145,8 +150,10 @@ def test_the_command(tiny_llama_path: Path, tmp_path: Path) -> None:
     assert cost["candidate"]["weight_bytes"] < 0.6 * cost["reference"]["weight_bytes"]
 
 
-@pytest.mark.parametrize(("verdict", "status"), [(Verdict(True), 0), (Verdict(False), 0), (Verdict(False, ["kl"]), 1)])
-def test_exit_status(verdict: Verdict, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("verdict", "status"), [(QualityVerdict(True), 0), (QualityVerdict(False), 0), (QualityVerdict(False, ["kl"]), 1)]
+)
+def test_exit_status(verdict: QualityVerdict, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = BenchmarkResult(verdict, {}, "float32", torch.device("cpu"), "")
     monkeypatch.setattr("course.measure.quality.run", lambda *_: measured)
     assert CliRunner().invoke(bench_app, ["quality"]).exit_code == status

@@ -11,7 +11,7 @@ import pytest
 from course.drills.amounts import BYTES, RATIO, SECONDS, TOKENS
 from course.napkin.desk import NapkinDesk
 from course.napkin.library import TEMPLATES, napkin_of, napkin_of_day
-from course.napkin.napkin import Napkin, Verdict
+from course.napkin.napkin import Napkin, Nearness
 from course.napkin.quantity import NapkinError, Quantity
 
 Run = Callable[..., tuple[int, str, str]]
@@ -70,7 +70,7 @@ def test_a_question_has_all_numbers_and_the_working_is_true(seed: int) -> None:
         assert 0 < napkin.answer.value < math.inf
         assert near(results[-1], napkin.answer.value) or napkin.counted == "replicas"
         assert f"{napkin.answer}" in napkin.working[-1]
-        assert napkin.judge(f"{napkin.answer}") is Verdict.RIGHT, napkin
+        assert napkin.judge(f"{napkin.answer}") is Nearness.RIGHT, napkin
 
 
 def test_hundreds_of_different_sums_and_each_template_in_turn() -> None:
@@ -214,7 +214,7 @@ def test_what_is_no_answer_is_told(unit: str, typed: str) -> None:
 def test_near_is_right_and_half_to_double_is_the_right_order() -> None:
     napkin = Napkin("06", "?", Quantity(0.1, SECONDS), ())
     verdicts = {typed: napkin.judge(typed) for typed in ("81 ms", "119 ms", "51 ms", "0.19 s", "49 ms", "0.21 s")}
-    assert list(verdicts.values()) == [Verdict.RIGHT] * 2 + [Verdict.RIGHT_ORDER] * 2 + [Verdict.OFF] * 2
+    assert list(verdicts.values()) == [Nearness.RIGHT] * 2 + [Nearness.RIGHT_ORDER] * 2 + [Nearness.OFF] * 2
     assert napkin.debrief("1 s", 75)[0] == "Off: too high by a factor of 10. You took 75 s of 60, which costs nothing."
 
 

@@ -11,7 +11,7 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from minillm.frontend.terminal import Lines, fitted
+from minillm.frontend.terminal import Lines
 
 UP, TAB, ENTER, END, STOP = "\x1b[A", "\t", "\r", "\x04", "\x03"
 
@@ -38,12 +38,3 @@ def test_a_pipe_has_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = Lines("trial", screen=shown)
     assert [lines.read("> ") for _ in range(3)] == ["one\n", "two\n", None]
     assert shown.getvalue() == "> > > "
-
-
-def test_text_is_broken_where_a_terminal_ends_and_left_alone_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "20")
-    text = "short\n  name  a line of more than twenty columns"
-    terminal = io.StringIO()
-    assert fitted(text, terminal) == text
-    terminal.isatty = lambda: True
-    assert fitted(text, terminal) == "short\n  name  a line of\n        more than\n        twenty\n        columns"

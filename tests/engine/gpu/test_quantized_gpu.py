@@ -143,7 +143,7 @@ def replayed(work: Callable[[], Any], x: torch.Tensor) -> Any:
 def test_kernels_of_linear_layers(size: int, out: int, rows: int, dtype: torch.dtype) -> None:
     """Shapes of 8B, which share sums at few rows, and odd ones. Twenty times: programs must not meet each other's."""
     from minillm.kernels.triton import fragments
-    from minillm.kernels.triton.linear import quantize_fp8
+    from minillm.kernels.triton.ops import quantize_fp8
 
     with torch.device("cuda"):
         x, bias, weight = torch.randn(rows, size).to(dtype), torch.randn(out).to(dtype), torch.randn(out, size) / 50

@@ -19,7 +19,6 @@ from triton.compiler import ASTSource
 
 from minillm.kernels.triton import attention_kernels as triton_kernels
 from minillm.kernels.triton import experts, fragments, nucleus, rounded_attention
-from minillm.kernels.triton import linear as triton_linear
 from minillm.kernels.triton import ops as triton_ops
 from minillm.kernels.triton.attention import KEY_TILE, tile_for
 from minillm.kernels.triton.rounded_attention import PairTile
@@ -98,7 +97,7 @@ def linear_kernels(dtype: str) -> Iterator[tuple[str, Any, dict[str, Any], dict[
             yield f"{kind} linear {dtype} rows={num_rows}{few}", fragments.multiply_few, arguments, options
     arguments = dict(x=f"*{dtype}", numbers="*i8", scales="*fp32", SIZE=14336, PADDED=16384)
     options = dict(num_warps=triton_ops.warps_for(16384))
-    yield f"fp8 rows {dtype}", triton_linear._quantize_row, arguments, options
+    yield f"fp8 rows {dtype}", triton_ops._quantize_row, arguments, options
 
 
 def pair_kernels(head_dim: int) -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]]:

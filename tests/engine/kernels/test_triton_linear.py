@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from minillm.kernels.quantization import FP8, dequantize, dequantize_int4, quantize, quantize_int4, quantize_rows
-from minillm.kernels.triton.gpu import Gpu
+from minillm.kernels.triton.gpu import GpuLimits
 
-linear = pytest.importorskip("minillm.kernels.triton.linear", reason="triton is for Linux", exc_type=ImportError)
+ops = pytest.importorskip("minillm.kernels.triton.ops", reason="triton is for Linux", exc_type=ImportError)
 fragments = pytest.importorskip("minillm.kernels.triton.fragments", reason="triton is for Linux", exc_type=ImportError)
 
 
@@ -71,7 +71,7 @@ def test_launches_follow_from_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
             return lambda *args, **options: None
 
     monkeypatch.setattr(fragments, "multiply_few", Recorder())
-    monkeypatch.setattr(fragments, "gpu", lambda device: Gpu(132, 227 * 1024))
+    monkeypatch.setattr(fragments, "gpu", lambda device: GpuLimits(132, 227 * 1024))
     with torch.device("meta"):
         numbers, scales = torch.empty(4096, 4096, dtype=torch.int8), torch.empty(4096)
         weights = fragments.to_fragments(numbers, scales, "int8")
@@ -85,7 +85,7 @@ def test_launches_follow_from_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_fp8_rows_are_those_of_plain_operations(size: int) -> None:
     x = torch.randn(16, size) * torch.logspace(-9, 9, 16)[:, None]
     x[3], x[5, 0], x[7, 0] = 0, float("nan"), float("inf")
-    numbers, scales = linear.quantize_fp8(x)
+    numbers, scales = ops.quantize_fp8(x)
     expected_numbers, expected_scales = quantize(x.cpu(), FP8)
     assert torch.equal(scales.cpu().nan_to_num(5.0), expected_scales.nan_to_num(5.0))
     kept = expected_scales.isfinite()
@@ -97,5 +97,5 @@ def test_every_byte_of_e4m3_is_rounded_to_and_read() -> None:
     values = torch.arange(127, dtype=torch.int8).view(FP8).float()
     between = (values[1:] + values[:-1]) / 2
     x = torch.cat((values, between, torch.nextafter(between, between + 1), -values, -between))[None]
-    numbers, scales = linear.quantize_fp8(x)
+    numbers, scales = ops.quantize_fp8(x)
     assert scales.item() == 1 and torch.equal(numbers.view(torch.int8), x.to(FP8).view(torch.int8))

@@ -11,8 +11,8 @@ import torch
 from kernels.ragged import SPANS, Ragged, Span
 
 from minillm.kernels.triton import attention as triton_paged
-from minillm.kernels.triton.attention import Launch, Tile, TritonAttention, splits_for, tile_for
-from minillm.kernels.triton.gpu import Gpu
+from minillm.kernels.triton.attention import AttentionTile, Launch, TritonAttention, splits_for, tile_for
+from minillm.kernels.triton.gpu import GpuLimits
 
 pytest.importorskip("triton", reason="triton is for Linux")
 
@@ -135,7 +135,7 @@ def test_lengths_of_a_replay_come_from_the_tensors(captured: list[Span], replaye
 def test_what_is_launched_depends_on_shapes_only(monkeypatch: pytest.MonkeyPatch) -> None:
     from minillm.kernels.triton import attention_kernels as triton_kernels
 
-    monkeypatch.setattr(triton_paged, "gpu", lambda device: Gpu(8, 227 * 1024))
+    monkeypatch.setattr(triton_paged, "gpu", lambda device: GpuLimits(8, 227 * 1024))
 
     def launches(spans: list[Span]) -> list[Any]:
         """Grids, and every argument that is not a tensor's contents."""
@@ -187,9 +187,9 @@ def test_tiles_fit_registers_and_shared_memory(shared_memory: int) -> None:
                 queries = tile.rows * head_dim * itemsize
                 buffers = tile.num_stages // 2 + (tile.rows > 16)  # one more under a Hopper instruction
                 assert queries + buffers * 2 * tile.keys * head_dim * itemsize <= shared_memory
-    assert tile_for(4, 128, 2, shared_memory) == Tile(rows=16, keys=64, num_warps=4, num_stages=5)
+    assert tile_for(4, 128, 2, shared_memory) == AttentionTile(rows=16, keys=64, num_warps=4, num_stages=5)
     stages = 3 if shared_memory < 200 * 1024 else 5
-    assert tile_for(5000, 128, 2, shared_memory) == Tile(rows=128, keys=64, num_warps=8, num_stages=stages)
+    assert tile_for(5000, 128, 2, shared_memory) == AttentionTile(rows=128, keys=64, num_warps=8, num_stages=stages)
 
 
 def test_decodes_and_the_rest_are_a_launch_each() -> None:

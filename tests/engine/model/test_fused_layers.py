@@ -24,7 +24,7 @@ from minillm.model.cpu import optimise_for_cpu
 from minillm.model.decoder import Decoder
 from minillm.model.linear import FEW_ROWS
 from minillm.model.loader import load_model
-from minillm.model.quantized import Quantizer, Recipe, make_int4, make_int8
+from minillm.model.quantized import Quantizer, RoundingRecipe, make_int4, make_int8
 from minillm.model.rope import RotaryEmbedding
 
 pytestmark = pytest.mark.usefixtures("two_threads")
@@ -60,7 +60,7 @@ def made_decoder(weights: str = "bfloat16", **changes: object) -> Decoder:
         optimise_for_cpu(decoder)
     else:
         make = make_int8 if weights == "int8" else lambda linear: make_int4(linear, 32)
-        Quantizer(decoder, Recipe(make, make_int8), CPU).finish()
+        Quantizer(decoder, RoundingRecipe(make, make_int8), CPU).finish()
     return decoder
 
 

@@ -205,7 +205,7 @@ def test_what_cannot_be_is_refused(tiny_llama_path: Path) -> None:
     model = load(tiny_llama_path, quantization="int8", dtype="float32")
     with pytest.raises(ConfigError, match="these weights were loaded with 'int8': load them again"):
         Engine(EngineConfig(model=str(tiny_llama_path), dtype="float32", device="cpu", num_kv_blocks=8), model)
-    narrow = quantized.Quantizer(model.decoder, quantized.Recipe(make_int8, make_int8, 64), CPU)
+    narrow = quantized.Quantizer(model.decoder, quantized.RoundingRecipe(make_int8, make_int8, 64), CPU)
     layer = plain(96, 8)
     narrow.places[layer] = (model.decoder, "layer")
     with pytest.raises(ConfigError, match=r"among 64 inputs, and layer has 96: choose \"int8\""):

@@ -188,7 +188,6 @@ def test_a_window_keeps_the_blocks_that_some_token_still_sees(
     assert len(live) <= (kept.peak_blocks or 0)
     gone = kept.expired(position)
     assert not set(gone) & set(live) and set(gone) | set(live) >= set(range(-(-end // block_size)))
-    assert window.blocks_held(position, block_size) == len(window.live_blocks(position, position, block_size))
     assert Window().live_blocks(position, end, block_size) == list(range(-(-end // block_size)))
 
 

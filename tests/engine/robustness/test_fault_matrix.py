@@ -318,7 +318,7 @@ CTRL_C: dict[str, tuple[list[str], str]] = {
     "generate, loading": (GENERATE, "minillm.frontend.loading.load_model"),
     "chat": (["chat", "--model", "MODEL", "--set", "num_kv_blocks=64"], "sys.stdin.readline"),
     "serve, loading": (["serve", "--model", "MODEL", "--port", "0"], "minillm.server.server.make_service"),
-    "bench": (["bench", "--model", "MODEL", "--quick"], "minillm.bench.compare.run"),
+    "bench": (["bench", "--model", "MODEL", "--quick"], "course.measure.compare.run"),
     "pull": (["pull", "--force"], "minillm.model.pull._download_wheel"),
     "simulate": (
         ["simulate", "--qps", "1", "--model", "llama-3.1-8b", "--hardware", "h100-sxm"],
@@ -348,14 +348,14 @@ def test_ctrl_c_is_one_line_and_status_130(
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EROFS])
 def test_what_the_disk_says_is_one_line_too(code: int, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minillm.bench.compare.run", raising(no_room(code)))
+    monkeypatch.setattr("course.measure.compare.run", raising(no_room(code)))
     status, _, err = run("bench", "--quick")
     assert status == 2 and err.count("\n") == 1
     assert err.startswith("minillm: ") and os.strerror(code) in err and "/some/file" in err and "Free some space" in err
 
 
 def test_a_bug_is_still_shown_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minillm.bench.compare.run", raising(OSError(errno.EBADF, "bad file descriptor")))
+    monkeypatch.setattr("course.measure.compare.run", raising(OSError(errno.EBADF, "bad file descriptor")))
     monkeypatch.setattr(sys, "argv", ["minillm", "bench", "--quick"])
     with pytest.raises(OSError, match="bad file descriptor"):
         main()

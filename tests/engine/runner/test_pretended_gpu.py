@@ -26,7 +26,7 @@ from minillm.kernels.attention.cache import cache_dtype
 from minillm.kernels.attention.select import BACKENDS, select_backend, survey
 from minillm.kernels.ops import Ops
 from minillm.kernels.quantization import dtype_name
-from minillm.model.arithmetic import KVCacheSize
+from minillm.model.arithmetic import kv_bytes_per_token
 from minillm.model.loader import LoadedModel, choose_dtype
 from minillm.runner import largest_step as largest
 from minillm.runner.cuda_graphs import CudaGraph
@@ -58,7 +58,8 @@ def in_image(module: str, *arguments: object, lacking: str = "") -> subprocess.C
             needs = map(Requirement, importlib.metadata.requires(name) or [])
             left += [need.name for need in needs if need.marker is None or need.marker.evaluate({"extra": ""})]
     owners = importlib.metadata.packages_distributions().items()
-    hidden = {lacking} | {module for module, of in owners if there.isdisjoint(map(canonicalize_name, of))} - {"minillm"}
+    elsewhere = {module for module, of in owners if there.isdisjoint(map(canonicalize_name, of))}
+    hidden = {lacking} | elsewhere - {"minillm", "course"}
     command = [sys.executable, "-c", WITHOUT.format(hidden=hidden), module, *map(str, arguments)]
     without_plugins = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(command, cwd=ROOT, env=without_plugins, capture_output=True, text=True)
@@ -210,7 +211,7 @@ def test_the_largest_step_has_all_tokens_and_all_rows(fields: dict[str, Any], lo
 
 def test_a_backend_that_copies_contexts_gets_room_for_a_layer_of_them(model: LoadedModel) -> None:
     shape = model.model_config
-    of_a_layer = KVCacheSize.of_model(shape).bytes_per_token(dtype_name(model.dtype)) // shape.num_layers
+    of_a_layer = kv_bytes_per_token(shape, dtype_name(model.dtype)) // shape.num_layers
     found = {name: largest.gathered_bytes_per_token(model, BACKENDS[name]) for name in ("sdpa", "eager", "triton")}
     assert found == {"sdpa": of_a_layer, "eager": of_a_layer, "triton": 0}
 

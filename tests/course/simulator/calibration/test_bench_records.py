@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from course.measure.workloads import ragged_workload
 from course.simulator.calibration.bench_records import (
     fit_to_records,
     is_of_steps,
@@ -21,7 +22,6 @@ from course.simulator.cost.profile import find_profile, typical_constants
 from course.simulator.cost.roofline import StepTimeModel, StepWork
 from course.simulator.deployment import Deployment
 from course.simulator.errors import PricingError, RecordingError
-from minillm.bench.workloads import ragged_workload
 
 MEASURED = Path("course/data/measured")
 FILES = (MEASURED / "gpu_check_h100.json", MEASURED / "bench_h100.json")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from course.simulator.calibration.fit_power import Draw, band, fit, left_out, read_draws
+from course.simulator.calibration.fit_power import PowerReading, band, fit, left_out, read_draws
 from course.simulator.cluster.fleet import ClusterConfig, simulate
 from course.simulator.cost.hardware import CATALOGUE
 from course.simulator.cost.models import find_model
@@ -121,7 +121,7 @@ def test_the_fit_finds_the_constants_again() -> None:
     truth = Power(110.0, 700.0, 300.0, 700.0, None)
     shares = [UsedShares(f, b) for f in (0.01, 0.05, 0.1, 0.3) for b in (0.1, 0.3, 0.6)]
     draws = [
-        Draw(f"model {i % 3}", "dense", "h100-sxm", each, 110 + 700 * math.sqrt(each.flops) + 300 * each.bytes)
+        PowerReading(f"model {i % 3}", "dense", "h100-sxm", each, 110 + 700 * math.sqrt(each.flops) + 300 * each.bytes)
         for i, each in enumerate(shares)
     ]
     found = fit(draws, H100)

@@ -1,7 +1,7 @@
 """The engines that are compared: each runs the same workload, and says what it really ran with.
 
 All of them have the same three methods, so that the comparison does not know which one it measures. Here are
-their base and minillm itself; each of the others has a module beside this one.
+their base and minillm itself; each of the others has a module in peers/.
 """
 
 import itertools
@@ -11,12 +11,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from course.measure.workloads import BenchmarkWorkload
 from minillm import LLM, SamplingParams
 from minillm.bench.errors import BenchmarkError
 from minillm.bench.report import describe_engine
-from minillm.bench.workloads import BenchmarkWorkload
 
 WARM_UP_TOKENS = 4
+
+
+class MissingBaselineError(BenchmarkError):
+    """A baseline is not installed, or this machine cannot run it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class TimedRun:
         )
 
 
-class Baseline(ABC):
+class Peer(ABC):
     """An engine that can be given a workload, and timed."""
 
     name: str
@@ -79,7 +83,7 @@ def check_counts(name: str, workload: BenchmarkWorkload, counts: Iterable[int]) 
         )
 
 
-class Minillm(Baseline):
+class Minillm(Peer):
     """This engine, in its default configuration but for `fields`."""
 
     name = "minillm"

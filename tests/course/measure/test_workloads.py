@@ -1,6 +1,6 @@
 """The workloads are what their titles say, and the same for everyone."""
 
-from minillm.bench.workloads import make_workloads
+from course.measure.workloads import make_workloads
 
 
 def test_workloads_are_as_their_titles_say() -> None:

@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
-from minillm.bench.contest import Baseline, Minillm, TimedRun
+from course.measure.contest import Minillm, Peer, TimedRun
+from course.measure.peers.make import check_installed, make_baselines
+from course.measure.workloads import BenchmarkWorkload, make_workloads, ragged_workload
 from minillm.bench.machine_peaks import Bandwidth, measure_bandwidth
 from minillm.bench.report import BenchmarkResult
 from minillm.bench.target import LARGEST_BLOCK, Costs, Target
 from minillm.bench.turns import in_turns
-from minillm.bench.workloads import BenchmarkWorkload, make_workloads, ragged_workload
 from minillm.frontend.engine import Engine
 from minillm.kernels.quantization import dtype_name
 from minillm.model.arithmetic import ModelBytes
@@ -23,7 +24,7 @@ from minillm.observe.spread import Spread
 from minillm.observe.tables import text_table
 from minillm.policies.config import EngineConfig
 
-LoadPeers = Callable[[EngineConfig], list[Baseline]]
+LoadPeers = Callable[[EngineConfig], list[Peer]]
 """Makes the engines that minillm is compared with, on the same weights and with the limits that it has."""
 
 COLUMNS = ("", "tok/s", "seconds", "TTFT p50", "ITL p50", "ITL p99", "floor", "speedup")
@@ -78,7 +79,7 @@ class WorkloadResult:
     peers: list[EngineResult]
 
 
-def measure(engines: Sequence[Baseline], workload: BenchmarkWorkload, repeats: int) -> dict[str, list[TimedRun]]:
+def measure(engines: Sequence[Peer], workload: BenchmarkWorkload, repeats: int) -> dict[str, list[TimedRun]]:
     """Warm all engines up, then `repeats` rounds in which each runs once."""
     for engine in engines:
         engine.warm_up(workload)
@@ -177,7 +178,19 @@ def run_throughput(
     return replace(measured, settings={**measured.settings, "requests": requests, "scale": scale, "seed": seed})
 
 
-def peers_of(engine: Engine, load_peers: LoadPeers | None) -> list[Baseline]:
+def peers_named(names: Sequence[str] | None) -> LoadPeers | None:
+    """The engines that `--compare` names, made when minillm is loaded; None: it is measured alone.
+
+    Raises:
+        MissingBaselineError: one is not installed; says how to get it.
+    """
+    if not names:
+        return None
+    check_installed(names)  # before anything is loaded, not minutes later
+    return partial(make_baselines, names)
+
+
+def peers_of(engine: Engine, load_peers: LoadPeers | None) -> list[Peer]:
     """What it is compared with, under the engine's configuration and what `auto` came to there."""
     if load_peers is None:
         return []
@@ -210,9 +223,9 @@ def load_minillm(target: Target, workload: BenchmarkWorkload, device: torch.devi
 
 
 def compete(
-    own: Baseline,
+    own: Peer,
     engine: Engine,
-    baselines: Sequence[Baseline],
+    baselines: Sequence[Peer],
     workloads: Sequence[BenchmarkWorkload],
     repeats: int,
     quick: bool,

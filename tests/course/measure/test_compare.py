@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from course.measure.compare import measure, summarize
+from course.measure.contest import Minillm, TimedRun
 from course.measure.peers.hf import HFContinuousBatching, HFGenerate, load_hugging_face
-from minillm.bench.compare import measure, summarize
-from minillm.bench.contest import Minillm, TimedRun
+from course.measure.workloads import BenchmarkWorkload, make_workloads
 from minillm.bench.errors import BenchmarkError
 from minillm.bench.machine_peaks import Bandwidth
-from minillm.bench.workloads import BenchmarkWorkload, make_workloads
 from minillm.model.arithmetic import ModelBytes
 from minillm.observe.spread import Spread
 
