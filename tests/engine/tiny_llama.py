@@ -27,7 +27,7 @@ def make_lively_llama(folder: Path, tokenizer_from: Path) -> Path:
         later_layers=0.3,
         num_hidden_layers=4,
         max_position_embeddings=4096,
-        initializer_range=0.1,
+        initializer_range=0.12,
         tie_word_embeddings=True,
     )
 
