@@ -25,7 +25,7 @@ TEXTS = {f"f{length}": {"type": "string", "maxLength": length} for length in LEN
 BOUNDED = {"type": "object", "properties": TEXTS, "required": list(TEXTS), "additionalProperties": False}
 COUNTING = r"[\s\S]*a[\s\S]{60}"
 """Makes tens of lexer states with each token, for as long as it is followed."""
-AMBIGUOUS = 'start: e\ne: e e | /[a-z]/'
+AMBIGUOUS = "start: e\ne: e e | /[a-z]/"
 
 
 @pytest.fixture(scope="module")
