@@ -159,7 +159,7 @@ def smollm_path() -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_llama_path(smollm_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Llama of random weights (hidden 64, 2 layers, 4 heads, 2 KV heads, fp32), SmolLM2's tokenizer."""
+    """A Llama of random weights (hidden 64, 2 layers, 4 heads, 2 KV heads, fp32); part of SmolLM2's tokenizer."""
     return make_tiny_llama(tmp_path_factory.mktemp("tiny-llama"), smollm_path)
 
 

@@ -50,10 +50,6 @@ WITHOUT_TORCH = (
     "minillm.doctor.children",
     "minillm.cli",
     "course.challenge.cli",
-    "course.incidents.cli",
-    "course.drills.cli",
-    "course.rounds.cli",
-    "course.napkin.cli",
 )
 """Importing these loads no torch: `minillm incident`, `drill`, `simulate` and `--help` answer in under a second."""
 

@@ -1,4 +1,4 @@
-"""The smallest models with all the parts of a large one: random weights, and the first tokens of SmolLM2's tokenizer."""
+"""The smallest models with all the parts of a large one: random weights, and the first 4,096 of SmolLM2's tokens."""
 
 import json
 import shutil

@@ -154,7 +154,7 @@ def test_exit_status(verdict: Verdict, status: int, monkeypatch: pytest.MonkeyPa
 
 # ---------------------------------------------------------------- the real model
 
-PIECES, PIECE = 6, 64
+PIECES, PIECE = 4, 64
 WINDOW = 16
 """The piece is four times as long, as in the command."""
 
