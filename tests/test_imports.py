@@ -51,7 +51,8 @@ WITHOUT_TORCH = (
     "minillm.cli",
     "course.challenge.cli",
 )
-"""Importing these loads no torch: `minillm incident`, `drill`, `simulate` and `--help` answer in under a second."""
+"""Importing these loads no torch: `minillm simulate` and `--help` answer in under a second. Of commands for practice,
+tests/course/lab/test_light_imports.py holds it."""
 
 
 @functools.cache
