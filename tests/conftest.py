@@ -28,6 +28,7 @@ if not torch.cuda.is_available():
 
 from minillm.cli import app, main
 from minillm.frontend.engine_thread import EngineThread
+from minillm.host.storage import build_once
 from minillm.kernels.cpu import NativeKernels, native_kernels
 from minillm.kernels.cpu.compiling import known_fault, why_none
 from minillm.model import checkpoints
@@ -114,10 +115,11 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> C
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the static site, written once."""
+    """The folder of the static site, written once for all of pytest-xdist's processes."""
     from course.site.__main__ import write
 
-    return write(tmp_path_factory.mktemp("site"))[0].parent
+    own = tmp_path_factory.getbasetemp()
+    return build_once((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "site", write, 50 << 20)
 
 
 @pytest.fixture
