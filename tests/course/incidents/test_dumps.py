@@ -2,6 +2,7 @@
 raises."""
 
 import ast
+import functools
 from typing import Any
 
 import pytest
@@ -26,23 +27,15 @@ PLAIN = Sums(rate=10, prompt=1000, output=101, ttft=1.8, gap=0.012, gpus=2, peak
 """e2e 3 s, so 30 in flight; 2e14 FLOP/s of 2e14; 21,000 tokens for 1050.5 each."""
 
 
-def answers() -> dict[str, dict[str, Any]]:
-    """The model answers, as the solution hands them in."""
-    found: dict[str, dict[str, Any]] = {}
+@functools.cache
+def right(name: str) -> dict[str, Any]:
+    """The model answer to one dump, as the solution hands it in. What it reads of the dump is simulated."""
     tree = ast.parse(source.resolve(SOURCE.read_text(encoding="utf-8"), "solution"))
     made = [node for node in tree.body if isinstance(node, (ast.ImportFrom, ast.FunctionDef))]
     scope: dict[str, Any] = {}
     exec(compile(ast.Module(made, []), str(SOURCE), "exec"), scope)
-    scope["check"] = lambda name, **fields: found.setdefault(name, fields)
-    for node in tree.body:
-        if isinstance(node, ast.Expr) and ast.unparse(node).startswith("check("):
-            exec(compile(ast.Module([node], []), str(SOURCE), "exec"), scope)
-    return found
-
-
-@pytest.fixture(scope="module")
-def right() -> dict[str, dict[str, Any]]:
-    return answers()
+    [call] = [node.value for node in tree.body if ast.unparse(node).startswith(f"check('{name}'")]
+    return eval(compile(ast.Expression(call), str(SOURCE), "eval"), {**scope, "check": lambda _, **fields: fields})
 
 
 def feedback(result: Result, name: str) -> str:
@@ -54,8 +47,8 @@ def earned(result: Result, name: str) -> float:
 
 
 @pytest.mark.parametrize("name", IDS)
-def test_the_model_answer_earns_everything(name: str, right: dict[str, dict[str, Any]]) -> None:
-    result = check(name, **right[name])
+def test_the_model_answer_earns_everything(name: str) -> None:
+    result = check(name, **right(name))
     assert result.score == result.max_score, str(result)
 
 
@@ -86,9 +79,9 @@ def test_a_dump_tells_enough_and_not_all(name: str) -> None:
     assert dump.cause.title not in told and dump.cause.name not in told
 
 
-def test_the_order_of_the_ranking_counts(right: dict[str, dict[str, Any]]) -> None:
-    fields = {**right["essays"], "ranked": right["essays"]["ranked"][::-1]}
-    assert 0 < earned(check("essays", **fields), "ranking") < earned(check("essays", **right["essays"]), "ranking")
+def test_the_order_of_the_ranking_counts() -> None:
+    fields = {**right("essays"), "ranked": right("essays")["ranked"][::-1]}
+    assert 0 < earned(check("essays", **fields), "ranking") < earned(check("essays", **right("essays")), "ranking")
 
 
 def test_the_thirteen_billion_cannot_be_one_server_and_its_seconds_are_in_decode() -> None:
