@@ -52,10 +52,8 @@ def test_the_model_answer_earns_everything(name: str) -> None:
     assert result.score == result.max_score, str(result)
 
 
-@pytest.mark.parametrize("name", IDS)
+@pytest.mark.parametrize("name", [each for each, dump in zip(IDS, DUMPS) if "double_fleet" not in dump.cause.fixes])
 def test_always_buying_machines_earns_little(name: str) -> None:
-    if "double_fleet" in find_dump(name).cause.fixes:
-        pytest.skip("here machines help")
     result = check(name, dominant_phase="queue", evidence=["gpu"], ranked=["double_fleet"], regime="steady")
     assert result.score < 0.4 * result.max_score, str(result)
     assert earned(result, "evidence") == earned(result, "in_flight") == 0
