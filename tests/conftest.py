@@ -46,23 +46,24 @@ with contextlib.suppress(ModuleNotFoundError):  # an image for GPUs has none, an
 
 
 LONGEST = (
+    "incidents/test_every_cause.py",
     "grading/test_every_exercise.py",
     "browser/test_site.py",
-    "incidents/test_every_cause.py",
-    "incidents/test_dumps.py",
+    "browser/test_tab.py",
     "incidents/test_playing.py",
-    "parity/test_parity.py",
-    "speculation/test_draft_model.py",
     "parity/test_whole_model.py",
     "measure/test_quality.py",
+    "parity/test_parity.py",
+    "lessons/test_lesson_12.py",
+    "simulator/test_cli_fleets.py",
+    "incidents/test_dumps.py",
     "runner/test_cuda_graphs.py",
     "engine/test_lossy.py",
     "kernels/test_triton_paged.py",
-    "lessons/test_lesson_12.py",
     "kernels/test_selftest.py",
+    "cluster/test_faults.py",
     "grading/test_runner.py",
     "engine/test_no_network.py",
-    "lab/test_site.py",
 )
 """Files that take longest: they come first, since one process would finish them when the other has nothing left."""
 
