@@ -28,6 +28,7 @@ if not torch.cuda.is_available():
 
 from minillm.cli import app, main
 from minillm.frontend.engine_thread import EngineThread
+from minillm.host.storage import build_once
 from minillm.kernels.cpu import NativeKernels, native_kernels
 from minillm.kernels.cpu.compiling import known_fault, why_none
 from minillm.model import checkpoints
@@ -45,23 +46,24 @@ with contextlib.suppress(ModuleNotFoundError):  # an image for GPUs has none, an
 
 
 LONGEST = (
+    "incidents/test_every_cause.py",
     "grading/test_every_exercise.py",
     "browser/test_site.py",
-    "incidents/test_every_cause.py",
-    "incidents/test_dumps.py",
+    "browser/test_tab.py",
     "incidents/test_playing.py",
-    "parity/test_parity.py",
-    "speculation/test_draft_model.py",
     "parity/test_whole_model.py",
     "measure/test_quality.py",
+    "parity/test_parity.py",
+    "lessons/test_lesson_12.py",
+    "simulator/test_cli_fleets.py",
+    "incidents/test_dumps.py",
     "runner/test_cuda_graphs.py",
     "engine/test_lossy.py",
     "kernels/test_triton_paged.py",
-    "lessons/test_lesson_12.py",
     "kernels/test_selftest.py",
+    "cluster/test_faults.py",
     "grading/test_runner.py",
     "engine/test_no_network.py",
-    "lab/test_site.py",
 )
 """Files that take longest: they come first, since one process would finish them when the other has nothing left."""
 
@@ -114,10 +116,11 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> C
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the static site, written once."""
+    """The folder of the static site, written once for all of pytest-xdist's processes."""
     from course.site.__main__ import write
 
-    return write(tmp_path_factory.mktemp("site"))[0].parent
+    own = tmp_path_factory.getbasetemp()
+    return build_once((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "site", write, 50 << 20)
 
 
 @pytest.fixture
@@ -159,7 +162,7 @@ def smollm_path() -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_llama_path(smollm_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Llama of random weights (hidden 64, 2 layers, 4 heads, 2 KV heads, fp32), SmolLM2's tokenizer."""
+    """A Llama of random weights (hidden 64, 2 layers, 4 heads, 2 KV heads, fp32); part of SmolLM2's tokenizer."""
     return make_tiny_llama(tmp_path_factory.mktemp("tiny-llama"), smollm_path)
 
 

@@ -53,12 +53,9 @@ WITHOUT_TORCH = (
     "minillm.doctor.children",
     "minillm.cli",
     "course.challenge.cli",
-    "course.incidents.cli",
-    "course.drills.cli",
-    "course.rounds.cli",
-    "course.napkin.cli",
 )
-"""Importing these loads no torch: `minillm incident`, `drill`, `simulate` and `--help` answer in under a second."""
+"""Importing these loads no torch: `minillm simulate` and `--help` answer in under a second. Of commands for practice,
+tests/course/lab/test_light_imports.py holds it."""
 
 
 @functools.cache

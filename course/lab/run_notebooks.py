@@ -4,7 +4,8 @@ python -m course.lab.run_notebooks course/*.ipynb
 python -m course.lab.run_notebooks --jobs 2 solutions/*.ipynb
 
 MINILLM_SHORT=1 gives small workloads, MINILLM_STRICT=1 makes a check that isn't passed an error. A kernel takes two
-seconds to import what lessons need: where processes can be forked, it's imported once for all.
+seconds to import what lessons need, and another to read the model's weights: where processes can be forked, that's
+done once for all.
 """
 
 import argparse
@@ -39,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if PROCESSES.get_start_method() == "fork":
         import_once(options.notebooks)
+        if any("open_lab()" in code for path in options.notebooks for code in code_cells(path)):
+            load_once()
         gc.freeze()  # a search for garbage, as each lab that closes makes one, need not walk what was imported
     failed = run_all(options.notebooks, options.jobs)
     if failed:
@@ -68,6 +71,30 @@ def import_parts(statement: ast.ImportFrom) -> None:
         for alias in statement.names:
             if not hasattr(module, alias.name):
                 importlib.import_module(f"{statement.module}.{alias.name}")
+
+
+def load_once() -> None:
+    """Load the weights that a lab begins with: a process that is forked has them. Not with several threads in this
+    process: of OpenMP's, a forked one would have none, and wait for them."""
+    import torch
+
+    from course.lab.lab import Lab
+    from minillm.frontend import loading
+    from minillm.frontend.engine_thread import WEIGHT_FIELDS
+    from minillm.model.loader import LoadedModel
+    from minillm.policies.config import EngineConfig
+
+    lab = Lab()
+    if lab.simulated is not None or torch.get_num_threads() > 1:
+        return
+    usual, load = lab.config(), loading.load_model
+    model = load(usual)
+
+    def shared(config: EngineConfig) -> LoadedModel:
+        is_usual = all(getattr(config, name) == getattr(usual, name) for name in WEIGHT_FIELDS)
+        return model if is_usual else load(config)
+
+    loading.load_model = shared
 
 
 def run_all(notebooks: Sequence[Path], jobs: int) -> list[str]:

@@ -7,10 +7,12 @@ python -m course.lab.three_machines --all --full          this machine's own eng
 Writes build/three_machines/MACHINE.json, a row for each cell that failed, or that said something of its run: findings,
 claims, how bets ended. And table.md, which has what each machine was told side by side, for editors: a sentence that's
 true on one machine may be false on another. What 2 cores were told is in the committed notebooks; unless they're asked
-for, nothing runs on them. Fails if a cell did.
+for, nothing runs on them. Cells that use nothing of the lab are left out: they say the same on every machine, and the
+notebooks run them. Fails if a cell did.
 """
 
 import argparse
+import ast
 import gc
 import json
 import os
@@ -25,8 +27,10 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+from nbformat import NotebookNode
 
 from course.lab.build import COURSE, lesson_sources, read_source
+from course.lab.outcomes import names_made, supporting
 
 LESSONS = (
     "00",
@@ -75,15 +79,30 @@ class CellReport:
     words: str
 
 
+def resting_on_the_lab(cells: Sequence[NotebookNode]) -> set[int]:
+    """The places of the code cells that use the lab or what was made with it, and of those whose variables they use."""
+    opening = {i for i, cell in enumerate(cells) if "lab" in names_made(cell.source)}
+    return supporting(cells, [i for i in range(len(cells)) if supporting(cells, [i]) & opening])
+
+
+def imports_of(code: str) -> str:
+    """A cell's imports: a later cell may use them, though it uses no variable of this one."""
+    return "\n".join(
+        ast.unparse(node) for node in ast.parse(code).body if isinstance(node, ast.Import | ast.ImportFrom)
+    )
+
+
 def play(lesson: str) -> tuple[list[CellReport], int]:
-    """Run a lesson's cells in this process, as a notebook does. Returns the reports, and how many cells there are."""
+    """Run a lesson's cells in this process, as a notebook does, but for those that use nothing of the lab. Returns the
+    reports, and how many cells were run."""
     from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
     from IPython.utils.capture import capture_output
 
     from course.lab.errors import NotInThisLabError
 
     source = next(path for path in lesson_sources() if path.name.startswith(f"{lesson}_"))
-    cells = [cell.source for cell in read_source(source).cells if cell.cell_type == "code"]
+    cells = [cell for cell in read_source(source).cells if cell.cell_type == "code"]
+    played = resting_on_the_lab(cells)
     shell = InteractiveShell.instance()
     shell.reset()  # looks for garbage, as each lab that closes does
     gc.freeze()  # none of them need walk the libraries, which lessons before this one have imported
@@ -95,9 +114,9 @@ def play(lesson: str) -> tuple[list[CellReport], int]:
 
     shell.events.register("post_run_cell", note_error)
     reports = []
-    for i, code in enumerate(cells):
+    for i, code in enumerate(cell.source for cell in cells):
         with capture_output():
-            result = shell.run_cell(code)
+            result = shell.run_cell(code if i in played else imports_of(code))
         lock_bets(shell.user_ns.values())
         last = code.strip().splitlines()[-1]
         error = errors[-1]
@@ -110,7 +129,7 @@ def play(lesson: str) -> tuple[list[CellReport], int]:
     lab = shell.user_ns.get("lab")
     if lab is not None:
         lab.close()
-    return reports, len(cells)
+    return reports, len(played)
 
 
 def lock_bets(values: Iterable[Any]) -> None:

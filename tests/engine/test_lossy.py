@@ -66,9 +66,10 @@ def mistral(tiny_llama_path: Path) -> list[list[int]]:
     config = {k: v for k, v in AutoConfig.from_pretrained(tiny_llama_path).to_dict().items() if k != "model_type"}
     hf = MistralForCausalLM(MistralConfig(**{**config, "sliding_window": WINDOW}, attn_implementation="eager")).eval()
     hf.load_state_dict(llama.state_dict())
+    hf.generation_config.eos_token_id = None  # an end is a token like any other
     answers = []
     for prompt in PROMPTS:
-        ids = hf.generate(torch.tensor([prompt]), max_new_tokens=30, min_new_tokens=30, do_sample=False)
+        ids = hf.generate(torch.tensor([prompt]), max_new_tokens=30, do_sample=False)
         answers.append(ids[0, len(prompt) :].tolist())
     return answers
 

@@ -1,7 +1,12 @@
-"""The smallest models with all the parts of a large one: random weights, and SmolLM2's tokenizer."""
+"""The smallest models with all the parts of a large one: random weights, and the first 4,096 of SmolLM2's tokens."""
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
+
+VOCAB_SIZE = 4096
+"""Of 49,152 most of a small model's work would be logits that no test looks at."""
 
 
 def make_tiny_llama(folder: Path, tokenizer_from: Path) -> Path:
@@ -22,7 +27,7 @@ def make_lively_llama(folder: Path, tokenizer_from: Path) -> Path:
         later_layers=0.3,
         num_hidden_layers=4,
         max_position_embeddings=4096,
-        initializer_range=0.1,
+        initializer_range=0.12,
         tie_word_embeddings=True,
     )
 
@@ -43,9 +48,10 @@ def make_tiny(folder: Path, tokenizer_from: Path, family: str, later_layers: flo
     import torch
     import transformers
 
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_from)
+    write_small_tokenizer(folder, tokenizer_from)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     shape = dict(
-        vocab_size=len(tokenizer),
+        vocab_size=VOCAB_SIZE,
         hidden_size=64,
         intermediate_size=128,
         num_hidden_layers=2,
@@ -67,5 +73,16 @@ def make_tiny(folder: Path, tokenizer_from: Path, family: str, later_layers: flo
                 layer.self_attn.o_proj.weight.mul_(later_layers)
                 layer.mlp.down_proj.weight.mul_(later_layers)
     model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
     return folder
+
+
+def write_small_tokenizer(folder: Path, tokenizer_from: Path) -> None:
+    """The same tokenizer without its later tokens: byte pairs were merged in the order of their ids."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(tokenizer_from / name, folder)
+    told = json.loads((tokenizer_from / "tokenizer.json").read_text(encoding="utf-8"))
+    pairs = told["model"]
+    pairs["vocab"] = {token: token_id for token, token_id in pairs["vocab"].items() if token_id < VOCAB_SIZE}
+    pairs["merges"] = [pair for pair in pairs["merges"] if "".join(pair) in pairs["vocab"]]
+    (folder / "tokenizer.json").write_text(json.dumps(told), encoding="utf-8")

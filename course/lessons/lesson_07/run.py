@@ -185,7 +185,8 @@ def crowd(lab: Lab, count: int) -> list[StepArrival]:
 def crowded(lab: Lab) -> dict[int, PoolTrace]:
     """By tokens that each request sets aside: the same short requests, the same pool. 0 = none, block by block.
 
-    The first and the last are compared by their seconds: each is played TURNS times, by turns, and the fastest is kept.
+    The first and the last are compared by their seconds: each is played TURNS times, by turns, and the fastest is kept;
+    in the short form once.
     """
     arrivals = crowd(lab, CROWD if lab.scale == 1 else CROWD // 2)
     longest = lab.config().max_model_len
@@ -198,7 +199,7 @@ def crowded(lab: Lab) -> dict[int, PoolTrace]:
         return play(lab, arrivals, f"{tokens} each", max_model_len=tokens, kv_reservation="max_len", **fields)
 
     traces = {tokens: trace(tokens) for tokens in (0, *(each for each in tried if each <= longest))}
-    for _ in range(TURNS - 1):
+    for _ in range(TURNS - 1 if lab.scale == 1 else 0):
         for tokens in (0, max(traces)):
             traces[tokens] = min(traces[tokens], trace(tokens), key=lambda each: each.seconds)
     return traces

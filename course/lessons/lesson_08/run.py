@@ -295,9 +295,9 @@ def compare(
     """Every workload every way, by turns, round after round.
 
     Args:
-        rounds: None = as many as suit the lab's scale, and its device: a GPU's runs differ little.
+        rounds: None = as many as suit the lab's device, since a GPU's runs differ little; one in the short form.
     """
-    usual = 3 if lab.scale == 1 and lab.model.device.type != "cuda" else 2
+    usual = 1 if lab.scale < 1 else 2 if lab.model.device.type == "cuda" else 3
     runs: dict[tuple[str, str], list[Run]] = {(w.name, way): [] for w in workloads for way in ways}
     for i in range(rounds or usual):
         for way in list(ways) if i % 2 == 0 else reversed(ways):

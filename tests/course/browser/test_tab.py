@@ -65,12 +65,14 @@ def test_runs_in_a_tab_are_the_terminals_to_the_last_digit(context: Any, address
     page.close()
 
 
-def test_a_visited_dashboard_runs_every_combination_without_a_network(context: Any, address: str) -> None:
+def test_who_opened_any_page_has_the_dashboard_with_every_combination_without_a_network(
+    context: Any, address: str
+) -> None:
     told: list[str] = []
-    page = opened(context, f"{address}/dashboard.html?traffic=burst", told)
+    page = opened(context, f"{address}/drills.html", told)
     page.evaluate("navigator.serviceWorker.ready")
     context.set_offline(True)
-    page.reload()
+    page.goto(f"{address}/dashboard.html?traffic=burst")
     page.wait_for_selector("[data-is-live=yes]", timeout=START_MS)
     page.wait_for_selector(".mm-status:has-text('done · burst')")
     for name in ("slots", "KV blocks"):

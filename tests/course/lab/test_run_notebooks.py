@@ -6,9 +6,12 @@ import sys
 from pathlib import Path
 
 import nbformat
+import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from course.lab.run_notebooks import code_cells
+from course.lab.lab import Lab
+from course.lab.run_notebooks import code_cells, load_once
+from minillm.frontend import loading
 
 ROOT = Path(__file__).parents[3]
 
@@ -33,3 +36,13 @@ def test_cells_share_a_kernel_notebooks_do_not_and_what_fails_is_told(tmp_path: 
     assert set(ended.stdout.rpartition("failed: ")[2].strip().split(", ")) == {"wrong", "dead"}
     assert "name 'x' is not defined" in ended.stdout and "cell 0 failed" in ended.stdout
     assert "the kernel ended with 3" in ended.stdout and "cell 1 failed" in ended.stdout
+
+
+def test_the_weights_of_the_lab_are_loaded_once(tiny_llama_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINILLM_LAB_MODEL", str(tiny_llama_path))
+    monkeypatch.setattr("torch.get_num_threads", lambda: 1)
+    monkeypatch.setattr(loading, "load_model", loading.load_model)  # to be put back
+    load_once()
+    lab = Lab()
+    usual, other = lab.config(), lab.config(dtype="bfloat16" if lab.config().dtype == "float32" else "float32")
+    assert loading.load_model(usual) is loading.load_model(usual) is not loading.load_model(other)

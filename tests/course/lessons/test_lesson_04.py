@@ -89,7 +89,7 @@ def test_the_models_lru_and_fifo_are_the_engines(policy: CachePolicy, requests: 
 def test_a_beginning_shorter_than_a_block_is_never_found(tiny_lab: Lab) -> None:
     runs = lesson.block_runs(tiny_lab)
     found = [max(view.num_cached_tokens for view in run.views) for run in runs.values()]
-    assert found[0] > found[1] > found[2] == 0
+    assert found[0] >= found[1] > found[2] == 0
     assert all(0 <= lesson.shared_tokens(run) - hit < size for (size, run), hit in zip(runs.items(), found))
     assert "256 tokens" in str(pictures.blocks_table(runs))
 

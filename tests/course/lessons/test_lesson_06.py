@@ -114,7 +114,7 @@ def test_a_sweep_is_more_than_the_one_request_that_sets_its_limit(
 def test_longer_contexts_are_more_kv(tiny_lab: Lab) -> None:
     short, long = (
         run.dots(tiny_lab, [tiny_lab.run(each, **run.room(each))])[0]
-        for each in (run.side_by_side(3), run.side_by_side(3, context=200))
+        for each in (run.side_by_side(3), run.side_by_side(3, context=100))
     )
     assert 120 < long.context < 300 and long.kv_bytes > 4 * short.kv_bytes
     assert long.intensity != short.intensity

@@ -74,7 +74,7 @@ def test_reserving_leaves_places_empty(tiny_lab: Lab) -> None:
 
 def test_the_evicted_come_back_and_say_the_same(tiny_lab: Lab) -> None:
     roomy = run.eight(tiny_lab, run.ROOMY_POOL)
-    recompute, swap = (run.eight(tiny_lab, 16, way) for way in ("recompute", "swap"))
+    recompute, swap = (run.eight(tiny_lab, 20, way) for way in ("recompute", "swap"))
     assert roomy.evictions == 0 == roomy.again == roomy.swapped_blocks
     assert recompute.evictions > 0 and recompute.again > 0 and recompute.swapped_blocks == 0
     assert swap.evictions > 0 and swap.swapped_blocks > 0 and swap.again < recompute.again
@@ -109,9 +109,11 @@ def test_two_settings_are_compared_by_their_fastest_run(tiny_lab: Lab, monkeypat
         return replace(MADE, name=name, frames=[replace(MADE.frames[0], seconds=10.0 - len(played))])
 
     monkeypatch.setattr(run, "play", play)
+    monkeypatch.setattr(tiny_lab, "scale", 1.0)
     traces = run.crowded(tiny_lab)
-    assert played == ["on demand", "128 each", "512 each"] + ["on demand", "512 each"] * (run.TURNS - 1)
-    assert [trace.seconds for trace in traces.values()] == [4, 8, 3]
+    once = ["on demand", "128 each", "256 each", "512 each"]
+    assert played == once + ["on demand", "512 each"] * (run.TURNS - 1)
+    assert [trace.seconds for trace in traces.values()] == [3, 8, 7, 2]
 
 
 def test_as_many_chats_run_as_the_bill_says(tiny_lab: Lab) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny_llama import VOCAB_SIZE
 
 from course.measure.compare import measure, summarize
 from course.measure.contest import Minillm, TimedRun
@@ -89,7 +90,7 @@ WORKLOADS = [
 
 @pytest.mark.parametrize("index", WORKLOADS)
 def test_every_engine_serves_every_workload_and_stamps_every_token(engines: list[Any], index: int) -> None:
-    workload = make_workloads(vocab_size=49152, quick=True)[index]
+    workload = make_workloads(vocab_size=VOCAB_SIZE, quick=True)[index]
     for each in engines:
         each.warm_up(workload)
         measured = each.run(workload)
@@ -101,7 +102,7 @@ def test_every_engine_serves_every_workload_and_stamps_every_token(engines: list
 
 
 def test_prefix_cache_is_cold_in_every_run(engines: list[Any]) -> None:
-    workload = make_workloads(vocab_size=49152, quick=True)[3]
+    workload = make_workloads(vocab_size=VOCAB_SIZE, quick=True)[3]
     scheduler = engines[0].llm.engine.scheduler
     hits = []
     for _ in range(3):

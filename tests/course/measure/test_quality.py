@@ -161,7 +161,7 @@ def test_exit_status(verdict: QualityVerdict, status: int, monkeypatch: pytest.M
 
 # ---------------------------------------------------------------- the real model
 
-PIECES, PIECE = 6, 64
+PIECES, PIECE = 4, 64
 WINDOW = 16
 """The piece is four times as long, as in the command."""
 

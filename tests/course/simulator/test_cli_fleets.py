@@ -139,7 +139,7 @@ def test_a_plan_for_pools_of_their_own_counts_groups(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("course.simulator.capacity.plan.simulate_plan", kept)
     pools = ("--fleet", "disaggregation.prefill_replicas=1", "--fleet", "disaggregation.link_bytes_per_s=1e10")
     lengths = ("--prompt-tokens", 4000, "--output-tokens", 20, "--num-requests", 20)
-    asked = ("--slo-ttft", 2, "--slo-tpot", 0.1, *lengths, *pools)
+    asked = ("--qps", 8, "--slo-ttft", 2, "--slo-tpot", 0.1, *lengths, *pools)
     one, two = (call(*PLAN, *asked, "--json", "--replicas", decodes)["plan"] for decodes in (1, 2))
     assert one["in_each"] == {"prefill": 1, "main": 1} and one["knee"] == pytest.approx(two["knee"], rel=0.05)
     assert one["limits"]["binding"] == two["limits"]["binding"] == "prefill pool"

@@ -39,8 +39,10 @@ def old_python(version: str) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("module", ["minillm.doctor", "minillm.host.before_setup"])
-@pytest.mark.parametrize("version", OLD_PYTHONS)
+@pytest.mark.parametrize(
+    ("version", "module"),
+    [*((version, "minillm.doctor") for version in OLD_PYTHONS), (OLD_PYTHONS[-1], "minillm.host.before_setup")],
+)
 def test_an_old_python_says_which_one_to_get(version: str, module: str) -> None:
     if (python := old_python(version)) is None:
         pytest.skip(f"there is no Python {version} here")

@@ -19,17 +19,19 @@ Span = tuple[int, int]
 def slow_attention(
     query: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None = None, sinks: int = 0
 ) -> Tensor:
-    """Token by token, head by head, in float64. query [n, H, d]; keys, values [context, K, d]."""
+    """Token by token, in float64. query [n, H, d]; keys, values [context, K, d]."""
     n, num_heads, _ = query.shape
     context_len, num_kv_heads, _ = keys.shape
+    keys, values = (each.double().repeat_interleave(num_heads // num_kv_heads, dim=1) for each in (keys, values))
+    positions = torch.arange(context_len)
     output = torch.empty_like(query, dtype=torch.float64)
     for i in range(n):
         end = context_len - n + i + 1
-        visible = [p for p in range(end) if window is None or p >= end - window or p < sinks]
-        for head in range(num_heads):
-            kv_head = head // (num_heads // num_kv_heads)
-            scores = keys[visible, kv_head].double() @ query[i, head].double() * scale
-            output[i, head] = scores.softmax(0) @ values[visible, kv_head].double()
+        visible = positions < end
+        if window is not None:
+            visible &= (positions >= end - window) | (positions < sinks)
+        scores = torch.einsum("hd,chd->hc", query[i].double(), keys[visible]) * scale
+        output[i] = torch.einsum("hc,chd->hd", scores.softmax(-1), values[visible])
     return output
 
 

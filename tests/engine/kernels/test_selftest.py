@@ -100,6 +100,11 @@ def test_a_library_that_fails_is_not_used_and_says_so_once(
     assert start() is None and len(builds) == 1, "the verdict was kept"
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
+
+def test_another_build_than_the_one_that_failed_is_tried(builds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BREAK", "abort")
+    assert start() is None
+    monkeypatch.delenv("BREAK")
     monkeypatch.setenv("MINILLM_CXXFLAGS", "-DANOTHER_BUILD")
     assert start() is not None and len(builds) == 2
     assert start() is not None and len(builds) == 2 and known_fault() is None

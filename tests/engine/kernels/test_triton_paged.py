@@ -3,7 +3,7 @@
 Whatever nobody may read is NaN, so that reading it anywhere ruins the result.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -30,18 +30,32 @@ def drafts(length: int) -> list[Span]:
     return [(length + 1, 3 * b + length + 1) for b in range(11)]
 
 
-CASES: list[tuple[list[Span], dict[str, Any], float]] = [
-    # groups of 1 to 8 query heads
-    *(
-        ([(1, 33), (1, 2), (7, 7), (4, 21), (19, 40)], dict(heads=heads, head_dim=64), 1e-5)
-        for heads in [(1, 1), (4, 2), (9, 3), (4, 1), (5, 1), (12, 2), (7, 1), (8, 1)]
-    ),
+Case = tuple[list[Span], dict[str, Any], float]
+
+
+def cases(
+    heads: Sequence[tuple[int, int]],
+    contexts: Sequence[int],
+    block_sizes: Sequence[int],
+    head_dims: Sequence[int],
+    drafted: Sequence[int],
+) -> list[Case]:
+    """One with each of these, all else as usual."""
+    spans = [(1, 33), (1, 2), (7, 7), (4, 21), (19, 40)]
+    return [
+        *((spans, dict(heads=each, head_dim=64), 1e-5) for each in heads),
+        *((borders(context), dict(seed=context), 1e-5) for context in contexts),
+        *((SPANS["mixed"], dict(block_size=size), 1e-5) for size in block_sizes),
+        *((SPANS["mixed"], dict(heads=(3, 1), head_dim=d), 1e-5) for d in head_dims),
+        *((drafts(length), dict(heads=(3, 1)), 1e-5) for length in drafted),
+    ]
+
+
+MORE_CASES = cases([(4, 1), (5, 1), (12, 2), (8, 1)], (31, 32, 33), (8, 12), (8, 48), (3,))
+CASES: list[Case] = [
+    # groups of 1 to 8 query heads, borders of pages, head dims that are padded
+    *cases([(1, 1), (4, 2), (9, 3), (7, 1)], (15, 16, 17), (1, 5, 256), (12, 80), (1, 4)),
     *((spans, dict(head_dim=128), 1e-5) for spans in SPANS.values()),
-    *((borders(context), dict(seed=context), 1e-5) for context in (15, 16, 17, 31, 32, 33)),
-    *((SPANS["mixed"], dict(block_size=size), 1e-5) for size in (1, 5, 8, 12, 256)),
-    # head dims that are padded
-    *((SPANS["mixed"], dict(heads=(3, 1), head_dim=d), 1e-5) for d in (8, 12, 48, 80)),
-    *((drafts(length), dict(heads=(3, 1)), 1e-5) for length in (1, 3, 4)),
     (UNEVEN, dict(heads=(3, 1)), 1e-5),
     (SPANS["mixed"], dict(spare_columns=300), 1e-5),
     # tensor core tiles: larger ones than float32 gets
@@ -66,7 +80,11 @@ def fix_splits(monkeypatch: pytest.MonkeyPatch, splits: int) -> None:
     monkeypatch.setattr(triton_paged, "splits_for", lambda *args: splits)
 
 
-@pytest.mark.parametrize(("spans", "shape", "largest_error"), CASES, ids=str)
+@pytest.mark.parametrize(
+    ("spans", "shape", "largest_error"),
+    [*CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE_CASES)],
+    ids=str,
+)
 def test_matches_slow_attention(spans: list[Span], shape: dict[str, Any], largest_error: float) -> None:
     fields = {"heads": (4, 2), "head_dim": 16, "block_size": 16, **shape}
     assert Ragged(spans, **fields).error(TritonAttention) < largest_error

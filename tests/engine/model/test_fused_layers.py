@@ -1,5 +1,6 @@
 """Whole layers and models on fused kernels (one call of C++, Triton), against the same step by step in PyTorch."""
 
+import functools
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,7 +52,7 @@ CONFIG = ModelConfig.from_hf(
 )
 
 
-def made_decoder(weights: str = "bfloat16", **changes: object) -> Decoder:
+def new_decoder(weights: str = "bfloat16", **changes: bool) -> Decoder:
     torch.manual_seed(0)
     decoder = Decoder(replace(CONFIG, **changes), torch.bfloat16, CPU)
     for parameter in decoder.parameters():
@@ -62,6 +63,10 @@ def made_decoder(weights: str = "bfloat16", **changes: object) -> Decoder:
         make = make_int8 if weights == "int8" else lambda linear: make_int4(linear, 32)
         Quantizer(decoder, RoundingRecipe(make, make_int8), CPU).finish()
     return decoder
+
+
+made_decoder = functools.cache(new_decoder)
+"""One of each kind, which no test changes."""
 
 
 def made_cache(dtype: torch.dtype, decoder: Decoder) -> list[KVCache]:
@@ -170,7 +175,7 @@ def test_with_many_rows_another_kernel_is_better(kernels: NativeKernels, monkeyp
     """oneDNN's, where the processor has matrix units: any other kernel can stand in for it."""
     packings = (linear_module.PackedInBands, linear_module.PackedForFBGEMM)
     monkeypatch.setattr(packing_module, "choose_packings", lambda linears: packings)
-    decoder, caches = made_decoder(), made_cache(torch.bfloat16, made_decoder())
+    decoder, caches = new_decoder(), made_cache(torch.bfloat16, made_decoder())
     for rows, separate in ((3, 0), (FEW_ROWS + 1, 6)):
         ops = Counting(kernels)
         run(decoder, ops, caches, made_metadata(rows), one_by_one=False)

@@ -123,7 +123,7 @@ def test_every_combination(lively: Any, combination: Combination) -> None:
 @pytest.mark.parametrize(("combination", "interleaved"), PAIRS, ids=str)
 def test_a_mixture_of_experts(tiny_moe: Any, combination: Combination, interleaved: bool) -> None:
     """Which experts a token goes to must not depend on its chunk or its batch."""
-    check(tiny_moe, combination, tiny_moe.lengths_and_texts(0, 2), interleaved=interleaved)
+    check(tiny_moe, combination, tiny_moe.lengths_and_texts(1, 2), interleaved=interleaved)
 
 
 DRAFTING = {"k": 3, "min_output_tokens": 2, "max_batch": 64, "acceptance_floor": 0}
@@ -191,7 +191,7 @@ def test_answers_show_what_was_in_the_cache(lively: Any) -> None:
     changed = 0
     for name in names:
         prompt = list(reference.prompt_ids[name])
-        prompt[rng.randrange(len(prompt) // 2)] = rng.randrange(1000, 40_000)
+        prompt[rng.randrange(len(prompt) // 2)] = rng.randrange(1000, 4000)
         changed += reference.regret(prompt, reference.answer(name)) > TIE
     assert changed > 0.75 * len(names)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny_llama import VOCAB_SIZE
 from transformers import AutoModelForCausalLM
 
 from minillm.core.batch import BlockCopy, ScheduledBatch, ScheduledRequest, StepOutput
@@ -55,12 +56,13 @@ def take(output: StepOutput, *requests: Request) -> None:
 
 def hf_greedy(path: str, prompt: list[int], num_tokens: int) -> list[int]:
     hf = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-    ids = hf.generate(torch.tensor([prompt]), max_new_tokens=num_tokens, min_new_tokens=num_tokens, do_sample=False)
+    hf.generation_config.eos_token_id = None  # an end is a token like any other
+    ids = hf.generate(torch.tensor([prompt]), max_new_tokens=num_tokens, do_sample=False)
     return ids[0, len(prompt) :].tolist()
 
 
 def tokens(length: int, seed: int = 0) -> list[int]:
-    return torch.randint(5, 40000, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
+    return torch.randint(5, VOCAB_SIZE, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
 
 
 @pytest.mark.parametrize("backend", ["eager", "sdpa"])

@@ -289,7 +289,7 @@ def with_special_tags(request: pytest.FixtureRequest, tiny_model: LoadedModel) -
 
 
 def test_tags_that_are_special_tokens_are_written_as_such(with_special_tags: Any) -> None:
-    compiler = GrammarCompiler(with_special_tags, 49152, {2})
+    compiler = GrammarCompiler(with_special_tags, len(with_special_tags), {2})
     tokens = with_special_tags(written("f", "{}"), add_special_tokens=False)["input_ids"]
     thoughts = with_special_tags("<think>Hm</think>So ", add_special_tokens=False)["input_ids"]
     assert (tokens[0], tokens[-1], thoughts[0]) == (3, 4, 5)

@@ -10,6 +10,7 @@ import torch
 from draft_heads import make_head, run_densely
 from safetensors.torch import load_file, save_file
 from staggered import serve_staggered
+from tiny_llama import VOCAB_SIZE
 from torch import Tensor
 
 from minillm import Engine, EngineConfig, SamplingParams
@@ -193,7 +194,7 @@ def test_drawn_drafts_come_with_the_distributions_they_were_drawn_from(
     [request] = engine.scheduler.running
     draft = request.draft
     probs = torch.stack(draft.probs)
-    assert probs.shape == (3, 49152)
+    assert probs.shape == (3, VOCAB_SIZE)
     torch.testing.assert_close(probs.sum(dim=-1), torch.ones(3))
     assert all(probs[i, token] > 0 for i, token in enumerate(draft.token_ids))
     assert probs[:, 1::5].sum() == 0, "tokens that the head cannot name"

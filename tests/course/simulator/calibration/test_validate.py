@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from tiny_llama import VOCAB_SIZE
 
 from course.simulator.calibration import validate as module
 from course.simulator.calibration.replay import Arrival
@@ -13,6 +14,7 @@ from course.simulator.cost.models import find_model
 from course.simulator.cost.placement import Placement
 from course.simulator.cost.profile import roofline_profile, typical_profile
 from course.simulator.deployment import Deployment
+from course.simulator.workload.requests import prompt_token_ids
 from minillm.policies.config import EngineConfig
 
 from .test_measure import tiny_engine
@@ -20,7 +22,12 @@ from .test_measure import tiny_engine
 SHORT = dataclasses.replace(CPU_TRAFFIC, loads=(0.5, 0.9), seeds=2, num_requests=4, num_at_once=6)
 
 
-def test_the_same_requests_are_served_for_real_and_simulated(tiny_llama_path: Path) -> None:
+def test_the_same_requests_are_served_for_real_and_simulated(
+    tiny_llama_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        module, "prompt_token_ids", lambda *of: [token_id % VOCAB_SIZE for token_id in prompt_token_ids(*of)]
+    )
     engine = tiny_engine(tiny_llama_path)
     profile = typical_profile(find_hardware("rtx-4090"))
     served = list(serve_traffic(engine, SHORT))

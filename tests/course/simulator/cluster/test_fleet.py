@@ -33,7 +33,7 @@ def waits(run: FleetRun) -> np.ndarray:
     return np.array([record.timeline.scheduled - record.sent for record in run.records])
 
 
-@pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
+@pytest.mark.parametrize("load", [0.3, pytest.param(0.6, marks=pytest.mark.slow), 0.8])
 def test_waiting_time_is_that_of_m_d_1(load: float) -> None:
     """Pollaczek-Khinchine: mean wait = load / (2 (1 - load)) x service time."""
     service, num = 0.1, 10_000
