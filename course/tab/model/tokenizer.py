@@ -15,7 +15,9 @@ from typing import Any
 from minillm.frontend.detokenizer import gpt2_letters
 
 SPACES = "\t\n\v\f\r\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-WORD = re.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?[A-Za-z]+| ?[0-9]+| ?[^\t-\r A-Za-z0-9]+|[\t-\r ]+(?![^\t-\r ])|[\t-\r ]+")
+WORD = re.compile(
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?[A-Za-z]+| ?[0-9]+| ?[^\t-\r A-Za-z0-9]+|[\t-\r ]+(?![^\t-\r ])|[\t-\r ]+"
+)
 """As GPT-2 cuts a text into words, of a text that `in_ascii` has rewritten."""
 SPACE = re.compile(f"[{SPACES}]")
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"

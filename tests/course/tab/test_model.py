@@ -19,7 +19,12 @@ from minillm.kernels.quantization import quantize_int4, quantize_rows
 from minillm.runner.draws import uniform
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
-PROMPTS = ("The capital of France", "a", "one two three four five six seven eight nine ten eleven twelve", "The capital")
+PROMPTS = (
+    "The capital of France",
+    "a",
+    "one two three four five six seven eight nine ten eleven twelve",
+    "The capital",
+)
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
 ROOM = dict(num_kv_blocks=64, max_model_len=256, max_num_seqs=4, max_num_batched_tokens=16)
 
