@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 CHECKING := $(VENV)/.checking
 # The static site needs no PyTorch: an environment of its own, unless there is one already.
 SITE_VENV := .venv-site
-SITE_PACKAGES := nbconvert ipywidgets anywidget ipython jupytext latex2mathml mdit-py-plugins orjson psutil pydantic filelock platformdirs
+SITE_PACKAGES := gguf nbconvert ipywidgets anywidget ipython jupytext latex2mathml mdit-py-plugins orjson psutil pydantic filelock platformdirs
 SITE_BIN = $(if $(wildcard $(INSTALLED)),$(BIN),$(SITE_VENV)/bin)
 # Still there: the last setup was cut short, and some package may be half unpacked. Start over from pip's cache.
 # It outlives the clearing away: that may be cut short, too.

@@ -6,12 +6,13 @@ import { drawingLoop } from "./loop.js";
 import { paletteOf } from "./paint.js";
 import { Refused, TabPython } from "./port.js";
 import { number, seconds } from "./say.js";
+import { PHASES, PHASE_NAMES } from "./trace.js";
 /** @typedef {import("./live_traffic.js").News & {said: Record<string, string>}} ChatNews */
 /** @typedef {Record<string, number | string | boolean>} ChatFields */
 
 const QUESTIONS = [
-  "What is the capital of France?", "Why is the sky blue?", "Write two lines about the sea.", "Name three fruits and their colours.",
-  "How do I boil an egg?", "What is a queue in computing?", "Say good morning in French, Spanish and German.", "Why do cats purr?",
+  "Why is the sky blue?", "What is a photon?", "What is a queue in computing?", "Why do cats purr?",
+  "How do I boil an egg?", "Write two lines about the sea.", "Give me a tip for better sleep.", "Why is water wet?",
 ];
 /** @type {{field: string, label: string, options: (number | string | boolean)[], names: (option: any) => string}[]} */
 const CHAT_SWITCHES = [
@@ -53,6 +54,13 @@ function mountChats(el) {
   }
 }
 
+/** What an answer's time went into. @param {LiveTraffic} traffic @param {number} i the request */
+function phasesInWords(traffic, i) {
+  const { borders = [], tokens = [] } = traffic.requests.get(i) ?? {};
+  const told = PHASES.map((phase, k) => `${PHASE_NAMES[phase]} ${seconds(borders[k + 1] - borders[k])}`);
+  return `${told.join(" · ")} (${tokens.length} tokens)`;
+}
+
 /** @param {{python: TabPython, server: number, el: HTMLElement}} given */
 async function renderChats({ python, server, el }) {
   let settings = await python.ask("chats.settings", {}, server);
@@ -75,7 +83,7 @@ async function renderChats({ python, server, el }) {
   const warmth = oneOf({ label: "Temperature", options: TEMPERATURES, names: String, chosen: temperature, choose: (option) => { temperature = option; } });
   const all = make("button", { type: "button", class: "mm-run", onclick: () => void ask(chats.map((_, i) => i)) }, "Send all eight");
   const anew = make("button", { type: "button", onclick: () => void forget() }, "New conversations");
-  const figures = ["TTFT p50", "worst gap between tokens", "tokens/s", "queued now"].map((name) => {
+  const figures = ["TTFT p50", "worst gap between tokens", "last step", "tokens/s", "queued now"].map((name) => {
     const value = make("b", {});
     return { value, element: make("div", { class: "mm-live-figure" }, make("span", {}, name), value) };
   });
@@ -151,7 +159,6 @@ async function renderChats({ python, server, el }) {
     try {
       while (chats.some(({ request }) => request !== null)) {
         hear(await python.ask("chats.go_on", {}, server));
-        await new Promise((drawn) => requestAnimationFrame(drawn)); // a page out of sight waits, and so does the engine
       }
     } catch (error) {
       failed = inWords(error);
@@ -170,6 +177,8 @@ async function renderChats({ python, server, el }) {
       chat.answer.append(news.said[chat.request] ?? "");
       chat.turns.scrollTop = chat.turns.scrollHeight;
       if (news.ended.some(({ i }) => i === chat.request)) {
+        chat.answer.after(make("p", { class: "mm-told" }, phasesInWords(traffic, chat.request)));
+        chat.turns.scrollTop = chat.turns.scrollHeight;
         chat.request = null;
         say(chat.send, "Send");
       }
@@ -183,7 +192,8 @@ async function renderChats({ python, server, el }) {
     time = Math.min(time + passed, traffic.known);
     drawLiveStrip(strip, { traffic, time, span: CHAT_SPANS[zoom], slots: settings.slots, budget: settings.budget, changes: [] }, palette);
     const { ttft, worstGap, tokensPerS, queued, running } = traffic.figuresAt(time);
-    [seconds(ttft), seconds(worstGap), number(Math.round(tokensPerS)), String(queued)].forEach((words, k) => say(figures[k].value, words));
+    const lastStep = traffic.steps.findLast(({ end }) => end <= time);
+    [seconds(ttft), seconds(worstGap), seconds(lastStep ? lastStep.end - lastStep.start : null), number(Math.round(tokensPerS)), String(queued)].forEach((words, k) => say(figures[k].value, words));
     strip.setAttribute("aria-label", `The last ${CHAT_SPANS[zoom]} seconds: ${running} requests running, ${queued} queued.`);
     say(span, `${CHAT_SPANS[zoom]} s of this tab's own clock`);
     wider.disabled = zoom === 0;

@@ -9,11 +9,11 @@ from course.tab.model import pack
 from course.tab.model.build import COMPILED
 from course.tab.model.in_tab import NAME
 from minillm.host.storage import build_once, cache_home
-from minillm.model.checkpoints import resolve
+from minillm.model.pull import embedded_path, fetch_gguf
 
 HERE = Path(__file__).parent
 WEIGHTS, TOKENIZER = "weights.bin", "tokenizer.json"
-NEEDED_BYTES = 100_000_000
+NEEDED_BYTES = 300_000_000
 
 
 def write(folder: Path) -> int:
@@ -44,12 +44,19 @@ def named_by_content(file: Path) -> str:
 
 
 def packed_model() -> Path:
-    """The folder with its packed weights and its tokenizer; packed on first use, in some seconds."""
+    """The folder with its packed weights and its tokenizer; packed on first use, in some seconds. It's made of the
+    model that `minillm pull` has left, or else of what that would fetch: the same file, without PyTorch."""
     code = hashlib.sha256(Path(pack.__file__).read_bytes()).hexdigest()[:12]
 
     def build(work: Path) -> None:
-        checkpoint = resolve(NAME)
-        pack.pack(checkpoint, work / WEIGHTS)
-        shutil.copy(checkpoint / TOKENIZER, work)
+        pulled = embedded_path(NAME)
+        if pulled.is_dir():
+            pack.pack(pulled, work / WEIGHTS)
+            shutil.copy(pulled / TOKENIZER, work)
+            return
+        gguf = fetch_gguf(NAME, work)
+        told = pack.pack_gguf(gguf, work / WEIGHTS)
+        (work / TOKENIZER).write_text(json.dumps(told), encoding="utf-8")
+        gguf.unlink()
 
     return build_once(cache_home() / f"tab-model-{code}", build, NEEDED_BYTES)

@@ -10,7 +10,8 @@ Shape, then arrays, each at a multiple of 16 bytes.
 import argparse
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,6 +21,7 @@ import numpy.typing as npt
 from minillm.core.errors import MinillmError
 from minillm.model.checkpoints import load_config, weight_files
 from minillm.model.config import ModelConfig
+from minillm.model.gguf_file import GGUFFile
 
 Floats = npt.NDArray[np.float32]
 MAGIC = 0x314D4C4D
@@ -35,24 +37,27 @@ class NotPackedError(MinillmError):
     """The checkpoint is of a kind that the tab's decoder doesn't compute."""
 
 
-class Checkpoint:
-    """Tensors of safetensors files, read one at a time."""
+Tensors = Mapping[str, Callable[[], Floats]]
+"""What reads each tensor, by Hugging Face's name: one at a time, for all of them are half a gigabyte."""
 
-    def __init__(self, folder: Path) -> None:
-        self._places: dict[str, tuple[Path, int, dict[str, Any]]] = {}
-        for file in weight_files(folder):
-            with file.open("rb") as opened:
-                (size,) = struct.unpack("<Q", opened.read(8))
-                header = json.loads(opened.read(size))
-            self._places |= {name: (file, 8 + size, each) for name, each in header.items() if name != "__metadata__"}
 
-    def __getitem__(self, name: str) -> Floats:
-        file, base, told = self._places[name]
-        begin, end = told["data_offsets"]
+def safetensors_of(folder: Path) -> Tensors:
+    """Of a Hugging Face folder."""
+    found: dict[str, Callable[[], Floats]] = {}
+    for file in weight_files(folder):
         with file.open("rb") as opened:
-            opened.seek(base + begin)
-            raw = np.frombuffer(opened.read(end - begin), DTYPES[told["dtype"]]).reshape(told["shape"])
-        return from_bfloat16(raw) if told["dtype"] == "BF16" else raw.astype(np.float32)
+            (size,) = struct.unpack("<Q", opened.read(8))
+            header = json.loads(opened.read(size))
+        found |= {name: partial(_read, file, 8 + size, told) for name, told in header.items() if name != "__metadata__"}
+    return found
+
+
+def _read(file: Path, base: int, told: dict[str, Any]) -> Floats:
+    begin, end = told["data_offsets"]
+    with file.open("rb") as opened:
+        opened.seek(base + begin)
+        raw = np.frombuffer(opened.read(end - begin), DTYPES[told["dtype"]]).reshape(told["shape"])
+    return from_bfloat16(raw) if told["dtype"] == "BF16" else raw.astype(np.float32)
 
 
 def from_bfloat16(bits: npt.NDArray[np.uint16]) -> Floats:
@@ -105,12 +110,12 @@ def shape_of(config: ModelConfig) -> bytes:
     return struct.pack("<8if", MAGIC, *sizes, *more, config.rms_norm_eps).ljust(SHAPE_BYTES, b"\0")
 
 
-def arrays_of(checkpoint: Checkpoint, config: ModelConfig) -> Iterator[npt.NDArray[Any]]:
+def arrays_of(tensors: Tensors, config: ModelConfig) -> Iterator[npt.NDArray[Any]]:
     """Everything behind the shape, in decoder.cpp's order."""
     exponents = np.arange(0, config.head_dim, 2, dtype=np.float32) / np.float32(config.head_dim)
     yield np.float32(1) / np.power(np.float32(config.rope["rope_theta"]), exponents)
-    yield from quantize_int8(checkpoint["model.embed_tokens.weight"])
-    yield checkpoint["model.norm.weight"]
+    yield from quantize_int8(tensors["model.embed_tokens.weight"]())
+    yield tensors["model.norm.weight"]()
     for i in range(config.num_layers):
         layer = f"model.layers.{i}."
         joined = {
@@ -120,28 +125,50 @@ def arrays_of(checkpoint: Checkpoint, config: ModelConfig) -> Iterator[npt.NDArr
             "down": ["mlp.down_proj"],
         }
         rounded = {
-            name: quantize_int4(np.concatenate([checkpoint[f"{layer}{part}.weight"] for part in parts]))
+            name: quantize_int4(np.concatenate([tensors[f"{layer}{part}.weight"]() for part in parts]))
             for name, parts in joined.items()
         }
-        yield checkpoint[layer + "input_layernorm.weight"]
+        yield tensors[f"{layer}input_layernorm.weight"]()
         yield from rounded["qkv"]
         yield from rounded["o"]
-        yield checkpoint[layer + "post_attention_layernorm.weight"]
+        yield tensors[f"{layer}post_attention_layernorm.weight"]()
         yield from rounded["gate_up"]
         yield from rounded["down"]
 
 
 def pack(folder: Path, file: Path) -> None:
-    """Write the file.
+    """Write the file, of a Hugging Face folder.
 
     Raises:
         NotPackedError: the decoder in the tab doesn't compute this model.
         CorruptCheckpointError: the folder holds no checkpoint.
     """
-    config = ModelConfig.from_hf(load_config(folder))
+    write(safetensors_of(folder), ModelConfig.from_hf(load_config(folder)), file)
+
+
+def pack_gguf(gguf: Path, file: Path) -> dict[str, Any]:
+    """Write the same file as of the folder that a GGUF file is converted to (pull.py), without PyTorch. Returns what
+    the folder's tokenizer.json says.
+
+    Raises:
+        NotPackedError: the decoder in the tab doesn't compute this model.
+        CorruptCheckpointError, UnsupportedArchitectureError: see GGUFFile.
+    """
+    source = GGUFFile(gguf)
+    config = source.config()
+    rounded = {name: partial(_rounded, read) for name, read in source.arrays(config).items()}
+    write(rounded, ModelConfig.from_hf(config), file)
+    return source.tokenizer()
+
+
+def _rounded(read: Callable[[], Floats]) -> Floats:
+    return from_bfloat16(to_bfloat16(read()))
+
+
+def write(tensors: Tensors, config: ModelConfig, file: Path) -> None:
     with file.open("wb") as opened:
         opened.write(shape_of(config))
-        for array in arrays_of(Checkpoint(folder), config):
+        for array in arrays_of(tensors, config):
             write_aligned(opened, array.tobytes())
 
 

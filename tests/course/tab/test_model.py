@@ -9,13 +9,17 @@ import pytest
 import torch
 from native_decoder import NativeDecoder, compiled
 from safetensors.torch import load_file, save_file
+from tiny_gguf import TOKENS, write_gguf
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from course.tab.model import build, pack
 from course.tab.model.runner import TabRunner, check_params
+from course.tab.model.tokenizer import BytePairTokenizer
 from minillm import LLM, Engine, EngineConfig, SamplingParams
 from minillm.core.errors import ConfigError, InvalidSamplingParamsError
 from minillm.core.timeline import WallClock
 from minillm.kernels.quantization import quantize_int4, quantize_rows
+from minillm.model.checkpoints import load_tokenizer, resolve
 from minillm.runner.draws import uniform
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
@@ -80,6 +84,22 @@ def test_weights_are_rounded_as_the_engine_rounds_them() -> None:
     assert np.array_equal(bits, scales.view(torch.int16).numpy().view(np.uint16))
     for ours, theirs in zip(pack.quantize_int8(weight.numpy()), quantize_rows(weight, torch.int8)):
         assert np.array_equal(ours, theirs.numpy())
+
+
+def test_a_gguf_file_is_packed_as_the_folder_that_it_is_converted_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "home"))
+    shape = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
+    fields = dict(num_key_value_heads=2, vocab_size=len(TOKENS), tie_word_embeddings=True)
+    file = write_gguf(tmp_path / "model.gguf", LlamaForCausalLM(LlamaConfig(**shape, **fields)), "llama")
+    tokenizer = pack.pack_gguf(file, tmp_path / "of_gguf.bin")
+    folder = resolve(str(file), progress=False)
+    pack.pack(folder, tmp_path / "of_folder.bin")
+    assert (tmp_path / "of_gguf.bin").read_bytes() == (tmp_path / "of_folder.bin").read_bytes()
+    library = load_tokenizer(folder)
+    for text in ("abba", "a<turn>ab <end>", "naïve"):
+        assert BytePairTokenizer(json.dumps(tokenizer)).encode(text) == library.encode(text, add_special_tokens=False)
 
 
 def test_requests_that_share_steps_get_the_engines_tokens(decoder: NativeDecoder, engine: LLM) -> None:
