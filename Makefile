@@ -200,9 +200,9 @@ lint-site: ## check types and style of the static site's scripts (needs Node.js,
 	npx --yes -p typescript@5 tsc --noEmit --allowJs --checkJs --strict --target es2022 --lib es2022,dom,dom.iterable \
 		course/site/static/*.js
 	npx --yes -p typescript@5 tsc --noEmit --allowJs --checkJs --strict --target es2022 --module es2022 --lib es2022,dom,dom.iterable \
-		course/lab/view/*.js
+		course/lab/view/*.js course/tab/model/*.js
 	npx --yes -p eslint@9 eslint --config course/site/eslint.config.mjs course/site/static/*.js \
-		course/lab/view/*.js course/tab/*.js
+		course/lab/view/*.js course/tab/*.js course/tab/model/*.js
 
 format: $(CHECKING) ## apply the style
 	$(BIN)/ruff check --fix .

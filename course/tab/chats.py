@@ -44,6 +44,7 @@ class Chats:
     """
 
     def __init__(self, fields: Mapping[str, Any], computed_by: tuple[Decoder, TabModel] | None = None) -> None:
+        self._decoder: Decoder
         self._decoder, self._model = computed_by or loaded()
         self._clock = WallClock()
         self._began = self._clock.now()

@@ -31,6 +31,9 @@ async function start() {
   return { python, answers };
 }
 
+const started = start();
+started.catch((error) => postMessage({ failed: String(error) }));
+
 /** A model's decoder and weights, which Python then imports as `decoder`. @param {number} id @param {string} folder */
 async function load(id, folder) {
   const { loadDecoder } = await import(new URL("decoder.js", folder).href);
@@ -39,9 +42,6 @@ async function load(id, folder) {
   (await started).python.registerJsModule("decoder", decoder);
   return JSON.stringify({ value: null });
 }
-
-const started = start();
-started.catch((error) => postMessage({ failed: String(error) }));
 
 addEventListener("message", async (/** @type {MessageEvent<Asked>} */ { data: { id, request, load: folder } }) => {
   try {

@@ -64,7 +64,8 @@ function phasesInWords(traffic, i) {
 /** @param {{python: TabPython, server: number, el: HTMLElement}} given */
 async function renderChats({ python, server, el }) {
   let settings = await python.ask("chats.settings", {}, server);
-  let traffic = new LiveTraffic(), time = 0, zoom = 1, length = LENGTHS[0], temperature = TEMPERATURES[0], isServing = false, failed = "";
+  const traffic = new LiveTraffic();
+  let time = 0, zoom = 1, length = LENGTHS[0], temperature = TEMPERATURES[0], isServing = false, failed = "";
 
   // ------------------------------------------------------------------ what there is
   const chats = QUESTIONS.map((question, i) => {
@@ -192,7 +193,7 @@ async function renderChats({ python, server, el }) {
     time = Math.min(time + passed, traffic.known);
     drawLiveStrip(strip, { traffic, time, span: CHAT_SPANS[zoom], slots: settings.slots, budget: settings.budget, changes: [] }, palette);
     const { ttft, worstGap, tokensPerS, queued, running } = traffic.figuresAt(time);
-    const lastStep = traffic.steps.findLast(({ end }) => end <= time);
+    const lastStep = traffic.steps.filter(({ end }) => end <= time).at(-1);
     [seconds(ttft), seconds(worstGap), seconds(lastStep ? lastStep.end - lastStep.start : null), number(Math.round(tokensPerS)), String(queued)].forEach((words, k) => say(figures[k].value, words));
     strip.setAttribute("aria-label", `The last ${CHAT_SPANS[zoom]} seconds: ${running} requests running, ${queued} queued.`);
     say(span, `${CHAT_SPANS[zoom]} s of this tab's own clock`);

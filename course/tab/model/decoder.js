@@ -26,9 +26,9 @@ async function read(address, take) {
   const found = await kept?.match(address), response = found ?? (await fetch(address));
   if (!response.ok || !response.body) throw new Error(`${address.pathname}: ${response.status}`);
   /** @type {Uint8Array<ArrayBuffer>[]} */ const parts = [];
-  for (let reader = response.body.getReader(), read = await reader.read(); !read.done; read = await reader.read()) {
-    take(read.value);
-    if (!found) parts.push(read.value);
+  for (let reader = response.body.getReader(), part = await reader.read(); !part.done; part = await reader.read()) {
+    take(part.value);
+    if (!found) parts.push(part.value);
   }
   if (!found) await kept?.put(address, new Response(new Blob(parts))).catch(() => {}); // no room: it's here all the same
 }

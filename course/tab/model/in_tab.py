@@ -20,7 +20,7 @@ class WasmDecoder:
         self.start, self.likeliest, self.draw = module.start, module.likeliest, module.draw
 
     def step(self, batch: "array[int]") -> None:
-        from pyodide.ffi import to_js
+        from pyodide.ffi import to_js  # type: ignore[import-not-found]
 
         self._module.step(to_js(batch))
 
@@ -47,6 +47,6 @@ def loaded() -> tuple[WasmDecoder, TabModel]:
     Raises:
         ModuleNotFoundError: it has not, or this is no tab.
     """
-    import decoder  # registered by worker.js
+    import decoder  # type: ignore[import-not-found]  # registered by worker.js
 
     return WasmDecoder(decoder), TabModel.of(BytePairTokenizer(decoder.tokenizer))

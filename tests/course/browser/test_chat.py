@@ -53,7 +53,7 @@ def engine() -> Iterator[LLM]:
         if isinstance(module, QuantizedLinear):
             module.dots = False  # rows in float32, not in bfloat16
     yield llm
-    llm.close()
+    llm.engine.close()
 
 
 def test_eight_chats_at_once_are_answered_by_the_engines_tokens(page: Any, engine: LLM) -> None:

@@ -12,11 +12,13 @@ from safetensors.torch import load_file, save_file
 from tiny_gguf import TOKENS, write_gguf
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from course.tab.chats import Chats
 from course.tab.model import build, pack
+from course.tab.model.in_tab import TabModel
 from course.tab.model.runner import TabRunner, check_params
 from course.tab.model.tokenizer import BytePairTokenizer
 from minillm import LLM, Engine, EngineConfig, SamplingParams
-from minillm.core.errors import ConfigError, InvalidSamplingParamsError
+from minillm.core.errors import ConfigError, InvalidSamplingParamsError, PromptTooLongError, RequestError
 from minillm.core.timeline import WallClock
 from minillm.kernels.quantization import quantize_int4, quantize_rows
 from minillm.model.checkpoints import load_tokenizer, resolve
@@ -146,6 +148,50 @@ def test_few_blocks_a_cached_prefix_and_an_abort_change_no_token(decoder: Native
     assert outputs(tight, prompts, GREEDY) == expected
     assert any(step.preempted for step in tight.steps)
     assert any(request.num_cached_tokens for request in tight.recent_requests)
+
+
+def until_told(chats: Chats) -> tuple[dict[str, str], list[dict]]:
+    """What was said, and the requests that ended, once none is left."""
+    said: dict[str, str] = {}
+    ended: list[dict] = []
+    while True:
+        news = chats.go_on()
+        said |= {name: said.get(name, "") + text for name, text in news["said"].items()}
+        ended += news["ended"]
+        if not news["said"] and not news["in_flight"]:
+            return said, ended
+
+
+def test_conversations_go_on_from_their_own_blocks(decoder: NativeDecoder, engine: LLM, checkpoint: Path) -> None:
+    tokenizer = BytePairTokenizer((checkpoint / "tokenizer.json").read_text("utf-8"))
+    model = TabModel(tokenizer, engine.engine.loaded_model.model_config, frozenset())
+    chats = Chats({"max_num_seqs": 2}, (decoder, model))
+    for chat, text in enumerate(PROMPTS[:3]):
+        assert chats.say(chat, text, 20, 0.0) == chat
+    with pytest.raises(RequestError, match="still being answered"):
+        chats.say(0, "and then?", 20, 0.0)
+    with pytest.raises(ConfigError, match="wait for the answers"):
+        chats.change({"max_num_seqs": 4})
+    first, ended = until_told(chats)
+    assert [each["i"] for each in ended] == [0, 1, 2] and all(len(each["tokens"]) == 20 for each in ended)
+    assert all(sorted(each["borders"]) == each["borders"] and len(each["borders"]) == 6 for each in ended)
+    assert ended[2]["borders"][1] >= ended[0]["tokens"][-1]  # the third waited for one of two slots
+
+    number = chats.say(0, "and then?", 20, 0.0)
+    chats.go_on()
+    [request] = chats._serving.engine.core.requests.values()
+    asked = [("user", PROMPTS[0]), ("assistant", first["0"]), ("user", "and then?")]
+    prompt = tokenizer.apply_chat_template([{"role": role, "content": content} for role, content in asked])
+    assert request.prompt_token_ids == tokenizer.encode(prompt)
+    chats.stop(number)
+    _, ended = until_told(chats)
+    assert [(each["i"], str(each["reason"])) for each in ended] == [(number, "abort")]
+    assert chats.change({"max_num_seqs": 4})["slots"] == 4
+    with pytest.raises(PromptTooLongError):
+        chats.say(1, "far " * 600, 20, 0.0)
+    chats.forget(1)
+    with pytest.raises(ConfigError, match="not to be changed here"):
+        chats.change({"model": "another"})
 
 
 def test_what_it_cannot_do_it_refuses(decoder: NativeDecoder, engine: LLM, tmp_path: Path) -> None:
