@@ -7,7 +7,7 @@
 // Weights are in 4 bits as the engine rounds them (minillm/kernels/quantization.py), the head in 8; keys and values are
 // bfloat16, activations float32. Only to be multiplied, they're rounded to 16 bits: integers are twice as fast here.
 //
-// No library: the host gives cosine and sine, and the memory (start). Any C++17 compiler with vector extensions builds it.
+// No library: the host gives cosine and sine, and the memory (start). Any C++17 compiler with vector extensions does.
 
 using u8 = unsigned char;
 using i8 = signed char;
@@ -83,7 +83,8 @@ float exponential(float x) {
     if (x > 88) x = 88;  // the largest that a float holds
     float whole = __builtin_floorf(x * 1.44269504f + 0.5f);
     float rest = x - whole * 0.693359375f + whole * 2.12194440e-4f;
-    const float factors[] = {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
+    const float factors[] = {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
+                             4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
     float series = 0;
     for (float factor : factors) series = series * rest + factor;
     u32 power = u32(int(whole) + 127) << 23;
@@ -405,7 +406,8 @@ const float* step(const int* packed_batch) {
     int hidden = model.shape.hidden;
     embed(batch, model.x);
     take_angles(batch);
-    for (int i = 0; i < model.shape.layers; i++) run_layer(model.layers[i], batch, model.kv_cache + i * model.layer_size);
+    for (int i = 0; i < model.shape.layers; i++)
+        run_layer(model.layers[i], batch, model.kv_cache + i * model.layer_size);
     rms_norm(model.x, model.norm, batch.tokens, model.normed);
     for (int r = 0; r < batch.rows; r++)  // only rows that sample go through the head: it is as wide as the vocabulary
         for (int i = 0; i < hidden; i++) model.delta[r * hidden + i] = model.normed[batch.logit_rows[r] * hidden + i];
