@@ -30,6 +30,10 @@ const MEGA = 1e6;
 
 /** @param {HTMLElement} el with the worker's script in data-python, the model's folder in data-model and its size in data-bytes */
 function mountChats(el) {
+  if (location.protocol === "file:") {
+    el.replaceChildren(make("p", {}, "A page opened from disk can't start Python. Run ", make("code", {}, "make site"), ": it serves the site, and the model runs there."));
+    return;
+  }
   const bytes = Number(el.dataset.bytes), megabytes = number(Math.round(bytes / MEGA));
   const bar = make("progress", { max: bytes, value: 0, hidden: true, "aria-label": "Fetched" });
   const told = make("p", { role: "status" }, `The model is SmolLM2-135M, its weights in 4 bits: ${megabytes} MB, fetched once and kept by this browser. It takes about 400 MB of memory while the page is open.`);

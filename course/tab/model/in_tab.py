@@ -1,5 +1,6 @@
 """The model as the Python in a tab finds it: what decoder.js has loaded, and a tokenizer, in a LoadedModel's place."""
 
+import importlib
 from array import array
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +18,11 @@ class WasmDecoder:
 
     def __init__(self, module: Any) -> None:
         self._module = module
+        self._to_js = importlib.import_module("pyodide.ffi").to_js
         self.start, self.likeliest, self.draw = module.start, module.likeliest, module.draw
 
     def step(self, batch: "array[int]") -> None:
-        from pyodide.ffi import to_js  # type: ignore[import-not-found]
-
-        self._module.step(to_js(batch))
+        self._module.step(self._to_js(batch))
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,5 @@ def loaded() -> tuple[WasmDecoder, TabModel]:
     Raises:
         ModuleNotFoundError: it has not, or this is no tab.
     """
-    import decoder  # type: ignore[import-not-found]  # registered by worker.js
-
+    decoder = importlib.import_module("decoder")  # registered by worker.js
     return WasmDecoder(decoder), TabModel.of(BytePairTokenizer(decoder.tokenizer))
