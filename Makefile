@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 CHECKING := $(VENV)/.checking
 # The static site needs no PyTorch: an environment of its own, unless there is one already.
 SITE_VENV := .venv-site
-SITE_PACKAGES := nbconvert ipywidgets anywidget ipython jupytext latex2mathml mdit-py-plugins orjson psutil pydantic filelock platformdirs
+SITE_PACKAGES := gguf nbconvert ipywidgets anywidget ipython jupytext latex2mathml mdit-py-plugins orjson psutil pydantic filelock platformdirs
 SITE_BIN = $(if $(wildcard $(INSTALLED)),$(BIN),$(SITE_VENV)/bin)
 # Still there: the last setup was cut short, and some package may be half unpacked. Start over from pip's cache.
 # It outlives the clearing away: that may be cut short, too.
@@ -199,9 +199,9 @@ lint-site: ## check types and style of the static site's scripts (needs Node.js,
 	npx --yes -p typescript@5 tsc --noEmit --allowJs --checkJs --strict --target es2022 --lib es2022,dom,dom.iterable \
 		course/site/static/*.js
 	npx --yes -p typescript@5 tsc --noEmit --allowJs --checkJs --strict --target es2022 --module es2022 --lib es2022,dom,dom.iterable \
-		course/lab/view/*.js
+		course/lab/view/*.js course/tab/model/*.js
 	npx --yes -p eslint@9 eslint --config course/site/eslint.config.mjs course/site/static/*.js \
-		course/lab/view/*.js course/tab/*.js
+		course/lab/view/*.js course/tab/*.js course/tab/model/*.js
 
 format: $(CHECKING) ## apply the style
 	$(BIN)/ruff check --fix .

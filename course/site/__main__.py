@@ -37,6 +37,8 @@ from course.site.calculator import exported, stack
 from course.site.pages import Page, map_page, markdown_page, notebook_page, with_math
 from course.tab import challenge, exercises
 from course.tab import files as tab_files
+from course.tab.model import files as model_files
+from minillm.core.errors import MinillmError
 from minillm.host.errors import StorageError
 
 HERE, ROOT = Path(__file__).parent, COURSE.parent
@@ -104,6 +106,7 @@ def write(folder: Path, url: str = "", day: date | None = None, with_python: boo
     write_frames(folder / "frames")
     simulated_on = write_dashboard(folder / "static")
     TEMPLATES.globals["python"] = write_python(folder / "tab") if with_python else ""
+    model_bytes = write_model(folder / "model") if TEMPLATES.globals["python"] else 0
     write_views(folder / "static")
     made = list(pages())
     lessons = [page for page in made if page.source.endswith(".ipynb") and page.name != "map"]
@@ -135,6 +138,7 @@ def write(folder: Path, url: str = "", day: date | None = None, with_python: boo
         "drills": rendering("drills", drills=DRILLS),
         "calculator": rendering("calculator", stack=stack(), sheet=packed(exported().told(is_simulated=False))),
         "dashboard": rendering("dashboard", on=simulated_on),
+        "chat": rendering("chat", model=model_bytes),
     }
     for number, drill in enumerate(DRILLS, 1):
         rendered[f"drill_{drill.id}"] = rendering("drill", drill=drill, number=number)
@@ -164,7 +168,8 @@ def write_offline(folder: Path) -> None:
     """The service worker: it keeps what the first page, the dashboard and Python need, and whatever is opened."""
     first = [folder / "index.html", folder / "dashboard.html", *folder.glob("static/*.*"), *folder.glob("tab/*")]
     names = ["./", *sorted(str(path.relative_to(folder)) for path in first)]
-    everything = (path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+    ours = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".bin")
+    everything = (path.read_bytes() for path in ours)  # weights have their content in their name
     build = hashlib.sha256(b"".join(everything)).hexdigest()[:16]
     told = f"const BUILD = {json.dumps(build)}, FIRST = {json.dumps(names)};\n"
     (folder / "offline.js").write_text(told + (HERE / "offline.js").read_text(encoding="utf-8"), encoding="utf-8")
@@ -217,6 +222,15 @@ def write_python(folder: Path) -> str:
         print(f"Without Python in the pages: {error}", file=sys.stderr)
         return ""
     return "tab/worker.js"
+
+
+def write_model(folder: Path) -> int:
+    """The model that a reader may fetch. Returns its bytes; 0, where it can't be had."""
+    try:
+        return model_files.write(folder)
+    except (MinillmError, ImportError) as error:
+        print(f"Without a model in the pages: {error}", file=sys.stderr)
+        return 0
 
 
 def write_views(folder: Path) -> None:

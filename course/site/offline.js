@@ -1,19 +1,22 @@
 // Keeps the site for when there is no network: all that runs Python, and each page that was opened. BUILD and FIRST are put before this.
 /* global BUILD, FIRST */
 const scope = /** @type {any} */ (self), PREFIX = "minillm-", KEPT = PREFIX + BUILD;
+/** A model's weights stay from one build to the next: decoder.js keeps them itself, under their own names. */
+const WEIGHTS = "minillm-weights";
 
 scope.addEventListener("install", (/** @type {any} */ event) => {
   event.waitUntil(caches.open(KEPT).then((kept) => kept.addAll(FIRST.map((name) => new Request(name, { cache: "no-cache" })))).then(() => scope.skipWaiting()));
 });
 
 scope.addEventListener("activate", (/** @type {any} */ event) => {
-  const older = caches.keys().then((names) => Promise.all(names.filter((name) => name.startsWith(PREFIX) && name !== KEPT).map((name) => caches.delete(name))));
+  const older = caches.keys().then((names) => Promise.all(names.filter((name) => name.startsWith(PREFIX) && name !== KEPT && name !== WEIGHTS).map((name) => caches.delete(name))));
   event.waitUntil(older.then(() => scope.clients.claim()));
 });
 
 scope.addEventListener("fetch", (/** @type {any} */ event) => {
   const asked = event.request;
-  if (asked.method === "GET" && new URL(asked.url).origin === location.origin) event.respondWith(answered(asked));
+  const { origin, pathname } = new URL(asked.url);
+  if (asked.method === "GET" && origin === location.origin && !/\/model\/(weights|tokenizer)-/.test(pathname)) event.respondWith(answered(asked));
 });
 
 /** From what is kept; else from the network, and kept from then on. A page's own settings in its address don't make it another page. @param {Request} asked */

@@ -17,6 +17,7 @@ FUNCTIONS = {
 }
 """By name: the function that answers, imported when it's first asked."""
 KINDS = {
+    "chats": "course.tab.chats:Chats",
     "drill": "course.tab.drills:TabDrill",
     "incident": "course.tab.incidents:TabIncident",
     "server": "course.tab.live_server:LiveServer",

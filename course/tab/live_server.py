@@ -14,12 +14,10 @@ from course.lab.texts import CHAT_QUESTIONS, MANUAL_QUESTIONS
 from course.lab.view.trace import DIGITS, Told
 from course.lab.workloads import document
 from course.tab.dashboard import TabBench
+from course.tab.watched import Watched
 from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
-from minillm.core.timeline import StepRecord, Timeline, VirtualClock
-from minillm.frontend.engine import Engine
-from minillm.frontend.outputs import RequestOutput
-from minillm.frontend.snapshot import view_request
+from minillm.core.timeline import VirtualClock
 
 ROOM = {"num_kv_blocks": 1024}
 """KV blocks for twelve slots of such prompts: memory isn't the limit here."""
@@ -59,83 +57,35 @@ def endless(seed: int) -> Iterator[LiveArrival]:
         yield LiveArrival(number, moment, kind, prompt, rng.randint(16, 48))
 
 
-class Deployed:
+class Deployed(Watched):
     """An engine from the moment on at which it was rolled out."""
 
     def __init__(self, bench: TabBench, fields: Mapping[str, Any], since: float) -> None:
         self.config = bench.start.replace(**fields)
-        self._since = since
         self._clock = VirtualClock()
-        self._engine: Engine = bench.device.engine(self.config, clock=self._clock)
-        self._next_step = 0
-        self.ended: list[Told] = []
+        super().__init__(bench.device.engine(self.config, clock=self._clock), since)
+        self.all_ended: list[Told] = []
         """Requests that have come to their end since they were asked for."""
 
     @property
     def is_idle(self) -> bool:
-        return not self._engine.has_unfinished
-
-    @property
-    def now(self) -> float:
-        return self._since + self._clock.now()
+        return not self.engine.has_unfinished
 
     def take(self, arrival: LiveArrival) -> None:
         """A request reaches it, now or a step ago."""
         params = SamplingParams(temperature=0.0, max_tokens=arrival.max_tokens, ignore_eos=True)
-        moment = arrival.moment - self._since
-        self._engine.add_request(arrival.prompt, params, request_id=str(arrival.number), arrival=moment)
+        moment = arrival.moment - self.since
+        self.engine.add_request(arrival.prompt, params, request_id=str(arrival.number), arrival=moment)
 
     def advance(self, until: float) -> None:
         """A step; or, with nothing to do, time until then."""
-        if not self._engine.has_unfinished:
-            self._clock.advance_to(until - self._since)
+        if not self.engine.has_unfinished:
+            self._clock.advance_to(until - self.since)
             return
-        for output in self._engine.step():
+        for output in self.engine.step():
             if output.finished:
-                self._end(output)
-
-    def _end(self, output: RequestOutput) -> None:
-        output.timeline.accept(self._clock.now())
-        completion = output.completions[0]
-        told = self._told(output.request_id, output.timeline, output.timeline.borders())
-        self.ended.append({**told, "reason": completion.finish_reason or ""})
-
-    def in_flight(self) -> list[Told]:
-        """Requests that it has, as of now; phases that aren't over end there."""
-        now = self._clock.now()
-        found = []
-        for request in self._engine.core.requests.values():
-            view = view_request(request, now)
-            known = 1 + ("queue", "prefill", "first_token", "decode").index(view.phase or "queue")
-            told = self._told(view.request_id, request.timeline, list(view.borders[:known]))
-            found.append({**told, "cached": view.num_cached_tokens, "prompt": view.num_prompt_tokens})
-        return found
-
-    def _told(self, name: str, timeline: Timeline, borders: list[float]) -> Told:
-        return {
-            "i": int(name),
-            "borders": [self._moment(border) for border in borders],
-            "tokens": [self._moment(each) for each in timeline.deliveries],
-        }
-
-    def new_steps(self) -> list[Told]:
-        """Steps since the last call."""
-        fresh = [step for step in self._engine.steps if step.step_id >= self._next_step]
-        self._next_step = fresh[-1].step_id + 1 if fresh else self._next_step
-        return [self._step(step) for step in fresh]
-
-    def _step(self, step: StepRecord) -> Told:
-        return {
-            "start": self._moment(step.start),
-            "end": self._moment(step.end),
-            "running": step.num_running,
-            "waiting": step.num_waiting,
-            "shares": [[int(share.request_id), share.num_tokens, int(share.is_prefill)] for share in step.shares],
-            "preempted": [int(name) for name in step.preempted],
-        }
-
-    def _moment(self, seconds: float) -> float:
-        return round(self._since + seconds, DIGITS)
+                output.timeline.accept(self._clock.now())
+                self.all_ended.append(self.ended(output))
 
 
 class LiveServer:
@@ -199,12 +149,12 @@ class LiveServer:
         told = {
             "now": round(until, DIGITS),
             "arrived": arrived,
-            "ended": [request for each in everyone for request in each.ended],
+            "ended": [request for each in everyone for request in each.all_ended],
             "in_flight": [request for each in everyone for request in each.in_flight()],
             "steps": [step for each in everyone for step in each.new_steps()],
         }
         for each in everyone:
-            each.ended.clear()
+            each.all_ended.clear()
         self._old = [each for each in self._old if not each.is_idle]
         return told
 

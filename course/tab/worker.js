@@ -1,7 +1,7 @@
 // Python in a worker: it starts when the page opens, and answers what pages ask by name (answer.py).
 import { loadPyodide } from "./pyodide.mjs";
 /** @typedef {{wheels: string[], course: string}} Packed names of files beside this one */
-/** @typedef {{id: number, request: string}} Asked */
+/** @typedef {{id: number, request?: string, load?: string}} Asked load: the address of a folder with a model (model/decoder.js) */
 
 /** @param {string} name */
 async function fetched(name) {
@@ -15,7 +15,6 @@ function tell(stage) {
   postMessage({ stage });
 }
 
-/** @returns {Promise<(request: string) => string>} */
 async function start() {
   tell("fetching Python");
   /** @type {Packed} */ const packed = JSON.parse(new TextDecoder().decode(await fetched("packed.json")));
@@ -29,15 +28,24 @@ async function start() {
   tell("importing the engine");
   const answers = python.pyimport("course.tab.answer").Answers();
   tell("");
-  return (request) => answers.answer(request);
+  return { python, answers };
 }
 
 const started = start();
 started.catch((error) => postMessage({ failed: String(error) }));
 
-addEventListener("message", async (/** @type {MessageEvent<Asked>} */ { data: { id, request } }) => {
+/** A model's decoder and weights, which Python then imports as `decoder`. @param {number} id @param {string} folder */
+async function load(id, folder) {
+  const { loadDecoder } = await import(new URL("decoder.js", folder).href);
+  const files = await (await fetch(new URL("model.json", folder))).json();
+  const decoder = await loadDecoder(files, (/** @type {number} */ done) => postMessage({ id, done }));
+  (await started).python.registerJsModule("decoder", decoder);
+  return JSON.stringify({ value: null });
+}
+
+addEventListener("message", async (/** @type {MessageEvent<Asked>} */ { data: { id, request, load: folder } }) => {
   try {
-    postMessage({ id, answer: (await started)(request) });
+    postMessage({ id, answer: folder ? await load(id, folder) : (await started).answers.answer(request) });
   } catch (error) {
     postMessage({ id, failed: String(error) });
   }

@@ -9,7 +9,8 @@ what it then returns is another model than llama.cpp would run. Keys, names and 
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,8 @@ END_TOKENS = ("eos_token_id", "eot_token_id", "eom_token_id")
 GPT2_SPLITS = ("default", "gpt-2", "mpt", "olmo", "phi-2", "codeshell", "exaone", "refact", "smollm", "starcoder")
 """tokenizer.ggml.pre of vocabularies that are split like GPT-2's, which is what transformers does where it doesn't know
 the name. Some split digits apart besides: these vocabularies have no tokens that would join them."""
+CONTROL = 3
+"""The type of special tokens in `tokenizer.ggml.token_type`."""
 SHOWN = 8
 
 
@@ -154,8 +157,35 @@ class GGUFFile:
                 "know how that one splits words: use the model's safetensors folder"
             )
 
+    def tokenizer(self) -> dict[str, Any]:
+        """What tokenizer.json says of a byte-level BPE: its vocabulary, merges and special tokens.
+
+        Raises:
+            UnsupportedArchitectureError: the tokenizer is of another kind.
+        """
+        if (kind := self._general("tokenizer.ggml.model", "gpt2")) != "gpt2":
+            raise UnsupportedArchitectureError(
+                f"{self.file}: tokenizer.ggml.model is {kind!r}: only gpt2's is read here"
+            )
+        tokens, kinds = self._general("tokenizer.ggml.tokens", []), self._general("tokenizer.ggml.token_type", [])
+        special = [i for i, each in enumerate(kinds) if each == CONTROL]
+        return {
+            "model": {
+                "vocab": {token: i for i, token in enumerate(tokens)},
+                "merges": self._general("tokenizer.ggml.merges", []),
+            },
+            "added_tokens": [{"id": i, "content": tokens[i], "special": True} for i in special],
+        }
+
     def tensors(self, config: dict[str, Any]) -> "Iterator[tuple[str, torch.Tensor]]":
-        """Every tensor of the checkpoint, dequantized, in bfloat16.
+        """Every tensor of the checkpoint, dequantized, in bfloat16. Otherwise as `arrays`."""
+        import torch
+
+        for name, read in self.arrays(config).items():
+            yield name, torch.from_numpy(read()).to(torch.bfloat16)
+
+    def arrays(self, config: dict[str, Any]) -> "dict[str, Callable[[], np.ndarray]]":
+        """What reads each tensor of the checkpoint, dequantized, in float32.
 
         Args:
             config: from :meth:`config`.
@@ -172,8 +202,7 @@ class GGUFFile:
         # llama.cpp adds the biases that are there.
         if missing := sorted(name for name in places.keys() - self._tensors.keys() if not name.endswith(".bias")):
             raise CorruptCheckpointError(f"{self.file} lacks the tensors {_listed(missing)}. Fetch it again")
-        for name, place in places.items():
-            yield place, self._tensor(name, config) if name in self._tensors else _zeros(name, config)
+        return {place: partial(self._array, name, config) for name, place in places.items()}
 
     def _places(self, config: dict[str, Any]) -> dict[str, str]:
         """Each tensor of the model: its GGUF name, and Hugging Face's."""
@@ -191,15 +220,17 @@ class GGUFFile:
             places |= {f"blk.{i}.{part}.bias": f"{at}.{per_layer[part]}.bias" for part in biased}
         return places
 
-    def _tensor(self, name: str, config: dict[str, Any]) -> "torch.Tensor":
-        import torch
+    def _array(self, name: str, config: dict[str, Any]) -> "np.ndarray":
+        import numpy as np
 
-        values = torch.from_numpy(self._values(name).copy())
+        if name not in self._tensors:
+            return np.zeros(_bias_size(name, config), np.float32)
+        values = self._values(name).astype(np.float32)
         if self.architecture in INTERLEAVED and ".attn_q." in name:
             values = _halves(values, config["num_attention_heads"], name)
         if self.architecture in INTERLEAVED and ".attn_k." in name:
             values = _halves(values, config["num_key_value_heads"], name)
-        return values.to(torch.bfloat16).contiguous()
+        return values
 
     def _values(self, name: str) -> "np.ndarray":
         from gguf import dequantize
@@ -308,23 +339,21 @@ class GGUFFile:
         )
 
 
-def _halves(values: "torch.Tensor", num_heads: int, name: str) -> "torch.Tensor":
+def _halves(values: "np.ndarray", num_heads: int, name: str) -> "np.ndarray":
     """Reorder a query or key projection [heads * d, ...]: rows 2i and 2i + 1 of a head become i and i + d/2."""
     if values.shape[0] % (2 * num_heads):
         raise CorruptCheckpointError(f"{name} has {values.shape[0]} rows, which are no {num_heads} heads")
-    pairs = values.view(num_heads, -1, 2, *values.shape[1:])
-    return pairs.transpose(1, 2).reshape(values.shape)
+    pairs = values.reshape(num_heads, -1, 2, *values.shape[1:])
+    return pairs.swapaxes(1, 2).reshape(values.shape)
 
 
-def _zeros(name: str, config: dict[str, Any]) -> "torch.Tensor":
-    """A bias that isn't there."""
-    import torch
-
+def _bias_size(name: str, config: dict[str, Any]) -> int:
+    """Of a bias that isn't there: it counts as zeros."""
     heads, head_dim, part = config["num_attention_heads"], config["head_dim"], name.split(".")[-2]
     kv = config["num_key_value_heads"] * head_dim
     sizes = {"attn_q": heads * head_dim, "attn_k": kv, "attn_v": kv}
     sizes |= {"ffn_gate": config["intermediate_size"], "ffn_up": config["intermediate_size"]}
-    return torch.zeros(sizes.get(part, config["hidden_size"]), dtype=torch.bfloat16)
+    return sizes.get(part, config["hidden_size"])
 
 
 def _listed(names: list[str]) -> str:

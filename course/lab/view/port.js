@@ -5,7 +5,7 @@ class Refused extends Error {}
 
 class TabPython {
   #worker;
-  /** @type {Map<number, {answered: (value: any) => void, failed: (error: Error) => void}>} */ #waiting = new Map();
+  /** @type {Map<number, {answered: (value: any) => void, failed: (error: Error) => void, come?: (done: number) => void}>} */ #waiting = new Map();
   #count = 0;
   /** Why nothing can be asked any more. */ #ended = "";
 
@@ -20,9 +20,13 @@ class TabPython {
     });
   }
 
-  /** @param {{id: number, answer?: string, failed?: string}} told */
-  #hear({ id, answer, failed }) {
+  /** @param {{id: number, answer?: string, failed?: string, done?: number}} told */
+  #hear({ id, answer, failed, done }) {
     const waiting = this.#waiting.get(id);
+    if (done !== undefined) {
+      waiting?.come?.(done);
+      return;
+    }
     this.#waiting.delete(id);
     if (answer === undefined) {
       waiting?.failed(new Error(failed));
@@ -51,12 +55,26 @@ class TabPython {
    * @returns {Promise<any>}
    */
   ask(name, given = {}, of = undefined) {
+    return this.#send({ request: JSON.stringify({ name, given, of }) });
+  }
+
+  /**
+   * A model, for what is asked from then on.
+   * @param {string | URL} folder its files' address @param {(done: number) => void} come how many bytes have come
+   * @returns {Promise<void>}
+   */
+  load(folder, come) {
+    return this.#send({ load: String(folder) }, come);
+  }
+
+  /** @param {Record<string, unknown>} message @param {(done: number) => void} [come] @returns {Promise<any>} */
+  #send(message, come) {
     if (this.#ended) return Promise.reject(new Error(this.#ended));
     this.#count += 1;
     const id = this.#count;
     return new Promise((answered, failed) => {
-      this.#waiting.set(id, { answered, failed });
-      this.#worker.postMessage({ id, request: JSON.stringify({ name, given, of }) });
+      this.#waiting.set(id, { answered, failed, come });
+      this.#worker.postMessage({ id, ...message });
     });
   }
 }

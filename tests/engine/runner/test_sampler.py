@@ -22,7 +22,8 @@ from minillm.core.params import SamplingParams
 from minillm.core.request import Request
 from minillm.core.timeline import Timeline
 from minillm.runner import sampler
-from minillm.runner.sampler import FIRST_PREFIX, Sampler, apply_penalties, uniform
+from minillm.runner.draws import uniform
+from minillm.runner.sampler import FIRST_PREFIX, Sampler, apply_penalties
 
 LOGITS = torch.tensor([2.0, -1.0, 0.5, 3.0, 0.0, 1.5, -3.0, 2.5, 0.7, -0.2])
 
