@@ -15,6 +15,8 @@ UNRELIABLE = (
     "Monitoring was moved last night: a panel can be missing, or show last week's data as today's. Check what you "
     "build on against a second one."
 )
+MANY = 9.95
+"""Times a limit, from which nobody reads a decimal."""
 NAMES = {"ttft": "TTFT", "itl": "the largest gap between tokens", "tpot": "TPOT", "e2e": "E2E"}
 
 
@@ -67,7 +69,7 @@ def _alarm(play: ServicePlay) -> str:
     slow, limit = percentile(latencies(play)[worst], percent), getattr(play.service.slo, worst)
     lost = 1 - len(answered(play)) / len(play.run.records)
     failing = f" {lost:.0%} of requests get no answer." if lost > 1 - play.service.target else ""
-    over = f"{factor:.1f} times the limit of {seconds(limit)}"
+    over = f"{factor:.{0 if factor >= MANY else 1}f} times the limit of {seconds(limit)}"
     return f"p{percent:.0f} of {NAMES[worst]} is {seconds(slow)}, {over}.{failing}"
 
 

@@ -15,6 +15,7 @@ from course.drills.amounts import (
     AmountError,
     read_amount,
 )
+from course.drills.written import read_written
 from course.lab.prices import dollars
 from minillm.core.errors import MinillmError
 
@@ -36,6 +37,14 @@ BARE = (COUNT, TOKENS, RATE, TOKEN_RATE, MONEY)
 
 class NapkinError(MinillmError, ValueError):
     """An answer is no number, or in no unit that it could be in; or there's no such day."""
+
+
+def with_unit(number: str, unit: str) -> str:
+    """What is typed in a field for a number, with the unit from a menu beside it: one that was typed counts instead."""
+    number = number.strip()
+    found = read_written(number)
+    has_unit = found is not None and found.behind != ""
+    return number if has_unit or not number else f"{number} {unit}".strip()
 
 
 class Quantity(Amount):

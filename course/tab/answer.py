@@ -19,6 +19,8 @@ FUNCTIONS = {
 KINDS = {
     "drill": "course.tab.drills:TabDrill",
     "incident": "course.tab.incidents:TabIncident",
+    "napkin": "course.tab.napkin:TabNapkin",
+    "round": "course.tab.rounds:TabRound",
     "server": "course.tab.live_server:LiveServer",
 }
 """What can be opened, and then asked by its number: `server.open` makes one, `server.go_on` is a method of it."""
