@@ -56,7 +56,8 @@ class Quantity(Amount):
                 if self.value >= size:
                     return f"{self.value / size:.3g} {word}" + (f" {self.unit}" if self.unit and spec != "n" else "")
         if self.unit == MONEY and self.value < 1 and spec != "n":
-            return dollars(self.value)
+            whole, _, cents = dollars(self.value).partition(".")
+            return f"{whole}.{cents:0<2}"  # $0.50, and $0.135
         return super().__format__(spec)
 
     @property
@@ -81,8 +82,9 @@ class Quantity(Amount):
             raise NapkinError(f"one number above 0, please, such as {self._example}; not {typed.strip()!r}")
         if found.unit == self.unit or (found.unit is None and self.unit in BARE):
             return found.value
-        wanted = f"one of {', '.join(self.units)}" if self.units else "a plain count"
-        told = "has none" if found.unit is None else "isn't"
+        several = "one of " if len(self.units) > 1 else ""
+        wanted = f"{several}{', '.join(self.units)}" if self.units else "a plain count"
+        told = "has none" if found.unit is None else "has another"
         raise NapkinError(f"the unit of this answer is {wanted}; {typed.strip()!r} {told}")
 
     @property

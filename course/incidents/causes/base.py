@@ -151,7 +151,7 @@ def in_flight(played: ServicePlay) -> float:
 
 TARGETS = (0.95, 0.95, 0.99)
 """Shares of requests that must meet an SLO: an incident draws one of them."""
-SLACK = 1.3
+SLACK = 1.5
 """Limits are at least so many times what the healthy service does, a little beyond the SLO's percentile."""
 LEAST = {"ttft": 0.5, "itl": 0.1, "tpot": 0.0, "e2e": 2.0}
 """Limits that nobody would tighten, seconds: a chat whose first token comes sooner isn't noticed to be better."""
@@ -160,8 +160,8 @@ LONGEST_TTFT = 5.0
 ROUND = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 """Digits of limits that people agree on, times a power of ten."""
 LEAST_BREACH = 1.5
-"""How far over its limit the worst latency is when you are paged, at the SLO's percentile. There's no most: a queue that
-has grown for half an hour is far over any limit that users would put up with."""
+"""How far over its limit the worst latency is when you are paged, at the SLO's percentile. There's no most: a queue
+that has grown for half an hour is far over any limit that users would put up with."""
 
 
 def slo_for(healthy: ServicePlay, target: float) -> SLO:
