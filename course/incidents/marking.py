@@ -36,7 +36,7 @@ CANARY_UNDONE, ALL_UNDONE = 0.9, 0.6
 them. The second canary counts twice, the third three times: trying one thing after another is no diagnosis."""
 TOLERATED = 1.25
 """A bill that is so much above that of the most expensive cure is no worse; beyond, the SLO was bought."""
-PER_STRAY = 0.2
+PER_STRAY = 0.25
 """Share of the evidence's points taken off for each answer cited that convicts nothing."""
 SPLITS = frozenset({"ttft_itl", "phases", "changes"})
 """The first split of the number, and the change log: part of every case, and no evidence for a cause by itself."""
