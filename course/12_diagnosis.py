@@ -315,10 +315,10 @@ contract_beside
 #
 # ### How an incident is made
 #
-# A seed draws a healthy service: model, GPUs, traffic, settings, and an SLO slightly looser than its own latencies. A
-# *cause* changes one thing. The simulator runs both. A draw is kept only if the changed service breaks its SLO by a
-# factor of one and a half to five, the true fix restores it on held-out traffic, and neither the tempting one nor
-# doubling the machines does (unless twice the machines are the fix):
+# A seed draws a healthy service: model, GPUs, traffic, settings, and an SLO slightly looser than its own latencies, in
+# numbers that a chat product would state. A *cause* changes one thing. The simulator runs both. A draw is kept only if
+# the changed service breaks its SLO by a factor of at least one and a half, the true fix restores it on held-out
+# traffic, and neither the tempting one nor doubling the machines does (unless twice the machines are the fix):
 
 # %%
 import inspect

@@ -64,6 +64,11 @@ class Judged:
         return self.answer is not None and self.answer.sure > 50 and self.answer.agrees is not self.claim.is_true
 
     @property
+    def is_open(self) -> bool:
+        """Left out, or a guess."""
+        return self.answer is None or self.answer.sure == SURE["guessing"]
+
+    @property
     def points(self) -> float:
         """WORST to 1 by Brier's rule; without an answer, or disputed, 0: what a coin's toss gets."""
         if self.answer is None or self.is_disputed:

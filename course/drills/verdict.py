@@ -15,7 +15,8 @@ from course.drills.stated import label
 from course.drills.statements import Judged, score
 
 BORNE = 0.25
-"""By so much the commitments may stand above what the statements bear out; menus can be guessed."""
+"""By so much the commitments may stand above what the statements bear out, if all of them were answered: menus can be
+guessed."""
 STATEMENTS_WEIGH = 2 / 3
 """Share of understanding that statements make; the rest is what would change the candidate's mind."""
 LEAST = {"mid": 0.2, "senior": 0.5, "staff": 0.8}
@@ -36,13 +37,16 @@ class AnswersCompared:
     """0 to 1: what was committed to."""
     understanding: float | None
     """-2 to 1: statements, and what would change one's mind; None where the drill has neither."""
+    answered: float = 1.0
+    """Share of the statements that were answered; a guess is no answer."""
 
     @property
     def value(self) -> float:
-        """The mean of the two, where the first counts at most BORNE above the second."""
+        """The mean of the two, where the first counts at most BORNE above the second; less, where statements were left
+        open: who says nothing of the case bears nothing out."""
         if self.understanding is None:
             return self.answer
-        return (min(self.answer, self.understanding + BORNE) + self.understanding) / 2
+        return (min(self.answer, self.understanding + BORNE * self.answered) + self.understanding) / 2
 
     @property
     def level(self) -> str:
@@ -81,9 +85,10 @@ def standing(found: Sequence[CheckedItem], statements: Sequence[Judged]) -> Answ
     if not statements:
         return AnswersCompared(answer, None)
     mind = sum(each.points / each.most for each in found if each.key == "mind")
-    known = score(statements)
+    known, open_ = score(statements), [each for each in statements if each.is_open]
     # what would change one's mind is chosen from menus, too: it counts as far as the statements bear it out
-    return AnswersCompared(answer, STATEMENTS_WEIGH * known + (1 - STATEMENTS_WEIGH) * min(mind, max(known, 0.0)))
+    understanding = STATEMENTS_WEIGH * known + (1 - STATEMENTS_WEIGH) * min(mind, max(known, 0.0))
+    return AnswersCompared(answer, understanding, 1 - len(open_) / len(statements))
 
 
 def verdict(
@@ -128,7 +133,7 @@ def _reasons(found: Sequence[CheckedItem], statements: Sequence[Judged]) -> list
     """What cost most, in words, the largest first."""
     lost = [((each.most - each.points) / each.most, f"{_NAMES[each.key]} ({each.says.rstrip('.')})") for each in found]
     wrong = [each for each in statements if each.is_wrong and not each.is_disputed]
-    open_ = [each for each in statements if each.answer is None or each.answer.sure == 50]
+    open_ = [each for each in statements if each.is_open]
     if wrong:
         sure = sum(each.answer is not None and each.answer.sure >= 80 for each in wrong)
         told = f"{len(wrong)} of {len(statements)} statements wrong"

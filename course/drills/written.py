@@ -1,11 +1,10 @@
 """A number as people write it: "about 2.2 GB", "at most 87.6", "90 ms ± 10", "2.4 x 10^6 tokens".
 
-One reader for drills, rounds and napkin sums. The site's pages read by the same two patterns and names (`exported`).
+One reader for drills, rounds and napkin sums.
 """
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 HEDGES = (
     *(
@@ -88,8 +87,3 @@ def names_in(behind: str) -> list[str]:
     words = re.sub(A_SECOND, "/s", behind.lower()).rstrip(" .!,;").split(" ")
     found = [" ".join(words[:count]).rstrip(",;") for count in range(len(words), 0, -1)]
     return [ALSO.get(name, name) for name in found]
-
-
-def exported() -> dict[str, Any]:
-    """Patterns and names for static/written.js."""
-    return {"hedge": HEDGE, "number": NUMBER, "multiples": MULTIPLES, "a_second": A_SECOND, "also": ALSO}

@@ -244,7 +244,7 @@ def play_along(current: Incident) -> bool:
     lines = Lines("incident", [*COMMANDS, *PLACES, *names, *(each.name for each in current.suspects())])
     is_warned = False
     while True:
-        line = lines.read(f"\n[{current.minutes} min, {current.burned:.0%} of the error budget] > ")
+        line = lines.read(f"\n[{current.minutes} min, {current.burned:.1%} of the error budget] > ")
         if line is None or line.strip() in ("quit", "exit"):
             return False
         try:

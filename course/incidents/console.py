@@ -165,6 +165,7 @@ class ConsoleSession:
             "failing": 1 - incident.window.attainment,
             "waiting": waiting_while_traffic_comes(incident.window)[-1],
             "burned": incident.burned,
+            "rate": incident.burn_rate,
             "curve": failure_curve(incident.window, incident.truth.case),
             "relief": self._relief,
             "questions": [{**each.to_dict(), "asked": each.id in asked} for each in incident.questions()],

@@ -1,6 +1,5 @@
-"""Draws incidents, and keeps only those that deserve the name: the sick service misses its SLO, though not by far, the
-true fix restores it on held-out traffic, and neither the tempting one nor twice the machines do (unless twice the
-machines are the fix).
+"""Draws incidents, and keeps only those that deserve the name: the sick service misses its SLO, the true fix restores
+it on held-out traffic, and neither the tempting one nor twice the machines do (unless twice the machines are the fix).
 """
 
 import difflib
@@ -10,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from course.incidents.causes import CAUSES, Case, Cause, Draw
-from course.incidents.causes.base import BREACH, TARGETS, breach_of, slo_for, with_slo
+from course.incidents.causes.base import LEAST_BREACH, LONGEST_TTFT, TARGETS, breach_of, slo_for, with_slo
 from course.incidents.disguise import AILMENTS, ODDITIES, Ailment, broken_panels, change_log
 from course.incidents.evidence import IncidentScene
 from course.incidents.interventions import AT_ONCE, BY_ID, Intervention, applied
@@ -134,12 +133,15 @@ def _try(cause: Cause, draw: Draw, difficulty: int, disguise: int) -> tuple[Hidd
     page_seed, *held_out = (draw.randint(1, 2**30) for _ in range(1 + NUM_HELD_OUT))
     before = play(case.before, page_seed, watched=True)
     now = play(case.now.during(PAGED_AT), page_seed, watched=True)
-    breach, target = draw.uniform(sum(BREACH) / 2, BREACH[1]), draw.choice(TARGETS)
-    case = with_slo(replace(case, target=target), slo_for(before, now, breach, target))
+    target = draw.choice(TARGETS)
+    slo = slo_for(before, target)
+    if slo.ttft is None or slo.ttft > LONGEST_TTFT:
+        return None
+    case = with_slo(replace(case, target=target), slo)
     before, now = replace(before, service=case.before), replace(now, service=case.now.during(PAGED_AT))
     if not before.holds or now.attainment > case.target - BITES:
         return None
-    if breach_of(now)[1] < BREACH[0] and len(answered(now)) > (case.target - BITES) * len(now.run.records):
+    if breach_of(now)[1] < LEAST_BREACH and len(answered(now)) > (case.target - BITES) * len(now.run.records):
         return None
     trials = ServiceTrials(tuple(held_out), case.before)
 

@@ -38,6 +38,8 @@ TO_CANARY, TO_PLAN, TO_ROLL_BACK = 5, 5, 3
 change takes its own time; see `Intervention.minutes`.
 """
 MINUTES_A_DAY = 24 * 60
+BUDGET_MINUTES = 30 * MINUTES_A_DAY
+"""An error budget is of thirty days, as most services count."""
 REGIMES = ("steady", "spike")
 GRADED = (
     "How soon users were helped is graded, and what stands at the end. A change you roll back costs points, the first "
@@ -178,9 +180,13 @@ class Incident:
 
     @property
     def burned(self) -> float:
-        """Share of today's error budget that has gone since the onset."""
-        failing, minutes = 1 - self.window.attainment, PAGED_AT * RUN_MINUTES + self._trouble
-        return failing * minutes / ((1 - self._hidden.case.target) * MINUTES_A_DAY)
+        """Share of the month's error budget that has gone since the onset."""
+        return self.burn_rate * (PAGED_AT * RUN_MINUTES + self._trouble) / BUDGET_MINUTES
+
+    @property
+    def burn_rate(self) -> float:
+        """How many times as many requests fail as the SLO lets fail; at 1 the budget lasts the month."""
+        return (1 - self.window.attainment) / (1 - self._hidden.case.target)
 
     @property
     def status(self) -> str:
@@ -188,7 +194,8 @@ class Incident:
         waiting = waiting_while_traffic_comes(self.window)[-1]
         failed = f"{1 - self.window.attainment:.0%} of requests missed the SLO so far, {waiting:.0f} waiting"
         state = failed if self._healed is None else f"SLO restored since minute {self._healed}"
-        return f"{state}, {self.burned:.0%} of the day's error budget burned"
+        pace = f", at {self.burn_rate:.0f} times the rate it allows" if self._healed is None else ""
+        return f"{state}; {self.burned:.1%} of the month's error budget burned{pace}"
 
     def questions(self) -> tuple[Question, ...]:
         """What can be asked: id, text, minutes. `ask` knows them all, whatever is listed."""

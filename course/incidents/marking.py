@@ -21,10 +21,10 @@ from course.incidents.questions import BY_ID as QUESTIONS
 from course.lab.style import seconds as in_seconds
 from course.lab.visits import mean
 
-MITIGATED = 28
-CAUSE, PHASE, SECONDARY, REGIME, EVIDENCE, RULED_OUT, SOON = 12, 8, 2, 3, 8, 4, 5
-RESTORED, HARM, COST, RANKING = 15, 4, 6, 5
-"""Points, by part; they add up to 100. Who names no cause, or a wrong one, has at most 34 of them."""
+MITIGATED = 25
+CAUSE, PHASE, SECONDARY, REGIME, EVIDENCE, RULED_OUT, SOON = 12, 8, 2, 3, 8, 6, 5
+RESTORED, HARM, COST, RANKING = 16, 4, 6, 5
+"""Points, by part; they add up to 100. Who names no cause, or a wrong one, has at most 32 of them."""
 HALFWAY = 0.3
 """Share of the points for what was gained towards the SLO, without reaching it."""
 TOGETHER = 2
@@ -36,14 +36,16 @@ CANARY_UNDONE, ALL_UNDONE = 0.9, 0.6
 them. The second canary counts twice, the third three times: trying one thing after another is no diagnosis."""
 TOLERATED = 1.25
 """A bill that is so much above that of the most expensive cure is no worse; beyond, the SLO was bought."""
-PER_STRAY = 0.2
+PER_STRAY = 0.25
 """Share of the evidence's points taken off for each answer cited that convicts nothing."""
 SPLITS = frozenset({"ttft_itl", "phases", "changes"})
 """The first split of the number, and the change log: part of every case, and no evidence for a cause by itself."""
 UNNAMED = 0.5
 """What evidence, and ruling out, are worth where the cause itself isn't named."""
-WITHOUT_ALTERNATIVE = 0.75
+WITHOUT_ALTERNATIVE = 0.5
 """What a case is worth that rules no other cause out."""
+WITH_ANOTHER_PHASE = 0.5
+"""What is left of a case whose cause and phase don't fit together: who knows the one knows the other."""
 OF_THE_PHASE = 0.5
 """Share of the points for ruling out a cause that isn't the look-alike, but loses its seconds in the same phase."""
 PROMPT, BRISK, SLOW = 20, 35, 75
@@ -175,7 +177,7 @@ def mark(
         worth = {each.name: each for each in (*done[:2], *said, done[-1])}
         return Result("incident", tuple(_rescaled(worth[name], points) for name, points in ON_PAPER.items()))
     alternative = _ruled_out(hidden, answer)
-    case = case_of(hidden, answer, said[-1], alternative)
+    case = case_of(hidden, answer, said[0], said[-1], alternative)
     weighed = [_weighed(each, case) for each in (*said[:-1], _soon(answer, rollout.longer))]
     shown = [_weighed(each, 1.0 if is_named(hidden, answer) else UNNAMED) for each in (said[-1], alternative)]
     follow_up = [_weighed(each, case) for each in done]
@@ -203,10 +205,13 @@ def is_named(hidden: Hidden, answer: Diagnosis) -> bool:
     return answer.cause in {hidden.cause.name, *hidden.cause.names}
 
 
-def case_of(hidden: Hidden, answer: Diagnosis, evidence: Criterion, alternative: Criterion) -> float:
-    """How strong the case is, 0 to 1: the cause is named, and there is evidence for it and against another one."""
+def case_of(hidden: Hidden, answer: Diagnosis, phase: Criterion, evidence: Criterion, alternative: Criterion) -> float:
+    """How strong the case is, 0 to 1: the cause is named, its phase fits, and there is evidence for it and against
+    another one.
+    """
+    fits = 1.0 if phase.earned else WITH_ANOTHER_PHASE
     against = WITHOUT_ALTERNATIVE + (1 - WITHOUT_ALTERNATIVE) * alternative.earned / RULED_OUT
-    return is_named(hidden, answer) * evidence.earned / EVIDENCE * against
+    return is_named(hidden, answer) * fits * evidence.earned / EVIDENCE * against
 
 
 def _cause(hidden: Hidden, answer: Diagnosis, case: float) -> Criterion:

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any
 
-from course.incidents.causes.base import breach_of
+from course.incidents.causes.base import LEAST_BREACH, breach_of
 from course.incidents.generate import PAGED_AT, Hidden
 from course.incidents.numbers import answered, latencies
 from course.incidents.service import ServicePlay, SimulatedService
@@ -15,6 +15,8 @@ UNRELIABLE = (
     "Monitoring was moved last night: a panel can be missing, or show last week's data as today's. Check what you "
     "build on against a second one."
 )
+MANY = 9.95
+"""Times a limit, from which nobody reads a decimal."""
 NAMES = {"ttft": "TTFT", "itl": "the largest gap between tokens", "tpot": "TPOT", "e2e": "E2E"}
 
 
@@ -66,9 +68,10 @@ def _alarm(play: ServicePlay) -> str:
     percent = 100 * play.service.target
     slow, limit = percentile(latencies(play)[worst], percent), getattr(play.service.slo, worst)
     lost = 1 - len(answered(play)) / len(play.run.records)
-    failing = f" {lost:.0%} of requests get no answer." if lost > 1 - play.service.target else ""
-    over = f"{factor:.1f} times the limit of {seconds(limit)}"
-    return f"p{percent:.0f} of {NAMES[worst]} is {seconds(slow)}, {over}.{failing}"
+    failing = [f"{lost:.0%} of requests get no answer."] if lost > 1 - play.service.target else []
+    over = f"{factor:.{0 if factor >= MANY else 1}f} times the limit of {seconds(limit)}"
+    late = [f"p{percent:.0f} of {NAMES[worst]} is {seconds(slow)}, {over}."]
+    return " ".join(failing + late if factor < LEAST_BREACH else late + failing)
 
 
 def _told(service: SimulatedService) -> str:

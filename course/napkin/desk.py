@@ -10,11 +10,10 @@ import ipywidgets as widgets
 from IPython.display import display
 
 from course.drills.clock import clock_html
-from course.drills.written import read_written
 from course.lab.display import LivePanel
 from course.napkin.library import napkin_of, napkin_of_day
 from course.napkin.napkin import MINUTE_S
-from course.napkin.quantity import NapkinError
+from course.napkin.quantity import NapkinError, with_unit
 
 WIDE = widgets.Layout(width="calc(100% - 4px)", max_width="720px")  # beside its margins
 
@@ -51,8 +50,7 @@ class NapkinDesk(LivePanel):
 
     def answer(self) -> None:
         """Judge what is filled in, and show the working. Without a number that's the working alone."""
-        number = self.number.value.strip()
-        typed = f"{number} {self.unit.value}" if number and not self._has_unit(number) else number
+        typed = with_unit(self.number.value, self.unit.value or "")
         try:
             verdict, *working = self.napkin.debrief(typed or None, self._now() - self._began)
         except NapkinError as error:
@@ -61,12 +59,6 @@ class NapkinDesk(LivePanel):
         self.number.disabled = self.unit.disabled = self.submit.disabled = True
         rows = "<br>".join(escape(line) for line in working)
         self.result.value = f'<p aria-live="polite"><b>{escape(verdict)}</b><br>{rows}</p>'
-
-    @staticmethod
-    def _has_unit(number: str) -> bool:
-        """Whether it was typed with its unit, which then counts, whatever the menu says."""
-        found = read_written(number)
-        return found is not None and found.behind != ""
 
     def _button(self, label: str, part: str, press: Callable[[], None]) -> widgets.Button:
         button = widgets.Button(description=label, button_style="primary", layout=widgets.Layout(width="auto"))

@@ -15,6 +15,7 @@ from course.drills.amounts import (
     AmountError,
     read_amount,
 )
+from course.drills.written import read_written
 from course.lab.prices import dollars
 from minillm.core.errors import MinillmError
 
@@ -38,6 +39,14 @@ class NapkinError(MinillmError, ValueError):
     """An answer is no number, or in no unit that it could be in; or there's no such day."""
 
 
+def with_unit(number: str, unit: str) -> str:
+    """What is typed in a field for a number, with the unit from a menu beside it: one that was typed counts instead."""
+    number = number.strip()
+    found = read_written(number)
+    has_unit = found is not None and found.behind != ""
+    return number if has_unit or not number else f"{number} {unit}".strip()
+
+
 class Quantity(Amount):
     """A number with its unit, as an engineer writes it: 131 kB, 3.35 TB/s, 70.6 billion weights, 2.4 million tokens."""
 
@@ -47,7 +56,8 @@ class Quantity(Amount):
                 if self.value >= size:
                     return f"{self.value / size:.3g} {word}" + (f" {self.unit}" if self.unit and spec != "n" else "")
         if self.unit == MONEY and self.value < 1 and spec != "n":
-            return dollars(self.value)
+            whole, _, cents = dollars(self.value).partition(".")
+            return f"{whole}.{cents:0<2}"  # $0.50, and $0.135
         return super().__format__(spec)
 
     @property
@@ -72,8 +82,9 @@ class Quantity(Amount):
             raise NapkinError(f"one number above 0, please, such as {self._example}; not {typed.strip()!r}")
         if found.unit == self.unit or (found.unit is None and self.unit in BARE):
             return found.value
-        wanted = f"one of {', '.join(self.units)}" if self.units else "a plain count"
-        told = "has none" if found.unit is None else "isn't"
+        several = "one of " if len(self.units) > 1 else ""
+        wanted = f"{several}{', '.join(self.units)}" if self.units else "a plain count"
+        told = "has none" if found.unit is None else "has another"
         raise NapkinError(f"the unit of this answer is {wanted}; {typed.strip()!r} {told}")
 
     @property

@@ -242,13 +242,20 @@ def told_of_slip(drawn: DrawnRound, name: str, slip: str) -> str:
 
 def told_of_choice(drawn: DrawnRound, choice: MenuDecision, picked: str = "") -> str:
     """The options that fit; then why the picked one doesn't, if it doesn't."""
-    fitting = [f"{each.says} {each.because}" for each in choice.options if drawn.is_true(each)]
+    fitting = [f"{_ended(each.says)} {each.because}" for each in choice.options if drawn.is_true(each)]
     wrong = [each for each in choice.options if each.key == picked and not drawn.is_true(each)]
-    return drawn.fill(" ".join([*fitting, *(f"Not: {each.says} {each.because}" for each in wrong)]))
+    return drawn.fill(" ".join([*fitting, *(f"Not: {_ended(each.says)} {each.because}" for each in wrong)]))
+
+
+def _ended(option: str) -> str:
+    """An entry of a menu as a sentence: before another one it needs its full stop."""
+    return option if option.endswith((".", "?", "!", ":")) else f"{option}."
 
 
 def told_of_pushback(drawn: DrawnRound, pushback: Pushback) -> str:
-    return drawn.fill(" ".join(f"{each.says} {each.because}" for each in pushback.replies if drawn.is_true(each)))
+    return drawn.fill(
+        " ".join(f"{_ended(each.says)} {each.because}" for each in pushback.replies if drawn.is_true(each))
+    )
 
 
 def told_of_statement(drawn: DrawnRound, statement: RoundStatement) -> str:

@@ -8,7 +8,7 @@ from course.rounds.sitting import RoundSitting
 
 UNREAD = (
     "Your argument in words: unread by the tool. It carries about half the weight in a real round, and nobody but you "
-    "has graded it."
+    "has graded it. No judge model is asked either: there are no graded samples of rounds to calibrate one on."
 )
 MARKS = {True: "+", False: "-", None: "o"}
 

@@ -12,15 +12,12 @@ import webbrowser
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import date
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from nbconvert.filters import markdown2html
 
-from course.drills import written
-from course.drills.amounts import KNOWN_UNITS
 from course.drills.library import ALL as DRILLS
 from course.grading.exercises import catalogue
 from course.lab.build import COURSE, RECORDED, lesson_sources
@@ -32,7 +29,6 @@ from course.lessons.start.contents import lessons as known_lessons
 from course.lessons.start.contents import written as minutes_told
 from course.rounds.library import IDS as ROUNDS
 from course.rounds.library import find_round
-from course.site import napkins, rounds
 from course.site.calculator import exported, stack
 from course.site.pages import Page, map_page, markdown_page, notebook_page, with_math
 from course.tab import challenge, exercises
@@ -90,11 +86,10 @@ def opening(lessons: Sequence[Page]) -> Page:
     return replace(lesson, parts=(lesson.parts[start], *after))
 
 
-def write(folder: Path, url: str = "", day: date | None = None, with_python: bool = True) -> list[Path]:
+def write(folder: Path, url: str = "", with_python: bool = True) -> list[Path]:
     """The whole site. Returns its pages.
 
     Args:
-        day: around which the sums of days are; None = today.
         with_python: the course's Python runs in the pages; without, they have recordings.
     """
     TEMPLATES.globals["url"] = url
@@ -110,9 +105,6 @@ def write(folder: Path, url: str = "", day: date | None = None, with_python: boo
     write_views(folder / "static")
     made = list(pages())
     lessons = [page for page in made if page.source.endswith(".ipynb") and page.name != "map"]
-    by_number = {page.name.partition("_")[0]: page.name for page in lessons}
-    write_data(folder / "static" / "units.js", "minillmUnits", {**written.exported(), "known": KNOWN_UNITS})
-    write_data(folder / "static" / "sums.js", "minillmSums", napkins.exported(day or date.today(), by_number))
     common = {
         "lessons": lessons,
         "guides": [page for page in made if page.source in GUIDES],
@@ -143,12 +135,11 @@ def write(folder: Path, url: str = "", day: date | None = None, with_python: boo
     for number, drill in enumerate(DRILLS, 1):
         rendered[f"drill_{drill.id}"] = rendering("drill", drill=drill, number=number)
     rendered |= {
-        "rounds": rendering("rounds", rounds=list(map(find_round, ROUNDS)), draws=len(rounds.DRAWS)),
+        "rounds": rendering("rounds", rounds=list(map(find_round, ROUNDS))),
         "napkin": rendering("napkin"),
     }
     for name in ROUNDS:
-        data = in_script(rounds.exported_draws(find_round(name)))
-        rendered[f"round_{name}"] = rendering("round", round=find_round(name), data=data)
+        rendered[f"round_{name}"] = rendering("round", round=find_round(name))
     rendered |= {"beat": rendering("beat", data=json.dumps(challenge.exported()))}
     work = [exercises.exported(each) for each in exercises.offered()]
     rendered |= {"exercises": rendering("exercises", exercises=work, others=len(catalogue()) - len(work))}
@@ -194,16 +185,6 @@ def alone(run: Told, i: int) -> Told:
     return {**run, "blocks": 0, "rows": [row], "steps": steps, "kv": [], "end": row["borders"][-1]}
 
 
-def in_script(value: object) -> str:
-    """JSON that may stand inside a <script>."""
-    return json.dumps(value).replace("</", "<\\/")
-
-
-def write_data(file: Path, name: str, value: object) -> None:
-    """A script that sets one global of a page."""
-    file.write_text(f"window.{name} = {json.dumps(value)};\n", encoding="utf-8")
-
-
 def write_dashboard(folder: Path) -> str:
     """The dashboard's script, style and recorded runs. Returns what those ran on."""
     held = library.page_library(library.start_config())
@@ -234,14 +215,18 @@ def write_model(folder: Path) -> int:
 
 
 def write_views(folder: Path) -> None:
-    """Scripts and styles of the incident console and of drills."""
-    console, drill = (
+    """Scripts and styles of the incident console, drills, design rounds and napkin sums."""
+    console, drill, round, napkin = (
         "window.minillmConsole = { linkIncidents, mountConsole, mountIncident };",
         "window.minillmDrill = { mountDrillPage };",
+        "window.minillmRound = { mountRoundPage, tellSittings };",
+        "window.minillmNapkin = { mountNapkin };",
     )
     (folder / "console.js").write_text(bundle.in_page(console, *bundle.CONSOLE_PAGE), encoding="utf-8")
     (folder / "console.css").write_text(bundle.styles("console"), encoding="utf-8")
     (folder / "drill_view.js").write_text(bundle.in_page(drill, *bundle.DRILL_PAGE), encoding="utf-8")
+    (folder / "round_view.js").write_text(bundle.in_page(round, *bundle.ROUND_PAGE), encoding="utf-8")
+    (folder / "napkin_view.js").write_text(bundle.in_page(napkin, *bundle.NAPKIN_PAGE), encoding="utf-8")
     (folder / "drill_view.css").write_text(bundle.styles("drill"), encoding="utf-8")
 
 

@@ -20,6 +20,8 @@ KINDS = {
     "chats": "course.tab.chats:Chats",
     "drill": "course.tab.drills:TabDrill",
     "incident": "course.tab.incidents:TabIncident",
+    "napkin": "course.tab.napkin:TabNapkin",
+    "round": "course.tab.rounds:TabRound",
     "server": "course.tab.live_server:LiveServer",
 }
 """What can be opened, and then asked by its number: `server.open` makes one, `server.go_on` is a method of it."""

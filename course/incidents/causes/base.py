@@ -151,42 +151,45 @@ def in_flight(played: ServicePlay) -> float:
 
 TARGETS = (0.95, 0.95, 0.99)
 """Shares of requests that must meet an SLO: an incident draws one of them."""
-SLACK = 1.35
+SLACK = 1.5
 """Limits are at least so many times what the healthy service does, a little beyond the SLO's percentile."""
-BREACH = (1.5, 4.8)
-"""How far over its limit the worst latency is when you are paged, at the SLO's percentile: at the least, and at the
-most."""
+LEAST = {"ttft": 0.5, "itl": 0.1, "tpot": 0.0, "e2e": 2.0}
+"""Limits that nobody would tighten, seconds: a chat whose first token comes sooner isn't noticed to be better."""
+LONGEST_TTFT = 5.0
+"""Seconds. Who chats doesn't wait longer, so a service whose healthy TTFT needs a longer limit is drawn anew."""
+ROUND = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+"""Digits of limits that people agree on, times a power of ten."""
+LEAST_BREACH = 1.5
+"""How far over its limit the worst latency is when you are paged, at the SLO's percentile. There's no most: a queue
+that has grown for half an hour is far over any limit that users would put up with."""
 
 
-def slo_for(healthy: ServicePlay, ill: ServicePlay, breach: float, target: float) -> SLO:
-    """Limits that suit a healthy run, in round numbers, and that an ill one breaks by no more than a factor."""
-    now, beyond = latencies(ill), 100 * (1 + 2 * target) / 3
+def slo_for(healthy: ServicePlay, target: float) -> SLO:
+    """Limits as a product would state them: round, and a little above what the healthy service does."""
+    beyond = 100 * (1 + 2 * target) / 3
     return SLO(
         **{
-            name: rounded_up(max(SLACK * percentile(values, beyond), _at(target, now[name]) / breach))
+            name: rounded_up(max(SLACK * (percentile(values, beyond) or 0.0), LEAST[name]))
             for name, values in latencies(healthy).items()
         }
     )
 
 
-def _at(target: float, values: Sequence[float]) -> float:
-    """The latency that this share of requests stays within; 0 where there is none."""
-    return percentile(values, 100 * target) or 0.0
-
-
 def breach_of(play: ServicePlay) -> tuple[str, float]:
     """The limit that answered requests break by most, at the SLO's percentile, and by which factor."""
-    slo, target = play.service.slo, play.service.target
-    worst = {name: _at(target, values) / getattr(slo, name) for name, values in latencies(play).items()}
+    slo, percent = play.service.slo, 100 * play.service.target
+    worst = {
+        name: (percentile(values, percent) or 0.0) / getattr(slo, name) for name, values in latencies(play).items()
+    }
     return max(worst.items(), key=lambda each: each[1])
 
 
 def rounded_up(seconds: float) -> float:
-    """To two significant digits: 0.347 is 0.35, 12.1 is 13."""
+    """To the next of the digits that people agree on: 0.347 is 0.4, 12.1 is 15."""
     if seconds <= 0:
         return 0.01
-    unit = 10.0 ** (math.floor(math.log10(seconds)) - 1)
-    return round(math.ceil(seconds / unit) * unit, 9)
+    unit = 10.0 ** math.floor(math.log10(seconds))
+    return round(unit * next(digit for digit in ROUND if seconds <= digit * unit * (1 + 1e-9)), 9)
 
 
 def with_slo(case: Case, slo: SLO) -> Case:

@@ -39,10 +39,12 @@ CONSOLE = (
 """The incident console's, in the same order."""
 CONSOLE_PAGE = (*CONSOLE, "port", "opened", "console_page")
 """What it takes on a page."""
-DRILL = ("elements", "kernel_port", "drill")
+DRILL = ("elements", "kernel_port", "fields", "countdown", "drill")
 """A drill's."""
 DRILL_PAGE = (*DRILL, "port", "opened", "drill_page")
 """What it takes on a page."""
+ROUND_PAGE = ("elements", "fields", "countdown", "round", "port", "opened", "round_page")
+NAPKIN_PAGE = ("elements", "countdown", "port", "opened", "napkin_page")
 IMPORT = re.compile(r'^import .*? from "\./[\w/]+\.js";\n', re.M | re.S)
 EXPORT = re.compile(r"^export \{.*?\};\n", re.M | re.S)
 STYLE = FOLDER / "view.css"

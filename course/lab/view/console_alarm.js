@@ -4,8 +4,8 @@ import { make, say } from "./elements.js";
 /** @typedef {import("./console_types.js").State} State */
 
 const MS_A_MINUTE = 90, LONGEST_MS = 1500;
-/** Shares of the day's error budget from which its bar changes colour. */
-const AMBER = 0.25, RED = 0.5;
+/** Shares of the month's error budget from which its bar changes colour: 2% in an hour is what pages people. */
+const AMBER = 0.02, RED = 0.05;
 
 /** @param {number} share */
 const percent = (share) => `${Math.round(100 * share)}%`;
@@ -14,11 +14,12 @@ const percent = (share) => `${Math.round(100 * share)}%`;
 function alarmPane() {
   const alarm = make("p", { class: "mm-alarmed" }), told = make("div", { class: "mm-briefing", tabindex: 0, role: "region", "aria-label": "The service and its SLO" });
   const [minute, failing, waiting, burned] = ["mm-minute", "", "", ""].map((look) => make("b", { class: look }));
-  const fill = make("i"), bar = make("div", { class: "mm-budget", role: "meter", "aria-label": "Error budget of the day, burned", "aria-valuemin": 0, "aria-valuemax": 100 }, fill);
+  const fill = make("i"), bar = make("div", { class: "mm-budget", role: "meter", "aria-label": "Error budget of the month, burned", "aria-valuemin": 0, "aria-valuemax": 100 }, fill);
   const gauge = (/** @type {HTMLElement} */ value, /** @type {string} */ words) => make("div", { class: "mm-gauge" }, value, make("span", {}, words));
+  const burnedWords = make("span", {});
   const failingWords = make("span", {}, "missed the SLO so far");
   const gauges = make("div", { class: "mm-gauges" }, gauge(minute, "minutes since the page"), make("div", { class: "mm-gauge" }, failing, failingWords),
-    gauge(waiting, "requests waiting"), make("div", { class: "mm-gauge mm-wide" }, burned, make("span", {}, "of the day's error budget burned"), bar));
+    gauge(waiting, "requests waiting"), make("div", { class: "mm-gauge mm-wide" }, burned, burnedWords, bar));
   const chart = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   chart.setAttribute("role", "img");
   chart.classList.add("mm-failures");
@@ -34,7 +35,8 @@ function alarmPane() {
     say(failing, state.relief ? `${state.relief.minute} min` : percent(shown.failing));
     say(failingWords, state.relief ? "until users were helped" : "missed the SLO so far");
     say(waiting, state.relief ? "–" : String(Math.round(shown.waiting)));
-    say(burned, percent(shown.burned));
+    say(burned, `${(100 * shown.burned).toFixed(1)}%`);
+    say(burnedWords, `of the month's error budget burned${state.relief ? "" : `, at ${Math.round(state.rate)} times the rate it allows`}`);
     fill.style.width = percent(Math.min(shown.burned, 1));
     bar.dataset.level = shown.burned >= RED ? "red" : shown.burned >= AMBER ? "amber" : "calm";
     bar.setAttribute("aria-valuenow", String(Math.round(100 * Math.min(shown.burned, 1))));

@@ -20,7 +20,7 @@
  *   changes: what each would have done by itself; empty until that was asked for
  * @typedef {{title: string, practice: boolean,
  *   page: {alarm: string, service: string, promise: string, kept: number, story: string, warning: string, basis: string},
- *   minute: number, onset: number, target: number, failing: number, waiting: number, burned: number, curve: [number, number][],
+ *   minute: number, onset: number, target: number, failing: number, waiting: number, burned: number, rate: number, curve: [number, number][],
  *   relief: {minute: number, failing: number} | null, questions: Question[], evidence: Evidence[], changes: Change[],
  *   suspects: Named[], places: Named[], regimes: Named[], hypothesis: string,
  *   diagnosis: {minute: number, says: [string, string][]} | null, rule: string, deployed: Deployed[], standing: string[],

@@ -1,12 +1,11 @@
 // A drill, one step a screen: the clock and what's next always in sight. It knows a port and nothing of who answers there.
-import { make, oneOf, say } from "./elements.js";
+import { make, say } from "./elements.js";
+import { fieldOf, paragraphs, searchOf } from "./fields.js";
+import { countdown } from "./countdown.js";
 import { kernelPort } from "./kernel_port.js";
 /** @typedef {import("./drill_types.js").State} State */
-/** @typedef {import("./drill_types.js").Field} Field */
 /** @typedef {import("./drill_types.js").Action} Action */
 
-/** So many options stand side by side; more are searched. */
-const FEW = 8;
 /** @type {Record<string, string>} What each step is. */
 const COMES = {
   Write: "Read the prompt, ask the interviewer what you need, and write as you would speak.",
@@ -17,98 +16,6 @@ const COMES = {
   Yourself: "Grade your own answer, quoting from it.",
   Verdict: "A level, as far as it can be computed, and why.",
 };
-const TICK_MS = 250, LAST_S = 60;
-
-/** Text with blank lines between paragraphs, line breaks, and **bold**. @param {string} text */
-function paragraphs(text) {
-  return text.split(/\n\s*\n/).filter((part) => part.trim()).map((part) => {
-    const p = make("p", {});
-    part.split("**").forEach((piece, i) => {
-      const home = i % 2 ? make("b", {}) : p;
-      piece.split("\n").forEach((words, at) => home.append(...(at ? [make("br"), words] : [words])));
-      if (i % 2) p.append(home);
-    });
-    return p;
-  });
-}
-
-/** @param {number} seconds */
-const face = (seconds) => `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, "0")}`;
-
-/** One of many: type to narrow the list down, arrows and Enter choose. @param {Field} field */
-function searchOf(field) {
-  const options = field.options ?? [], id = `mm${Math.random().toString(36).slice(2, 9)}`;
-  let chosen = "", marked = -1;
-  const list = make("ul", { role: "listbox", id, class: "mm-options", "aria-label": field.label });
-  const input = make("input", { type: "text", role: "combobox", "aria-label": field.label, "aria-controls": id, "aria-expanded": "false", "aria-autocomplete": "list", autocomplete: "off", placeholder: "type to search" });
-  const items = options.map((option, i) => make("li", { role: "option", id: `${id}-${i}`, "aria-selected": "false", onpointerdown: (/** @type {Event} */ event) => { event.preventDefault(); choose(i); } }, option.name));
-  list.append(...items);
-  const open = (/** @type {boolean} */ isOpen) => { list.hidden = !isOpen; input.setAttribute("aria-expanded", String(isOpen)); };
-  const visible = () => items.map((_, i) => i).filter((i) => !items[i].hidden);
-  /** @param {number} i */
-  function mark(i) {
-    marked = i;
-    items.forEach((item, at) => item.classList.toggle("mm-marked", at === i));
-    if (i < 0) input.removeAttribute("aria-activedescendant");
-    else {
-      input.setAttribute("aria-activedescendant", items[i].id);
-      items[i].scrollIntoView({ block: "nearest" });
-    }
-  }
-  /** @param {number} i */
-  function choose(i) {
-    chosen = i < 0 ? "" : options[i].id;
-    input.value = i < 0 ? "" : options[i].name;
-    items.forEach((item, at) => item.setAttribute("aria-selected", String(at === i)));
-    open(false);
-    mark(-1);
-  }
-  function narrow() {
-    const typed = input.value.trim().toLowerCase();
-    items.forEach((item, i) => { item.hidden = !options[i].name.toLowerCase().includes(typed); });
-    mark(visible()[0] ?? -1);
-    open(true);
-  }
-  input.addEventListener("input", () => { chosen = ""; narrow(); });
-  input.addEventListener("focus", () => { input.select(); items.forEach((item) => { item.hidden = false; }); open(true); });
-  input.addEventListener("blur", () => choose(options.findIndex((each) => each.id === chosen)));
-  input.addEventListener("keydown", (event) => {
-    const shown = visible(), place = shown.indexOf(marked);
-    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
-      event.preventDefault();
-      open(true);
-      const by = event.key === "ArrowDown" ? 1 : -1;
-      if (shown.length) mark(shown[place < 0 && by < 0 ? shown.length - 1 : (place + by + shown.length) % shown.length]);
-    } else if (event.key === "Enter" && !list.hidden && marked >= 0) {
-      event.preventDefault();
-      choose(marked);
-    } else if (event.key === "Escape") open(false);
-  });
-  open(false);
-  return { element: make("div", { class: "mm-search" }, input, list), value: () => chosen };
-}
-
-/** @param {Field} field @returns {{element: HTMLElement, value: () => string}} */
-function fieldOf(field) {
-  const [first, ...rest] = field.about.split("\n"), about = make("div", { class: "mm-about" });
-  if (rest.length) about.append(make("details", {}, make("summary", {}, first), ...paragraphs(rest.join("\n"))));
-  else if (first) about.append(make("p", {}, first));
-  /** @type {{element: HTMLElement, value: () => string}} */ let control;
-  if (field.options && field.options.length <= FEW) {
-    const { options } = field;
-    let chosen = "";
-    const chips = oneOf({ label: first || field.label, options: options.map((each) => each.id), names: (id) => options.find((each) => each.id === id)?.name ?? "", chosen,
-      choose: (id) => { chosen = chosen === id ? "" : id; chips.set(chosen); } });
-    control = { element: chips.element, value: () => chosen };
-  } else if (field.options) control = searchOf(field);
-  else {
-    const input = field.long ? make("textarea", { rows: 5, "aria-label": first || field.label }) : make("input", { type: "text", "aria-label": first || field.label });
-    control = { element: input, value: () => input.value };
-  }
-  const label = make("span", { class: "mm-name" }, field.label);
-  label.hidden = /^\d+$/.test(field.label); // a statement's number stands in its words
-  return { element: make("div", { class: "mm-field" }, about, label, control.element), value: control.value };
-}
 
 /** @param {import("./drill_types.js").Verdict} verdict */
 function verdictOf(verdict) {
@@ -132,15 +39,14 @@ function verdictOf(verdict) {
  * @returns {{show: (state: State) => void, end: () => void}}
  */
 function mountDrill(el, port, start, startClass = "") {
-  let state = start, heardAt = Date.now(), shownStep = "", isBusy = false;
+  let state = start, shownStep = "", isBusy = false;
   /** @type {() => Action} */ let onward = () => ({ do: "look" });
-  const steps = make("ol", { class: "mm-steps", "aria-label": "Steps" }), time = make("b", { role: "timer", "aria-label": "Time left" }), timeWords = make("span", {}), left = make("i", {});
-  const clock = make("div", { class: "mm-clock" }, time, timeWords, make("div", { class: "mm-left" }, left));
+  const steps = make("ol", { class: "mm-steps", "aria-label": "Steps" }), clock = countdown(start.clock);
   const heading = make("h2", { tabindex: -1 }), stage = make("div", { class: "mm-stagebody" }), next = make("p", { class: "mm-next" }), said = make("p", { class: "mm-said", role: "status" });
   const on = make("button", { type: "button", class: "mm-run", onclick: () => act(onward()) });
   const gone = make("p", { class: "mm-gone" }, "From an earlier session: run this cell to take it.");
   const root = make("div", { class: "mm-dash mm-drill", role: "group", "aria-label": start.title, "data-lm-suppress-shortcuts": "true" }, gone,
-    make("div", { class: "mm-drillhead" }, make("strong", {}, start.title), steps, clock), heading, stage, make("div", { class: "mm-foot" }, next, said, on));
+    make("div", { class: "mm-drillhead" }, make("strong", {}, start.title), steps, clock.element), heading, stage, make("div", { class: "mm-foot" }, next, said, on));
   el.append(root);
 
   /** @param {Action} action */
@@ -159,14 +65,6 @@ function mountDrill(el, port, start, startClass = "") {
       isBusy = false;
       root.removeAttribute("aria-busy");
     }
-  }
-
-  function tick() {
-    const { total, used, state: how } = state.clock, passed = used + (how === "running" ? (Date.now() - heardAt) / 1000 : 0), rest = total - passed;
-    say(time, face(rest < 0 ? -rest : Math.ceil(rest)));
-    say(timeWords, how === "waiting" ? "on the clock" : `${rest < 0 ? "over time" : "left"}${how === "stopped" ? ", handed in" : ""}`);
-    left.style.width = `${100 * Math.max(0, Math.min(1, rest / total))}%`;
-    clock.classList.toggle("mm-late", rest < LAST_S && how !== "waiting");
   }
 
   const told = make("div", { class: "mm-told-facts", role: "status" }), asked = make("p", { class: "mm-lead" });
@@ -208,14 +106,13 @@ function mountDrill(el, port, start, startClass = "") {
   function show(now) {
     const isFirst = shownStep === "";
     state = now;
-    heardAt = Date.now();
+    clock.hear(now.clock);
     const problem = now.stage?.part === "Commit" ? now.stage.text : ""; // what couldn't be read: all that was filled in stays
     if (problem) say(said, problem);
     const key = JSON.stringify([now.at, now.clock.state, now.stage && [now.stage.title, problem ? "" : now.stage.text, now.stage.fields.map((each) => each.key)]]);
     steps.replaceChildren(...now.steps.map((name, i) => make("li", i === now.at ? { "aria-current": "step" } : { class: i < now.at ? "mm-past-step" : "" }, name)));
     say(next, now.at + 1 < now.steps.length ? `Then: ${now.steps[now.at + 1].toLowerCase()}` : "That's the last step.");
     tellFacts();
-    tick();
     root.dataset.step = now.steps[now.at];
     if (key === shownStep) return;
     shownStep = key;
@@ -230,8 +127,7 @@ function mountDrill(el, port, start, startClass = "") {
   }
 
   show(start);
-  const timer = setInterval(tick, TICK_MS);
-  return { show, end: () => clearInterval(timer) };
+  return { show, end: clock.end };
 }
 
 /**

@@ -3,14 +3,18 @@
 import json
 import threading
 from collections.abc import Iterator
+from datetime import date
 from functools import partial
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
 from course.lab.controls import shown_by
+from course.napkin.library import napkin_of_day
+from course.rounds.library import find_round
 from course.site.__main__ import QuietHandler
 from course.tab import dashboard
 from course.tab.live_server import LiveServer
@@ -82,6 +86,76 @@ def test_who_opened_any_page_has_the_dashboard_with_every_combination_without_a_
     assert all(said in page.url for said in ("traffic=burst", "max_num_seqs=3", "num_kv_blocks"))
     assert told == []
     context.set_offline(False)
+    page.close()
+
+
+def test_a_round_is_sat_to_its_end_on_a_phone(context: Any, address: str) -> None:
+    told: list[str] = []
+    page = opened(context, f"{address}/round_weights.html", told)
+    on = page.locator(".mm-foot .mm-run")
+    on.wait_for(timeout=START_MS)
+    drawn = find_round("weights").drawn()
+    assert drawn.fill(drawn.round.opening) not in page.locator("body").inner_text()
+    on.press("Enter")
+    page.get_by_role("combobox", name="Ask the interviewer").press("ArrowDown")
+    page.get_by_role("combobox", name="Ask the interviewer").press("Enter")
+    page.get_by_role("button", name="Ask", exact=True).press("Enter")
+    page.get_by_text(drawn.fill(drawn.menu[0].says)[:30]).wait_for()
+    said = "Copies travel from peer to peer, one stream for each rack"
+    while (title := page.inner_text("h2")) != "What came out":
+        text = page.locator(".mm-stagebody textarea").last
+        if title.startswith("Envelope"):
+            number = page.locator(".mm-stagebody .mm-fields input").first
+            number.fill("soon")
+            on.press("Enter")
+            page.wait_for_selector(".mm-said:has-text('soon')")
+            number.fill(f"about {drawn.asked(drawn.stage('envelope').numbers[0])}")
+        if page.locator(".mm-arrows").count():
+            board = page.locator(".mm-stagebody textarea").first
+            board.fill("store > seed")
+            page.get_by_label("An arrow from").select_option("seed")
+            page.get_by_label("An arrow to").select_option("agent")
+            page.get_by_role("button", name="Add arrow").press("Enter")
+            assert board.input_value() == "store > seed\nseed > agent"
+        if title.startswith("Your own grade: requirements"):
+            page.get_by_role("radio", name="staff").click()
+            page.locator(".mm-stagebody .mm-fields input").fill("one stream")
+            on.press("Enter")
+            page.wait_for_selector(".mm-said:has-text('at least 8 words')")
+            page.locator(".mm-stagebody .mm-fields input").fill(said)
+        elif text.count():
+            text.fill(said)
+        on.press("Enter")
+        page.wait_for_function("was => document.querySelector('h2').innerText !== was", arg=title)
+    result = page.inner_text(".mm-round")
+    assert "No hire yet" in result.replace("no hire", "No hire") and f"requirements: staff (“{said}”)" in result
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+    worst = Axe().run(page).response["violations"]
+    assert not worst, [(each["id"], [node["html"][:120] for node in each["nodes"][:3]]) for each in worst]
+    page.goto(f"{address}/rounds.html")
+    assert "no hire yet" in page.locator("[data-sat=weights]").inner_text()
+    assert told == []
+    page.close()
+
+
+def test_a_sum_of_the_day_is_asked_and_judged(context: Any, address: str) -> None:
+    told: list[str] = []
+    page = opened(context, f"{address}/napkin.html", told)
+    on = page.locator(".mm-foot .mm-run")
+    on.wait_for(timeout=START_MS)
+    today = napkin_of_day(date.fromisoformat(page.evaluate("new Date().toLocaleDateString('sv')")))
+    on.press("Enter")
+    page.get_by_text(today.question).wait_for()
+    page.get_by_label("Your answer").fill("a lot")
+    page.get_by_label("Your answer").press("Enter")
+    page.wait_for_selector(".mm-said:has-text('ne number above 0')")
+    page.get_by_label("Your answer").fill(f"about {today.answer}")
+    on.press("Enter")
+    page.get_by_text("Right. You took").wait_for()
+    assert page.get_by_role("link", name=f"lesson {today.lesson}").get_attribute("href") == f"{today.lesson}.html"
+    on.press("Enter")
+    page.wait_for_selector("h2:has-text('The sum of 2')")
+    assert told == []
     page.close()
 
 

@@ -303,6 +303,11 @@ def test_who_knows_the_case_stands_above_who_had_luck_with_the_menus(drill: Dril
         stands = {kind: candidate(drawn, kind).standing.value for kind in KINDS}
         assert stands["staff"] >= stands["senior"] > stands["mid"] > stands["weak"], stands
         assert all(stands["mid"] > stands[kind] for kind in KINDS[4:]), stands
+        silent = sit(drawn, text=drawn.answers["staff"], commit=with_a_finding(drawn, committed(drawn, "staff")))
+        bold = sit(
+            drawn, commit=committed(drawn, "passing"), statements=answered(drawn, 5, "fairly sure", "fairly sure")
+        )
+        assert bold.standing.value > silent.standing.value, "right menus and no word on the case show nothing"
 
 
 @pytest.mark.slow

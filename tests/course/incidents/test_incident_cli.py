@@ -99,7 +99,7 @@ def test_playing_by_hand_from_menus(run: Run) -> None:
         "in your own words",
         "not in the menu: gpu",
         "which answers prove it?",
-        "of the day's error budget burned",
+        "of the month's error budget burned",
         "no intervention 'gremlins'",
         "Taken back for it: Roll back to last night",
         "incident: ",

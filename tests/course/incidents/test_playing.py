@@ -217,7 +217,7 @@ def test_the_incident_goes_on_while_one_asks(slots: Incident) -> None:
     burned.append(slots.burned)
     assert waiting[0] == waiting[1], "who asks first sees the beginning"
     assert len(slots.window.run.records) > 1.3 * len(slots._hidden.scene.now.run.records)
-    assert burned[1] > 1.5 * burned[0] and f"{burned[1]:.0%} of the day" in slots.status
+    assert burned[1] > 1.5 * burned[0] and f"{burned[1]:.1%} of the month" in slots.status
 
 
 def test_beginners_are_shown_less_and_may_ask_for_all(slots: Incident) -> None:

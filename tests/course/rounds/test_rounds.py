@@ -2,19 +2,22 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from rounds.players import first_of_the_menu, longest, only, play, silent, staff, staff_but, stuffed
+from rounds.players import Player, first_of_the_menu, longest, only, play, silent, staff, staff_but, stuffed
 from typer.testing import CliRunner
 
 from course.drills.amounts import Amount
 from course.rounds.board import is_kept, reached, read_edges
 from course.rounds.cli import app
+from course.rounds.console import RoundSession
 from course.rounds.desk import RoundDesk
 from course.rounds.errors import CommitmentError, RoundFileError, UnknownRoundError
 from course.rounds.history import FILE, PlayedRound, keep, play_next
 from course.rounds.judge import LEVELS, judge, points
 from course.rounds.library import IDS, find_round, read_round
+from course.rounds.pages import RoundField, RoundPage
 from course.rounds.prompt import AREAS, SHOWN_STATEMENTS, DrawnRound
 from course.rounds.report import debrief, everything
 from course.rounds.sitting import RoundSitting
@@ -251,6 +254,55 @@ def test_what_was_played_is_kept_and_told(home: Path, tmp_path: Path) -> None:
     assert [each["level"] for each in kept] == ["no hire yet", "staff"] and set(kept[1]["areas"]) == set(AREAS)
     done = [PlayedRound(round=name, seed=0, when="", level="staff" if name != "rack" else "mid") for name in IDS]
     assert play_next(done) == ("rack", 0)
+
+
+@pytest.mark.parametrize("player", [staff, stuffed])
+def test_a_session_judges_as_the_conversation_does(player: Player) -> None:
+    played = play("weights", player, seed=3)
+    clock = iter(range(0, 9000, 20))
+    session = RoundSession(find_round("weights").drawn(3), now=lambda: next(clock))
+    with pytest.raises(CommitmentError, match="start the clock"):
+        session.act({"do": "go_on"})
+    assert session.act({"do": "look"})["opening"] == ""
+    state = session.act({"do": "start"})
+    for key in played.asked:
+        state = session.act({"do": "ask", "fact": key})
+    while state["page"] is not None:
+        fields = [RoundField(each["key"], each["label"], _options(each)) for each in state["page"]["fields"]]
+        page = RoundPage(state["page"]["key"], "", "", fields)
+        filled = {each.key: player(session.sitting, page, each) for each in fields}
+        state = session.act({"do": "go_on", "filled": filled})
+    report, right = json.loads(json.dumps(state))["report"], judge(played)
+    assert (report["level"], report["told"]) == (right.level, f"On what can be computed: {right.told()}")
+    for shown, area in zip(report["areas"], right.areas, strict=True):
+        assert (shown["level"], shown["counted"]) == (area.level, area.counted)
+        assert [each["told"] for each in shown["items"]] == [each.told for each in area.items]
+    assert state["clock"]["state"] == "stopped"
+    assert not [text for each in report["rubric"] for text in each["says"] if "{" in text]
+
+
+def _options(field: dict[str, Any]) -> dict[str, str] | None:
+    return None if field["options"] is None else {each["id"]: each["name"] for each in field["options"]}
+
+
+def test_a_session_refuses_and_nothing_has_changed() -> None:
+    session = RoundSession(find_round("weights").drawn())
+    session.act({"do": "start"})
+    while session.act({"do": "look"})["page"]["key"] != "envelope":
+        session.act({"do": "go_on"})
+    before = session.act({"do": "look"})["page"]
+    for action, told in (
+        ({"do": "go_on", "filled": {"origin": "soon"}}, "origin"),
+        ({"do": "go_on", "filled": {"moon": "1 s"}}, "nothing called 'moon'"),
+        ({"do": "go_on", "filled": {"sure": "2"}}, "sure"),
+        ({"do": "go_on", "filled": {"origin": 5}}, "can't be given"),
+        ({"do": "ask", "fact": "moon"}, "no question 'moon'"),
+        ({"do": "leap"}, "no action"),
+        ("look", "no action"),
+    ):
+        with pytest.raises(CommitmentError, match=told):
+            session.act(action)
+    assert session.act({"do": "look"})["page"] == before
 
 
 def test_the_desk_goes_page_by_page(home: Path) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ from course.lab.controls import shown_by
 from course.lab.simulated_device import placeholder_tokenizer, placeholder_tokens
 from course.lab.view import library
 from course.lab.workloads import MAKERS, workload
+from course.napkin.library import napkin_of_day
+from course.rounds.console import RoundSession
+from course.rounds.library import find_round
 from course.tab import dashboard, files
 from course.tab.answer import FUNCTIONS, KINDS, Answers
 from course.tab.known_words import SEEDS, WordTokenizer
@@ -157,6 +161,23 @@ def test_a_drill_is_sat_as_in_a_notebook() -> None:
     assert "refused" in ask("drill.open", drill="none", seed=0)
 
 
+def test_a_round_and_a_sum_are_those_of_the_terminal() -> None:
+    ask = asking()
+    number = ask("round.open", round="weights", seed=2)["value"]
+    session = RoundSession(find_round("weights").drawn(2))
+    for action in ({"do": "start"}, {"do": "ask", "fact": session.sitting.drawn.menu[1].key}, {"do": "go_on"}):
+        told, here = ask("round.act", number, action=action)["value"], json.loads(json.dumps(session.act(action)))
+        assert {**told, "clock": 0} == {**here, "clock": 0}
+    assert "refused" in ask("round.open", round="none", seed=0)
+    napkin = napkin_of_day(date(2026, 3, 9))
+    number = ask("napkin.open", day="2026-03-08")["value"]
+    assert ask("napkin.act", number, action={"do": "turn", "day": "2026-03-09"})["value"]["question"] == napkin.question
+    answer = {"do": "answer", "number": f"about {napkin.answer}", "unit": "", "seconds": 30}
+    assert ask("napkin.act", number, action=answer)["value"]["told"] == napkin.debrief(napkin.told, 30)
+    assert "one number" in ask("napkin.act", number, action={**answer, "number": "a lot"})["refused"]
+    assert "2026-01-05" in ask("napkin.open", day="today")["refused"]
+
+
 def test_what_travels_is_all_that_it_needs(tmp_path: Path) -> None:
     archive = files.course_archive()
     assert archive == files.course_archive()
@@ -180,6 +201,8 @@ for _ in range(40):
         filled = {{"dominant": "queue"}} if state["stage"]["part"] == "Commit" else {{}}
         state = ask("drill.act", drill, action={{"do": "go_on", "filled": filled}})
 assert state["verdict"]["levels"]
+assert ask("round.act", ask("round.open", round="rack", seed=1), action={{"do": "start"}})["page"]["fields"]
+assert ask("napkin.act", ask("napkin.open", day="2026-01-05"), action={{"do": "look"}})["question"]
 assert sys.modules["course"].__file__.startswith({str(tmp_path)!r})
 """
     home = {**os.environ, "MINILLM_HOME": str(tmp_path / "home")}

@@ -1,0 +1,28 @@
+"""A design round in a browser tab: any draw of its numbers, sat and judged by the same Python as in a notebook."""
+
+from typing import Any
+
+from course.rounds.console import RoundSession, State
+from course.rounds.library import find_round
+
+
+class TabRound:
+    """One round, sat by the view's actions.
+
+    Args:
+        round: its id.
+        seed: which numbers; 0 is the classic.
+    Raises:
+        LookupError: there is no such round.
+    """
+
+    def __init__(self, round: str, seed: int = 0) -> None:
+        self._session = RoundSession(find_round(round).drawn(seed))
+
+    def act(self, action: dict[str, Any]) -> State:
+        """The state after an action; `{"do": "look"}` changes nothing.
+
+        Raises:
+            CommitmentError: it's refused, and nothing has changed.
+        """
+        return self._session.act(action)
