@@ -41,6 +41,11 @@ def choices(label: str, options: Sequence[Any], value: Any = None) -> widgets.Va
     return widgets.SelectionSlider(options=list(options), value=value, description=label, style=STYLE, layout=WIDE)
 
 
+def menu(label: str, options: Sequence[str], value: str) -> widgets.ValueWidget:
+    """One of many names."""
+    return widgets.Dropdown(options=list(options), value=value, description=label, style=STYLE, layout=WIDE)
+
+
 def buttons(label: str, options: Sequence[str], value: str | None = None) -> widgets.ValueWidget:
     """One of a few names, all in sight."""
     return widgets.ToggleButtons(

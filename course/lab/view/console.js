@@ -4,6 +4,7 @@ import { alarmPane } from "./console_alarm.js";
 import { debriefPane } from "./console_debrief.js";
 import { evidencePane } from "./console_evidence.js";
 import { make } from "./elements.js";
+import { listenTo } from "./held_model.js";
 import { kernelPort } from "./kernel_port.js";
 /** @typedef {import("./console_types.js").State} State */
 /** @typedef {import("./console_types.js").Action} Action */
@@ -84,10 +85,9 @@ function mountConsole(el, port, start) {
  */
 function renderConsole({ model, el }) {
   const shown = mountConsole(el, kernelPort(model), model.get("state"));
-  const update = () => shown.show(model.get("state"));
-  model.on("change:state", update);
+  const deafen = listenTo(model, { "change:state": () => shown.show(model.get("state")) });
   return () => {
-    model.off("change:state", update);
+    deafen();
     shown.end();
   };
 }

@@ -1,5 +1,6 @@
 // A drill, one step a screen: the clock and what's next always in sight. It knows a port and nothing of who answers there.
 import { make, oneOf, say } from "./elements.js";
+import { listenTo } from "./held_model.js";
 import { kernelPort } from "./kernel_port.js";
 /** @typedef {import("./drill_types.js").State} State */
 /** @typedef {import("./drill_types.js").Field} Field */
@@ -240,10 +241,9 @@ function mountDrill(el, port, start, startClass = "") {
  */
 function renderDrill({ model, el }) {
   const shown = mountDrill(el, kernelPort(model), model.get("state"), model.get("start_class"));
-  const update = () => shown.show(model.get("state"));
-  model.on("change:state", update);
+  const deafen = listenTo(model, { "change:state": () => shown.show(model.get("state")) });
   return () => {
-    model.off("change:state", update);
+    deafen();
     shown.end();
   };
 }

@@ -71,6 +71,11 @@ function placesOf(scene, height) {
   return { pitch, bottom: TOP + pitch * scene.run.rows.length };
 }
 
+/** How high a canvas is whose rows are so high; it has no empty rows. @param {Trace} run @param {number} pitch @param {number} most */
+function heightOf(run, pitch, most) {
+  return Math.min(TOP + pitch * run.rows.length + (run.blocks ? STEPS + 10 : 4) + AXIS, most);
+}
+
 /** @param {Scene} scene @param {number} width @returns {(time: number) => number} */
 function scaleOf(scene, width) {
   const scale = (width - LEFT - RIGHT) / (scene.high - scene.low);
@@ -264,4 +269,4 @@ function drawSteps(pen, palette, x, width, run, time, top) {
   }
 }
 
-export { drawTimeline, placeAt };
+export { drawTimeline, heightOf, placeAt };

@@ -58,6 +58,9 @@
         clock.stop();
         result(place, verdict);
       });
+      number.input.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+        if (event.key === "Enter") number.wrapped.closest("section").querySelector("button").click();
+      });
       number.input.focus();
     }, true);
   }
