@@ -7,10 +7,8 @@ import re
 import time
 from collections.abc import Callable
 from html import escape
-from typing import Any
 from uuid import uuid4
 
-import anywidget
 import ipywidgets as widgets
 import traitlets
 from IPython.display import display
@@ -22,23 +20,21 @@ from course.drills.library import find_drill, number_of
 from course.drills.mock import MINUTES, debrief, plan
 from course.drills.recorder import recorder_html
 from course.drills.sitting import Sitting, solution_text
-from course.lab.display import Html, LivePanel, fold, words_of
+from course.lab.display import Html, LivePanel, fold
 from course.lab.view import bundle
+from course.lab.view.ported import PortPanel, PortView
 
 WIDE = widgets.Layout(width="calc(100% - 4px)", max_width="900px")  # beside its margins
 
 
-class DrillView(anywidget.AnyWidget):
-    """The state that the browser shows; its actions come as messages."""
-
+class DrillView(PortView):
     _esm = bundle.widget_script("renderDrill", bundle.DRILL)
     _css = bundle.styles("drill")
-    state = traitlets.Dict().tag(sync=True)
     start_class = traitlets.Unicode("").tag(sync=True)
     """CSS class of the button that starts the clock: another clock of the page may listen to it."""
 
 
-class DrillDesk(LivePanel):
+class DrillDesk(PortPanel):
     """A drill to sit. Without a browser it works the same way: `act({"do": "start"})`.
 
     Args:
@@ -46,6 +42,8 @@ class DrillDesk(LivePanel):
         seed: which numbers; 0 is the classic.
         is_graded, now, judge_url: see DrillSession.
     """
+
+    widget: DrillView
 
     def __init__(
         self,
@@ -58,8 +56,7 @@ class DrillDesk(LivePanel):
         drawn = drill if isinstance(drill, DrawnDrill) else find_drill(drill).drawn(seed)
         self.session = DrillSession(drawn, is_graded, now, judge_url)
         self._name = f"drill-{uuid4().hex[:8]}"
-        self.widget = DrillView(state=self.session.state())
-        self.widget.on_msg(self._hear)
+        super().__init__(self.session, DrillView(state=self.session.state()), DrillError)
 
     @property
     def sitting(self) -> Sitting:
@@ -68,27 +65,6 @@ class DrillDesk(LivePanel):
     @property
     def is_over(self) -> bool:
         return self.session.is_over
-
-    def act(self, action: object) -> None:
-        """One action, as DrillSession takes it; the view shows what came of it.
-
-        Raises:
-            DrillError: it comes out of turn, or names what doesn't exist.
-        """
-        self.widget.state = self.session.act(action)
-
-    def _hear(self, _: object, message: dict[str, Any], __: object) -> None:
-        """What comes out of turn is told where it was pressed, not raised."""
-        refused = ""
-        try:
-            self.act(message.get("action"))
-        except DrillError as error:
-            refused = str(error)
-        except Exception as error:
-            refused = f"that failed: {words_of(error)}"
-            raise
-        finally:
-            self.widget.send({"id": message.get("id"), "refused": refused})
 
     def _ipython_display_(self) -> None:
         """The recorder is HTML with a script of its own; the rest is a widget."""

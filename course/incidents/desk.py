@@ -4,27 +4,20 @@
 
 from collections.abc import Callable
 from html import escape
-from typing import Any
-
-import anywidget
-import traitlets
 
 from course.incidents.console import ConsoleSession
 from course.incidents.generate import IncidentError
 from course.incidents.incident import Incident
-from course.lab.display import LivePanel, words_of
 from course.lab.view import bundle
+from course.lab.view.ported import PortPanel, PortView
 
 
-class ConsoleView(anywidget.AnyWidget):
-    """The state that the browser shows; its actions come as messages."""
-
+class ConsoleView(PortView):
     _esm = bundle.widget_script("renderConsole", bundle.CONSOLE)
     _css = bundle.styles("console")
-    state = traitlets.Dict().tag(sync=True)
 
 
-class IncidentDesk(LivePanel):
+class IncidentDesk(PortPanel):
     """An incident to play: alarm, evidence, actions, and the debrief. Without a browser it works the same way:
     `act({"do": "ask", "question": "ttft_itl"})`.
 
@@ -36,30 +29,8 @@ class IncidentDesk(LivePanel):
     def __init__(self, incident: Incident, on_graded: Callable[[], None] = lambda: None) -> None:
         self.incident = incident
         self.session = ConsoleSession(incident, on_graded)
-        self.widget = ConsoleView(state=self.session.state())
-        self.widget.on_msg(self._hear)
-
-    def act(self, action: object) -> None:
-        """One action, as ConsoleSession takes it; the view shows what came of it.
-
-        Raises:
-            IncidentError: it comes out of turn, or names what doesn't exist.
-        """
-        self.widget.state = self.session.act(action)
+        super().__init__(self.session, ConsoleView(state=self.session.state()), IncidentError)
 
     def static_html(self) -> str:
         asked = "".join(f"<li>{escape(question.text)}</li>" for question in self.incident.questions())
         return f"{self.incident.page._repr_html_()}<p>What can be asked:</p><ul>{asked}</ul>"
-
-    def _hear(self, _: object, message: dict[str, Any], __: object) -> None:
-        """What comes out of turn is told where it was pressed, not raised."""
-        refused = ""
-        try:
-            self.act(message.get("action"))
-        except IncidentError as error:
-            refused = str(error)
-        except Exception as error:
-            refused = f"that failed: {words_of(error)}"
-            raise
-        finally:
-            self.widget.send({"id": message.get("id"), "refused": refused})

@@ -131,7 +131,8 @@ class Picture:
             width="100%",
             role="img",
             aria_label=self.alternative,
-            style=f"min-width:{short(self.width)}px;max-width:{short(self.width * 1.15)}px;display:block;font-family:{FONT}",
+            style=f"min-width:{short(self.width)}px;max-width:{short(1.15 * self.width)}px;display:block;"
+            f"font-family:{FONT}",
         )
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:

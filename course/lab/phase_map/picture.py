@@ -68,7 +68,7 @@ def draw_map(found: PhaseMap, before: PhaseMap | None = None) -> Picture:
 
 
 def show_map(found: PhaseMap, before: PhaseMap | None = None) -> Html:
-    """The map; a click on a technique opens the lesson that shows it. The mouse is told what ran, and each cell's runs."""
+    """The map; a click on a technique opens the lesson that shows it. The mouse is told what ran, and a cell's runs."""
     picture, known = draw_map(found, before), lessons()
     tall = picture.height + TITLE_HEIGHT
     drawn = ""
@@ -126,7 +126,9 @@ def _half(x: float, y: float, pair: MeasuredPair, what: str, name: str) -> str:
 
 
 def _legend(y: float) -> str:
-    drawn = rect(4, y - 11, 30, 14, fill=HELPS, rx=3) + text(19, y, "−1.3", size=SMALL, fill="#111", text_anchor="middle")
+    drawn = rect(4, y - 11, 30, 14, fill=HELPS, rx=3) + text(
+        19, y, "−1.3", size=SMALL, fill="#111", text_anchor="middle"
+    )
     drawn += text(40, y, "helps: seconds less, or more within SLO", size=11.5, fill=SOFT)
     drawn += rect(276, y - 11, 30, 14, fill="none", stroke=HURTS, stroke_width=2, rx=3)
     drawn += text(291, y, "+1.3", size=SMALL, text_anchor="middle") + text(312, y, "hurts", size=11.5, fill=SOFT)
