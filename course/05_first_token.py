@@ -33,7 +33,7 @@ lab = open_lab(max_num_seqs=run.SLOTS)
 # In one **step** an engine computes pieces of new prompts (**prefill**) and one more token for every request that's
 # already decoding. A step ends for all of its requests together. So you wait for every request in your step.
 #
-# The next cell starts a real server, `minillm serve`, on a real port. Three requests come one after the other. Then
+# The run below starts a real server, `minillm serve`, on a real port. Three requests come one after the other. Then
 # they come again, close together, while others are decoding. All prompts begin with the same rules; the server may
 # have those in its **prefix cache**, if it has seen them before.
 

@@ -111,7 +111,7 @@ pictures.dashboard_table()
 #
 # ### What a verification costs
 #
-# Checking is free only as long as the step waits for memory. The next cell alternates plain steps with steps that check
+# Checking is free only as long as the step waits for memory. The run below alternates plain steps with steps that check
 # made-up drafts, at several batch sizes. The last columns give the cost of a verification, counted in plain steps.
 
 # %%

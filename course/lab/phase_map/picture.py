@@ -6,7 +6,7 @@ from typing import Any
 
 from course.lab import progress
 from course.lab.display import Html, as_table, link_to
-from course.lab.explorer import Explorer, menu
+from course.lab.explorer import Explorer, choices
 from course.lab.lab import Lab
 from course.lab.phase_map.measure import MapRow, MeasuredPair, PhaseMap, measure
 from course.lab.phase_map.techniques import ROWS
@@ -181,4 +181,4 @@ def remeasure(lab: Lab | None = None, found: PhaseMap | None = None) -> Explorer
                 yield show_map(state["map"], before)
 
     names = [EVERYTHING, *(row.name for row in ROWS)]
-    return Explorer(draw, button="Measure again", technique=menu("technique", names, "prefix caching"))
+    return Explorer(draw, button="Measure again", technique=choices("technique", names, "prefix caching"))

@@ -49,6 +49,10 @@ function drawTimeline(canvas, scene, palette) {
   pen.beginPath();
   pen.rect(0, 0, width, height - AXIS + 1);
   pen.clip();
+  if (scene.cursor) {
+    pen.fillStyle = palette.ink;
+    pen.fillRect(x(time), TOP - 4, 1.2, height - AXIS - TOP + 6);
+  }
   run.rows.forEach((row, i) => {
     pen.globalAlpha = scene.row === null || scene.row === i ? 1 : 0.3;
     const y = TOP + pitch * i;
@@ -57,10 +61,6 @@ function drawTimeline(canvas, scene, palette) {
   });
   pen.globalAlpha = 1;
   if (run.blocks) drawSteps(pen, palette, x, width, run, time, bottom + 8);
-  if (scene.cursor) {
-    pen.fillStyle = palette.ink;
-    pen.fillRect(x(time), TOP - 4, 1.2, height - AXIS - TOP + 6);
-  }
   pen.restore();
 }
 
