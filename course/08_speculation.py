@@ -222,7 +222,7 @@ pictures.draw_strips(kinds)
 
 # %% [markdown]
 # Each column is one step: the model's own token at the bottom, accepted draft tokens above it, and rejected ones
-# in red. The gates are fields of `speculative`:
+# on top. The gates are fields of `speculative`:
 #
 # | field | drafts nothing when |
 # |---|---|

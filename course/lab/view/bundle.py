@@ -41,7 +41,7 @@ CONSOLE = (
 """The incident console's, in the same order."""
 CONSOLE_PAGE = (*CONSOLE, "port", "opened", "console_page")
 """What it takes on a page."""
-DRILL = ("elements", "held_model", "kernel_port", "drill")
+DRILL = ("elements", "held_model", "kernel_port", "drill_fields", "drill_verdict", "drill")
 """A drill's."""
 DRILL_PAGE = (*DRILL, "port", "opened", "drill_page")
 """What it takes on a page."""

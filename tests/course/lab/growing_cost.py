@@ -1,12 +1,14 @@
-"""What the growing picture of a run costs the engine's steps: `OMP_NUM_THREADS=1 python tests/course/lab/growing_cost.py`.
+"""What the growing picture of a run costs the engine's steps.
 
-In CPU time, which other work on the machine doesn't lengthen as it does the clock's. There are two ways in which a
-picture can slow a step:
+    OMP_NUM_THREADS=1 python tests/course/lab/growing_cost.py
 
-- **it evicts what the engine's thread had in its caches**: CPU time of a step in that thread. Each pair is two equal runs,
-  one with a picture and one without, in changing order; what drifts in between drifts for both.
-- **it holds the interpreter's lock**: no longer than it works itself, which is the CPU time of the thread that waits for
-  the run beyond what that takes without a picture.
+It's asked of CPU time: other work on the machine lengthens that less than it does the clock's. There are two ways in
+which a picture can slow a step:
+
+- **it evicts what the engine's thread had in its caches**: CPU time of a step in that thread. Each pair is two equal
+  runs, one with a picture and one without, in changing order; what drifts in between drifts for both.
+- **it holds the interpreter's lock**: no longer than it works itself, which is the CPU time of the thread that waits
+  for the run beyond what that takes without a picture.
 
 Their sum is the most that the engine's steps can lose.
 """
@@ -44,9 +46,8 @@ def cpu_of(name: str) -> float:
 def told(what: str, values: Sequence[float]) -> tuple[float, float]:
     """Prints, and returns, the mean and its standard error."""
     mean, error = statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
-    print(
-        f"{what}: {mean:+.2%} ± {error:.2%} (quartiles {', '.join(f'{each:+.2%}' for each in statistics.quantiles(values))})"
-    )
+    quartiles = ", ".join(f"{each:+.2%}" for each in statistics.quantiles(values))
+    print(f"{what}: {mean:+.2%} ± {error:.2%} (quartiles {quartiles})")
     return mean, error
 
 
