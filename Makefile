@@ -4,6 +4,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+WORKSPACES := $(VENV)/share/jupyter/lab/workspaces
 # And what only checks need: Triton for its interpreter, a browser's driver, mypy, pdoc.
 CHECKING := $(VENV)/.checking
 # The static site needs no PyTorch: an environment of its own, unless there is one already.
@@ -82,7 +83,7 @@ help: ## list the targets
 
 setup: $(INSTALLED) ## make .venv with the pinned dependencies
 
-$(INSTALLED): pyproject.toml constraints.txt binder/overrides.json binder/jupyter_server_config.json
+$(INSTALLED): pyproject.toml constraints.txt binder/overrides.json binder/workspace.json binder/jupyter_server_config.json
 	@$(or $(PYTHON),false) -c '$(RIGHT_PYTHON)' 2>/dev/null || { \
 		echo "minillm needs Python 3.11 to 3.14 with its venv module; python3 here is: $$(python3 --version 2>&1)."; \
 		echo "Install one (Debian and Ubuntu: apt install python3-venv; Fedora and RHEL: dnf install python3.12;"; \
@@ -97,8 +98,9 @@ $(INSTALLED): pyproject.toml constraints.txt binder/overrides.json binder/jupyte
 	$(STEP) "3 of 5: PyTorch ($(if $(SMALL_TORCH),its CPU build,with CUDA))" $(INSTALL) torch
 	$(STEP) "4 of 5: JupyterLab, minillm, 120 packages" $(INSTALL) --no-build-isolation -e ".[lab]"
 	$(STEP) "5 of 5: PyTorch's own test programs, removed" $(BIN)/python binder/slim.py
-	@mkdir -p $(VENV)/share/jupyter/lab/settings $(VENV)/etc/jupyter
+	@mkdir -p $(VENV)/share/jupyter/lab/settings $(WORKSPACES) $(VENV)/etc/jupyter
 	@cp binder/overrides.json $(VENV)/share/jupyter/lab/settings/
+	@cp binder/workspace.json $(WORKSPACES)/default-37a8.jupyterlab-workspace  # the list of files is folded away
 	@cp binder/jupyter_server_config.json $(VENV)/etc/jupyter/  # the lessons' sources are not listed beside the notebooks
 	@mv $(INSTALLING) $@
 	@echo "In a terminal of your own: source $(BIN)/activate, then minillm doctor"
@@ -120,7 +122,7 @@ lab: model ## open the course in JupyterLab (LAB_ARGS="--no-browser --port 8899"
 	@echo "Opening my/course/$(LANDING).ipynb in JupyterLab: some seconds. If no browser opens, use one of the addresses below. Ctrl-C ends it."
 	@MODEL="$${MINILLM_LAB_MODEL:-$$($(BIN)/python -m course.lab.card_model)}" && export MINILLM_LAB_MODEL="$$MODEL" && \
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jupyter lab -y --log-level=WARN --LabApp.log_level=WARN \
-		--ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/my/course/$(LANDING).ipynb $(LAB_ARGS)
+		--ServerApp.root_dir="$(CURDIR)" --LabApp.workspaces_dir="$(CURDIR)/$(WORKSPACES)" --LabApp.default_url=/lab/tree/my/course/$(LANDING).ipynb $(LAB_ARGS)
 
 # A library that takes each of them a second to import, and checks nothing here: see the file in that folder.
 test: export PYTHONPATH := $(CURDIR)/tests/course/notebooks/without$(if $(PYTHONPATH),:$(PYTHONPATH))

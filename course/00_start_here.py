@@ -70,7 +70,7 @@ step_through()
 #
 # ### One request, in slow motion
 #
-# The next cell sends one prompt of about 250 tokens. The engine prefills at most 64 of them per step, so you can watch
+# The run below sends one prompt of about 250 tokens. The engine prefills at most 64 of them per step, so you can watch
 # it happen. The replay stretches the recorded run to twelve seconds; press ▶, or drag the slider. (The first run also
 # loads the model; a line above the result says what the cell is waiting for.)
 
@@ -90,8 +90,7 @@ draw_anatomy(one)
 # ## The lab
 #
 # Eight such prompts arrive at the same instant. The engine has four slots. Commit before you look; that's what makes
-# the answer stick. Choose, then press **Lock it**: in JupyterLab that runs the cell below. If two phases' growth
-# differs by less than a tenth, either answer counts.
+# the answer stick. If two phases' growth differs by less than a tenth, either answer counts.
 
 # %%
 bet = lab.predict(

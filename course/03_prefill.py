@@ -44,7 +44,7 @@ reading_s = run.reading_s(lab, bend)  # its weights, once
 #
 # ### Predict
 #
-# The next cell sends prompts of several lengths, one at a time, three rounds, and keeps the fastest of each (a
+# The run below sends prompts of several lengths, one at a time, three rounds, and keeps the fastest of each (a
 # disturbance can only slow a run down). Nothing is shared, nothing is cached. On a CPU this lesson runs in **32
 # bits**, so that both kinds of attention below are compared in the same numbers; a step takes longer here than in
 # lesson 00.

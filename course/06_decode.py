@@ -36,7 +36,7 @@ lab = open_lab()
 # - **multiply**: each weight is used for two operations (**FLOPs**), a multiplication and an addition, per token
 #   generated.
 #
-# How fast can this machine do either? The cell below measures both limits on the spot and puts an NVIDIA H100's data
+# How fast can this machine do either? The run below measures both limits on the spot and puts an NVIDIA H100's data
 # sheet beside them.
 
 # %%

@@ -111,7 +111,7 @@ pictures.dashboard_table()
 #
 # ### What a verification costs
 #
-# Checking is free only as long as the step waits for memory. The next cell alternates plain steps with steps that check
+# Checking is free only as long as the step waits for memory. The run below alternates plain steps with steps that check
 # made-up drafts, at several batch sizes. The last columns give the cost of a verification, counted in plain steps.
 
 # %%
@@ -223,7 +223,7 @@ pictures.draw_strips(kinds)
 
 # %% [markdown]
 # Each column is one step: the model's own token at the bottom, accepted draft tokens above it, and rejected ones
-# in red. The gates are fields of `speculative`:
+# on top. The gates are fields of `speculative`:
 #
 # | field | drafts nothing when |
 # |---|---|

@@ -39,7 +39,7 @@ print(server.about)
 # - HTTP wraps the event once more, as a **chunk** (of HTTP, not of a prompt), and hands it to the operating system;
 # - whatever sits between you and the server (a gateway, a load balancer, a **proxy**) passes it on. Or doesn't yet.
 #
-# The next cell sends the server a request over a real socket. Upper ticks: the engine hands a token over. Lower ticks:
+# The run below sends the server a request over a real socket. Upper ticks: the engine hands a token over. Lower ticks:
 # the client has it. A line joins the two ticks of each token.
 
 # %%
@@ -120,7 +120,7 @@ pictures.chunk_cost_table(costs)
 # %% [markdown]
 # A chunk of sixteen tokens costs far less than sixteen chunks, so putting several tokens into each divides the cost
 # (vLLM's `--stream-interval` does that). Neighbouring rows differ by noise. This pace is calm: the event loop wakes
-# up for each chunk. Flat out, in the next cell, one wake-up serves many, so a core lasts longer than the last column
+# up for each chunk. Flat out, in the run below, one wake-up serves many, so a core lasts longer than the last column
 # says. In cores, streaming needs streams × chunks per second × CPU-seconds per chunk. What happens beyond one?
 
 # %%

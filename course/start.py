@@ -82,7 +82,7 @@ show_map_folded(found)
 # what a technique costs. *The right halves* (B): how it fails. Few techniques touch the **first token** or the
 # **stream**: those two are short until something outside the engine holds text back (lesson 10).
 #
-# Click a row to open the lesson that shows it. Here's what ran in each:
+# Hover over a cell for its two runs; click a technique to open the lesson that shows it. Here's what ran in each:
 
 # %%
 runs_table(found)

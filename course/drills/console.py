@@ -12,7 +12,7 @@ course/lab/view/drill_types.js.
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from course.drills.attempts import attempt_of, keep
@@ -22,11 +22,12 @@ from course.drills.library import number_of
 from course.drills.sitting import Sitting, solution_text
 from course.drills.stages import OF_ONESELF, PARTS, DrillStage, Field, Stages, stages
 from course.drills.talk import talk_of
+from course.grading.actions import Fields, checked
 from minillm.core.errors import MinillmError
 
 State = dict[str, Any]
 """JSON-able; drill_types.js says what's in it."""
-FIELDS: Mapping[str, Mapping[str, type]] = {
+FIELDS: Fields = {
     "look": {},
     "start": {},
     "ask": {"fact": str},
@@ -34,7 +35,6 @@ FIELDS: Mapping[str, Mapping[str, type]] = {
     "go_on": {"filled": dict},
 }
 """What each action brings along; what is left out is empty."""
-KINDS = {str: "a text", dict: "texts by field"}
 JUDGE_URL = "MINILLM_JUDGE_URL"
 """Environment variable: the endpoint of a judge model that is asked without being told to."""
 
@@ -73,7 +73,7 @@ class DrillSession:
         Raises:
             DrillError: it's no action, comes out of turn, or names what doesn't exist.
         """
-        do, given = checked(action)
+        do, given = checked(action, FIELDS, DrillError)
         getattr(self, f"_{do}")(**given)
         return self.state()
 
@@ -193,27 +193,6 @@ class DrillSession:
             "graders": [{"name": name, "says": said} for name, said in sitting.graders().items()],
             "solution": solution_text(sitting.drill),
         }
-
-
-def checked(action: object) -> tuple[str, dict[str, Any]]:
-    """An action's name and all its fields.
-
-    Raises:
-        DrillError: it's no action, or a field is unknown or of another kind.
-    """
-    if not isinstance(action, Mapping):
-        raise DrillError(f"an action is an object such as {{'do': 'look'}}, not {action!r}")
-    do = str(action.get("do"))
-    if do not in FIELDS:
-        raise DrillError(f"no action {do!r}: choose from {', '.join(FIELDS)}")
-    wanted, given = FIELDS[do], {name: value for name, value in action.items() if name != "do"}
-    for name, value in given.items():
-        if name not in wanted:
-            raise DrillError(f"{do} has no field {name!r}")
-        texts = value.values() if isinstance(value, dict) else [value]
-        if not isinstance(value, wanted[name]) or not all(isinstance(each, str) for each in texts):
-            raise DrillError(f"{name} of {do} is {KINDS[wanted[name]]}, not {value!r}")
-    return do, {name: given.get(name, kind()) for name, kind in wanted.items()}
 
 
 def steps_of(parts: list[str]) -> list[str]:

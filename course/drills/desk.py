@@ -9,7 +9,6 @@ from collections.abc import Callable
 from html import escape
 from uuid import uuid4
 
-import anywidget
 import ipywidgets as widgets
 import traitlets
 from IPython.display import display
@@ -21,23 +20,21 @@ from course.drills.library import find_drill, number_of
 from course.drills.mock import MINUTES, debrief, plan
 from course.drills.recorder import recorder_html
 from course.drills.sitting import Sitting, solution_text
-from course.lab.display import ActionPanel, Html, LivePanel, fold
+from course.lab.display import Html, LivePanel, fold
 from course.lab.view import bundle
+from course.lab.view.ported import PortPanel, PortView
 
 WIDE = widgets.Layout(width="calc(100% - 4px)", max_width="900px")  # beside its margins
 
 
-class DrillView(anywidget.AnyWidget):
-    """The state that the browser shows; its actions come as messages."""
-
+class DrillView(PortView):
     _esm = bundle.widget_script("renderDrill", bundle.DRILL)
     _css = bundle.styles("drill")
-    state = traitlets.Dict().tag(sync=True)
     start_class = traitlets.Unicode("").tag(sync=True)
     """CSS class of the button that starts the clock: another clock of the page may listen to it."""
 
 
-class DrillDesk(ActionPanel):
+class DrillDesk(PortPanel):
     """A drill to sit. Without a browser it works the same way: `act({"do": "start"})`.
 
     Args:
@@ -46,7 +43,7 @@ class DrillDesk(ActionPanel):
         is_graded, now, judge_url: see DrillSession.
     """
 
-    refusal = DrillError
+    widget: DrillView
 
     def __init__(
         self,
@@ -59,7 +56,7 @@ class DrillDesk(ActionPanel):
         drawn = drill if isinstance(drill, DrawnDrill) else find_drill(drill).drawn(seed)
         self.session = DrillSession(drawn, is_graded, now, judge_url)
         self._name = f"drill-{uuid4().hex[:8]}"
-        self.listen(DrillView(state=self.session.state()))
+        super().__init__(self.session, DrillView(state=self.session.state()), DrillError)
 
     @property
     def sitting(self) -> Sitting:

@@ -10,15 +10,16 @@ course/lab/view/console_types.js.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from course.grading import Result
+from course.grading.actions import Fields, checked
 from course.incidents import marking
 from course.incidents.causes import CAUSES
 from course.incidents.causes.base import Case
 from course.incidents.evidence import NO_DATA, Evidence, EvidencePanel, as_cells
-from course.incidents.generate import PAGED_AT, RUN_MINUTES, IncidentError, find_intervention, look_up
+from course.incidents.generate import PAGED_AT, RUN_MINUTES, IncidentError, find_intervention
 from course.incidents.incident import GRADED, Incident
 from course.incidents.interventions import NOW, Intervention
 from course.incidents.numbers import PLACES, waiting_while_traffic_comes
@@ -35,7 +36,7 @@ BIN_MINUTES = 2
 """Requests that arrived in so many minutes are one point of the failure curve."""
 DIGITS = 4
 """Significant digits of what is drawn: more can't be seen."""
-FIELDS: Mapping[str, Mapping[str, type]] = {
+FIELDS: Fields = {
     "look": {},
     "ask": {"question": str},
     "suspect": {"words": str},
@@ -87,7 +88,7 @@ class ConsoleSession:
         Raises:
             IncidentError: it's no action, comes out of turn, or names what doesn't exist.
         """
-        do, given = checked(action)
+        do, given = checked(action, FIELDS, IncidentError)
         if self._result is not None and do not in ("look", "ask", "compare"):
             raise IncidentError("this incident has its grade: what comes after counts no more")
         getattr(self, f"_{do}")(**given)
@@ -218,25 +219,6 @@ class ConsoleSession:
         """The minute since which what stands is there for all users; None = nothing is."""
         to_all = [each["minute"] for each in self._deployed if not each["canary"]]
         return to_all[-1] if to_all and self._standing and not self.incident.is_undeployed else None
-
-
-def checked(action: object) -> tuple[str, dict[str, Any]]:
-    """An action's name and all its fields.
-
-    Raises:
-        IncidentError: it's no action, or a field is unknown or of another kind.
-    """
-    if not isinstance(action, Mapping):
-        raise IncidentError(f"an action is an object such as {{'do': 'look'}}, not {action!r}")
-    do = action.get("do")
-    wanted = look_up("action", do, FIELDS)
-    given = {name: value for name, value in action.items() if name != "do"}
-    for name, value in given.items():
-        kind = look_up(f"field of {do}", name, wanted)
-        if not isinstance(value, kind) or (kind is list and not all(isinstance(each, str) for each in value)):
-            what = {str: "a text", bool: "true or false", list: "a list of texts"}[kind]
-            raise IncidentError(f"{name} of {do} is {what}, not {value!r}")
-    return str(do), {name: given.get(name, kind()) for name, kind in wanted.items()}
 
 
 def in_words(place: str) -> str:

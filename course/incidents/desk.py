@@ -5,25 +5,19 @@
 from collections.abc import Callable
 from html import escape
 
-import anywidget
-import traitlets
-
 from course.incidents.console import ConsoleSession
 from course.incidents.generate import IncidentError
 from course.incidents.incident import Incident
-from course.lab.display import ActionPanel
 from course.lab.view import bundle
+from course.lab.view.ported import PortPanel, PortView
 
 
-class ConsoleView(anywidget.AnyWidget):
-    """The state that the browser shows; its actions come as messages."""
-
+class ConsoleView(PortView):
     _esm = bundle.widget_script("renderConsole", bundle.CONSOLE)
     _css = bundle.styles("console")
-    state = traitlets.Dict().tag(sync=True)
 
 
-class IncidentDesk(ActionPanel):
+class IncidentDesk(PortPanel):
     """An incident to play: alarm, evidence, actions, and the debrief. Without a browser it works the same way:
     `act({"do": "ask", "question": "ttft_itl"})`.
 
@@ -37,7 +31,7 @@ class IncidentDesk(ActionPanel):
     def __init__(self, incident: Incident, on_graded: Callable[[], None] = lambda: None) -> None:
         self.incident = incident
         self.session = ConsoleSession(incident, on_graded)
-        self.listen(ConsoleView(state=self.session.state()))
+        super().__init__(self.session, ConsoleView(state=self.session.state()), IncidentError)
 
     def static_html(self) -> str:
         asked = "".join(f"<li>{escape(question.text)}</li>" for question in self.incident.questions())

@@ -13,8 +13,7 @@ from course.incidents.convict import read_off, rules_out
 from course.incidents.disguise import ENOUGH
 from course.incidents.generate import BestAtOnce, Hidden
 from course.incidents.interventions import BY_ID as CHANGES
-from course.incidents.interventions import EFFORTS
-from course.incidents.interventions import NOW as AT_ONCE
+from course.incidents.interventions import EFFORTS, NOW
 from course.incidents.numbers import PLACES, answered, time_by_place
 from course.incidents.outcome import Effect
 from course.incidents.questions import BY_ID as QUESTIONS
@@ -128,7 +127,7 @@ class Rollout:
 
 def longer_than_at_once(best: BestAtOnce) -> int:
     """Minutes that the best mitigation takes, beyond those of what is done at once."""
-    return CHANGES[best.id].minutes - EFFORTS[AT_ONCE]
+    return CHANGES[best.id].minutes - EFFORTS[NOW]
 
 
 def lost_by_phase(hidden: Hidden) -> dict[str, float]:

@@ -30,40 +30,6 @@ class LivePanel:
         }
 
 
-class ActionPanel(LivePanel):
-    """A panel whose browser sends actions to a session and draws the state that it gives back."""
-
-    session: Any
-    refusal: ClassVar[type[Exception]]
-    """What a session raises where an action comes out of turn, or names what doesn't exist."""
-
-    def listen(self, widget: widgets.Widget) -> None:
-        """Take this widget's actions. It has the state in a trait of that name."""
-        self.widget = widget
-        widget.on_msg(self._hear)
-
-    def act(self, action: object) -> None:
-        """One action, as the session takes it; the view shows what came of it.
-
-        Raises:
-            Exception: `refusal`.
-        """
-        self.widget.state = self.session.act(action)
-
-    def _hear(self, _: object, message: dict[str, Any], __: object) -> None:
-        """What comes out of turn is told where it was pressed, not raised."""
-        refused = ""
-        try:
-            self.act(message.get("action"))
-        except self.refusal as error:
-            refused = str(error)
-        except Exception as error:
-            refused = f"that failed: {words_of(error)}"
-            raise
-        finally:
-            self.widget.send({"id": message.get("id"), "refused": refused})
-
-
 class Html:
     """A piece of HTML that a notebook shows.
 

@@ -36,9 +36,16 @@ def slider(label: str, low: float, high: float, value: float, step: float | None
 
 
 def choices(label: str, options: Sequence[Any], value: Any = None) -> widgets.ValueWidget:
-    """One of a few values, in order; the first, if none is named."""
+    """One of a few values, in order; the first, if none is named. Words have no order: they are a menu."""
     value = options[0] if value is None else value
+    if all(isinstance(each, str) and not each[:1].isdigit() for each in options):
+        return menu(label, options, value)
     return widgets.SelectionSlider(options=list(options), value=value, description=label, style=STYLE, layout=WIDE)
+
+
+def menu(label: str, options: Sequence[str], value: str) -> widgets.ValueWidget:
+    """One of many names."""
+    return widgets.Dropdown(options=list(options), value=value, description=label, style=STYLE, layout=WIDE)
 
 
 def buttons(label: str, options: Sequence[str], value: str | None = None) -> widgets.ValueWidget:
@@ -50,7 +57,7 @@ def buttons(label: str, options: Sequence[str], value: str | None = None) -> wid
 
 def switch(label: str, value: bool = False) -> widgets.ValueWidget:
     """A switch: on or off."""
-    return widgets.Checkbox(value=value, description=label, indent=False)
+    return widgets.Checkbox(value=value, description=label, indent=False, layout=widgets.Layout(width="auto"))
 
 
 def player(control: widgets.IntSlider, interval_ms: int, step: int = 1) -> widgets.Play:

@@ -84,7 +84,8 @@ def phase_fill(phase: str) -> str:
 class Picture:
     """One SVG picture that answers one question.
 
-    In a notebook it shows itself as inline SVG, which follows the theme. `python -m course.lab.build`
+    In a notebook it shows itself as inline SVG, which follows the theme. Where there's less room than its width it
+    scrolls: type of 11 units is never less than 11 px. `python -m course.lab.build`
     turns it into an image for static views, which strip inline SVG.
 
     A pattern in the body is called id="@name" and used as "url(#@name)". Ids hold for a whole page, where a name is
@@ -130,7 +131,8 @@ class Picture:
             width="100%",
             role="img",
             aria_label=self.alternative,
-            style=f"max-width:{short(self.width * 1.15)}px;display:block;font-family:{FONT}",
+            style=f"min-width:{short(self.width)}px;max-width:{short(1.15 * self.width)}px;display:block;"
+            f"font-family:{FONT}",
         )
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:

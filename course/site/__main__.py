@@ -144,7 +144,7 @@ def write(folder: Path, url: str = "", with_python: bool = True) -> list[Path]:
     work = [exercises.exported(each) for each in exercises.offered()]
     rendered |= {"exercises": rendering("exercises", exercises=work, others=len(catalogue()) - len(work))}
     for each in work:
-        asked = with_math(markdown2html(each.pop("statement")))
+        asked = with_math(markdown2html(each.pop("statement").replace("## ", "# ", 1)))  # a page's own heading
         rendered[f"exercise_{each['id']}"] = rendering(
             "exercise", exercise=each, statement=asked, data=json.dumps(each)
         )

@@ -36,8 +36,8 @@ def exported() -> SheetSpec:
         Number("prompt", "prompt", "Traffic and SLO", "tokens", 20, 100_000, 1500, whole=True),
         Number("output", "output", "Traffic and SLO", "tokens", 1, 10_000, 150, whole=True),
         Number("ttft", "TTFT at most", "Traffic and SLO", "s", 0.1, 10, 1),
-        Number("itl", "ITL at most", "Traffic and SLO", "ms", 5, 500, 50),
-        Number("headroom", "left unused", "Deployment", "%", 0, 60, 33, whole=True),
+        Number("itl", "TPOT at most", "Traffic and SLO", "ms", 5, 500, 50),
+        Number("headroom", "headroom", "Deployment", "%", 0, 60, 33, whole=True),
         Number("price", "own price (0: list price)", "Deployment", "$/h", 0, 12, 0),
     )
     found = {each: priced(*each) for each in itertools.product(MODELS, CARDS, GPUS, WEIGHTS, KV)}

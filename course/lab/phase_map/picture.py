@@ -10,16 +10,19 @@ from course.lab.explorer import Explorer, choices
 from course.lab.lab import Lab
 from course.lab.phase_map.measure import MapRow, MeasuredPair, PhaseMap, measure
 from course.lab.phase_map.techniques import ROWS
-from course.lab.style import ALARM, PHASE_LABELS, WIDTH
-from course.lab.svg import INK, SOFT, TITLE_HEIGHT, Picture, line, phase_fill, rect, text
+from course.lab.style import ALARM, PHASE_LABELS, told_seconds
+from course.lab.svg import INK, SOFT, TITLE_HEIGHT, Picture, line, phase_fill, rect, tag, text
 from course.lessons.start.contents import Lesson, lessons
 
 COLUMNS = {**PHASE_LABELS, "e2e": "E2E", "worst_gap": "ITL, ms", "in_time": "in SLO, %"}
 SCALES = {"worst_gap": 1000, "in_time": 100}
 """Gaps are in milliseconds, shares in percentage points, all else in seconds."""
 HELPS, HURTS = "#56B4E9", ALARM
-NAME_WIDTH, CELL_WIDTH, ROW_HEIGHT, HEAD = 172.0, 68.0, 27.0, 46.0
+NAME_WIDTH, CELL_WIDTH, ROW_HEIGHT, HEAD = 172.0, 78.0, 27.0, 46.0
 HALF = CELL_WIDTH / 2 - 2
+MAP_WIDTH = NAME_WIDTH + CELL_WIDTH * len(COLUMNS) + 4
+SMALL = 11.0
+"""Type in the cells."""
 EVERYTHING = "everything"
 
 
@@ -50,22 +53,22 @@ def draw_map(found: PhaseMap, before: PhaseMap | None = None) -> Picture:
     for i, row in enumerate(found.rows):
         top = HEAD + ROW_HEIGHT * i
         body += text(4, top + 17, row.name, size=12.5, fill=LINK, font_weight="bold" if before and row.again else None)
-        body += line(4, top + ROW_HEIGHT, WIDTH - 4, top + ROW_HEIGHT, stroke_width=0.6)
+        body += line(4, top + ROW_HEIGHT, MAP_WIDTH - 4, top + ROW_HEIGHT, stroke_width=0.6)
         was = {old.name: old for old in (before or found).rows}.get(row.name, row)
         for j, what in enumerate(COLUMNS):
             for k, (pair, old) in enumerate(((row.helps, was.helps), (row.hurts, was.hurts))):
                 x = NAME_WIDTH + CELL_WIDTH * j + k * (HALF + 2)
-                body += _half(x, top + 3, pair, what)
+                body += _half(x, top + 3, pair, what, f"{row.name}, {COLUMNS[what]}, {'AB'[k]}")
                 if label(pair, what) != label(old, what):
                     body += line(x, top + ROW_HEIGHT - 1, x + HALF, top + ROW_HEIGHT - 1, stroke=INK, stroke_width=2.5)
         told.append(f"{row.name}: {_moved(row.helps)} where it should help; {_moved(row.hurts)} where it may cost")
     body += _legend(height - 10)
     title = "What helps where, and where it hurts?" + (" (bold: measured now; underlined: changed)" if before else "")
-    return Picture(title, body, height, description=". ".join(told))
+    return Picture(title, body, height, width=MAP_WIDTH, description=". ".join(told))
 
 
 def show_map(found: PhaseMap, before: PhaseMap | None = None) -> Html:
-    """The map; a click on a technique opens the lesson that shows it. The mouse is told what ran."""
+    """The map; a click on a technique opens the lesson that shows it. The mouse is told what ran, and a cell's runs."""
     picture, known = draw_map(found, before), lessons()
     tall = picture.height + TITLE_HEIGHT
     drawn = ""
@@ -73,9 +76,9 @@ def show_map(found: PhaseMap, before: PhaseMap | None = None) -> Html:
         place = f"top:{(TITLE_HEIGHT + HEAD + ROW_HEIGHT * i) / tall:.2%};height:{ROW_HEIGHT / tall:.2%}"
         told = escape(f"{row.name}: lesson {row.lesson}\nA: {row.helps.words}\nB: {row.hurts.words}")
         where = escape(known[row.lesson].link(row.heading)) if row.lesson in known else "#"
-        look = f"position:absolute;left:0;width:100%;{place}"
+        look = f"position:absolute;left:0;width:{NAME_WIDTH / MAP_WIDTH:.2%};{place}"
         drawn += f'<a href="{where}" title="{told}" aria-label="{told}" style="{look}"></a>'
-    look = f"position:relative;max-width:{1.15 * WIDTH:.0f}px"
+    look = f"position:relative;min-width:{MAP_WIDTH:.0f}px;max-width:{1.15 * MAP_WIDTH:.0f}px"
     return Html(f'<div style="{look}">{picture.svg()}{drawn}</div>', picture.alternative)
 
 
@@ -93,34 +96,45 @@ def _heads(bottom: float) -> str:
         if what in PHASE_LABELS:
             drawn += rect(x, 2, 2 * HALF + 2, 6, fill=phase_fill(what), rx=2)
         drawn += text(x + HALF + 1, 24, name, size=11, text_anchor="middle", font_weight="bold")
-        drawn += text(x + HALF / 2, 39, "A", size=10, fill=SOFT, text_anchor="middle")
-        drawn += text(x + HALF * 1.5 + 2, 39, "B", size=10, fill=SOFT, text_anchor="middle")
+        drawn += text(x + HALF / 2, 39, "A", size=SMALL, fill=SOFT, text_anchor="middle")
+        drawn += text(x + HALF * 1.5 + 2, 39, "B", size=SMALL, fill=SOFT, text_anchor="middle")
         if what == "e2e":
             drawn += line(x - 2, 2, x - 2, bottom, stroke=SOFT, stroke_width=1)
     return drawn
 
 
-def _half(x: float, y: float, pair: MeasuredPair, what: str) -> str:
-    """A filled box helps, an empty one with a thick border hurts, a dot is nothing."""
+def _half(x: float, y: float, pair: MeasuredPair, what: str, name: str) -> str:
+    """A filled box helps, an empty one with a thick border hurts, a dot is nothing. The mouse is told both runs.
+
+    Args:
+        name: of the cell.
+    """
     effect, written = pair.effect(what), label(pair, what)
-    middle, type_size = x + HALF / 2, 9.8 if len(written) < 5 else 9.0
+    middle, height = x + HALF / 2, ROW_HEIGHT - 6
     if effect == "nothing":
-        return text(middle, y + 14, written, size=12, fill=SOFT, text_anchor="middle")
-    if effect == "helps":
-        box = rect(x, y, HALF, ROW_HEIGHT - 6, fill=HELPS, rx=3)
-        return box + text(middle, y + 14.5, written, size=type_size, fill="#111", text_anchor="middle")
-    box = rect(x + 1, y + 1, HALF - 2, ROW_HEIGHT - 8, fill="none", stroke=HURTS, stroke_width=2, rx=3)
-    return box + text(middle, y + 14.5, written, size=type_size, fill=INK, text_anchor="middle")
+        drawn = rect(x, y, HALF, height, fill="none", pointer_events="all")
+        drawn += text(middle, y + 14, written, size=12, fill=SOFT, text_anchor="middle")
+    elif effect == "helps":
+        drawn = rect(x, y, HALF, height, fill=HELPS, rx=3)
+        drawn += text(middle, y + 14.5, written, size=SMALL, fill="#111", text_anchor="middle")
+    else:
+        box = {"stroke": HURTS, "stroke_width": 2, "rx": 3, "pointer_events": "all"}
+        drawn = rect(x + 1, y + 1, HALF - 2, height - 2, fill="none", **box)
+        drawn += text(middle, y + 14.5, written, size=SMALL, fill=INK, text_anchor="middle")
+    was, now = (f"{each:.0%}" if what == "in_time" else told_seconds(each) for each in pair.seconds(what))
+    return tag("g", tag("title", escape(f"{name}: {was} without, {now} with it. {pair.words}")) + drawn)
 
 
 def _legend(y: float) -> str:
-    drawn = rect(4, y - 11, 30, 14, fill=HELPS, rx=3) + text(19, y, "−1.3", size=10, fill="#111", text_anchor="middle")
+    drawn = rect(4, y - 11, 30, 14, fill=HELPS, rx=3) + text(
+        19, y, "−1.3", size=SMALL, fill="#111", text_anchor="middle"
+    )
     drawn += text(40, y, "helps: seconds less, or more within SLO", size=11.5, fill=SOFT)
     drawn += rect(276, y - 11, 30, 14, fill="none", stroke=HURTS, stroke_width=2, rx=3)
-    drawn += text(291, y, "+1.3", size=10, text_anchor="middle") + text(312, y, "hurts", size=11.5, fill=SOFT)
+    drawn += text(291, y, "+1.3", size=SMALL, text_anchor="middle") + text(312, y, "hurts", size=11.5, fill=SOFT)
     drawn += text(352, y, "·  nothing", size=11.5, fill=SOFT)
     return drawn + text(
-        WIDTH - 4, y, "A: where it should help   B: where it may cost", size=11.5, fill=SOFT, text_anchor="end"
+        MAP_WIDTH - 4, y, "A: where it should help   B: where it may cost", size=11.5, fill=SOFT, text_anchor="end"
     )
 
 

@@ -149,8 +149,8 @@ def _joined(grid: Grid, table: Sequence[int]) -> str:
     body = boxes([box for _, box in places], fill="none", stroke=INK, stroke_width=2.5)
     body += tag("path", d=path, fill="none", stroke=INK, stroke_width=1.2, stroke_dasharray="1 2.5")
     for (i, _), (x, y) in zip(places, points):
-        body += tag("circle", cx=x, cy=y, r=6.0, fill=INK) + text(
-            x, y + 3.2, str(i), size=9, fill=PAPER, text_anchor="middle"
+        body += tag("circle", cx=x, cy=y, r=7.5, fill=INK) + text(
+            x, y + 3.9, str(i), size=11, fill=PAPER, text_anchor="middle"
         )
     return body
 

@@ -190,7 +190,7 @@ def _draw_mark(axes: "Axes", mark: Mark) -> None:
         textcoords="offset points",
         ha=side,
         color=ALARM,
-        fontsize=10.5,
+        fontsize=11,
         annotation_clip=True,
         bbox={"facecolor": "#040404", "edgecolor": "none", "pad": 0.8},  # no line goes through a label
     )

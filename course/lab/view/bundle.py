@@ -6,6 +6,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 PARTS = (
     "keep",
+    "held_model",
     "trace",
     "say",
     "paint",
@@ -28,6 +29,7 @@ TAB = ("port", "tab", "live_traffic", "live_strip", "live", "chats", "workshop",
 """What needs Python in the tab, after the dashboard's."""
 CONSOLE = (
     "elements",
+    "held_model",
     "kernel_port",
     "console_chart",
     "console_alarm",
@@ -39,7 +41,7 @@ CONSOLE = (
 """The incident console's, in the same order."""
 CONSOLE_PAGE = (*CONSOLE, "port", "opened", "console_page")
 """What it takes on a page."""
-DRILL = ("elements", "kernel_port", "fields", "countdown", "drill")
+DRILL = ("elements", "held_model", "kernel_port", "fields", "countdown", "drill_verdict", "drill")
 """A drill's."""
 DRILL_PAGE = (*DRILL, "port", "opened", "drill_page")
 """What it takes on a page."""

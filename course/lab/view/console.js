@@ -3,7 +3,8 @@ import { actionsPane } from "./console_actions.js";
 import { alarmPane } from "./console_alarm.js";
 import { debriefPane } from "./console_debrief.js";
 import { evidencePane } from "./console_evidence.js";
-import { make } from "./elements.js";
+import { make, trouble } from "./elements.js";
+import { listenTo } from "./held_model.js";
 import { kernelPort } from "./kernel_port.js";
 /** @typedef {import("./console_types.js").State} State */
 /** @typedef {import("./console_types.js").Action} Action */
@@ -36,8 +37,7 @@ function mountConsole(el, port, start) {
       return state;
     } catch (problem) {
       beside.classList.add("mm-refused");
-      const words = problem instanceof Error ? problem.message : String(problem);
-      beside.textContent = `${words.charAt(0).toUpperCase()}${words.slice(1)}`;
+      beside.textContent = trouble(problem);
       return null;
     } finally {
       isBusy = false;
@@ -84,10 +84,9 @@ function mountConsole(el, port, start) {
  */
 function renderConsole({ model, el }) {
   const shown = mountConsole(el, kernelPort(model), model.get("state"));
-  const update = () => shown.show(model.get("state"));
-  model.on("change:state", update);
+  const deafen = listenTo(model, { "change:state": () => shown.show(model.get("state")) });
   return () => {
-    model.off("change:state", update);
+    deafen();
     shown.end();
   };
 }

@@ -7,6 +7,9 @@ const MS_A_MINUTE = 90, LONGEST_MS = 1500;
 /** Shares of the month's error budget from which its bar changes colour: 2% in an hour is what pages people. */
 const AMBER = 0.02, RED = 0.05;
 
+/** A figure's unit stays on its line. @param {string} words */
+const unbroken = (words) => words.replace(/(\d) (?=(?:µs|ms|s|min|GB)\b)/g, "$1\u00a0");
+
 /** @param {number} share */
 const percent = (share) => `${Math.round(100 * share)}%`;
 
@@ -62,8 +65,8 @@ function alarmPane() {
       const isFirst = state === null;
       state = now;
       const { page } = now;
-      say(alarm, page.alarm);
-      if (isFirst) told.append(...[page.story, page.service, page.promise, `Simulated, with ${page.basis}.`].filter(Boolean).map((words) => make("p", {}, words)));
+      say(alarm, unbroken(page.alarm));
+      if (isFirst) told.append(...[page.story, page.service, page.promise, `Simulated, with ${page.basis}.`].filter(Boolean).map((words) => make("p", {}, unbroken(words))));
       chart.setAttribute("aria-label", `Minute ${now.minute}: ${percent(now.failing)} of requests missed the SLO so far, ${percent(1 - now.target)} may.`);
       from = { ...shown };
       began = performance.now();

@@ -1,7 +1,9 @@
 // A drill, one step a screen: the clock and what's next always in sight. It knows a port and nothing of who answers there.
-import { make, say } from "./elements.js";
-import { fieldOf, paragraphs, searchOf } from "./fields.js";
 import { countdown } from "./countdown.js";
+import { verdictOf } from "./drill_verdict.js";
+import { make, say, trouble } from "./elements.js";
+import { fieldOf, paragraphs, searchOf } from "./fields.js";
+import { listenTo } from "./held_model.js";
 import { kernelPort } from "./kernel_port.js";
 /** @typedef {import("./drill_types.js").State} State */
 /** @typedef {import("./drill_types.js").Action} Action */
@@ -16,22 +18,6 @@ const COMES = {
   Yourself: "Grade your own answer, quoting from it.",
   Verdict: "A level, as far as it can be computed, and why.",
 };
-
-/** @param {import("./drill_types.js").Verdict} verdict */
-function verdictOf(verdict) {
-  const scale = make("ol", { class: "mm-levels", "aria-label": `Level: ${verdict.level || "no hire yet"}` },
-    ...["no hire yet", ...verdict.levels].map((level) => make("li", { class: (verdict.level || "no hire yet") === level ? "mm-reached" : "", ...((verdict.level || "no hire yet") === level ? { "aria-current": "true" } : {}) }, level)));
-  const bar = (/** @type {string} */ name, /** @type {number} */ share) => make("div", { class: "mm-share" }, make("span", {}, name), make("i", { style: `--share:${Math.max(share, 0)}` }), make("b", {}, `${Math.round(100 * share)}%`.replace("-", "−")));
-  const shares = [bar("committed to", verdict.answer), ...(verdict.understanding === null ? [] : [bar("understood", verdict.understanding)])];
-  return [make("p", { class: "mm-tags" }, verdict.tags), scale, ...shares, make("p", {}, verdict.headline),
-    ...verdict.rows.map(({ name, lines }, i) => {
-      const box = make("details", {}, make("summary", {}, name), ...lines.map((each) => make("p", {}, each)));
-      box.open = i < 2;
-      return box;
-    }),
-    make("details", {}, make("summary", {}, "What the numbers imply, and the model answers"), ...paragraphs(verdict.solution)),
-    make("details", {}, make("summary", {}, "Who graded what"), ...verdict.graders.map(({ name, says }) => make("p", {}, make("b", {}, `${name}. `), says)))];
-}
 
 /**
  * @param {HTMLElement} el @param {import("./drill_types.js").Port} port @param {State} start
@@ -59,8 +45,7 @@ function mountDrill(el, port, start, startClass = "") {
       said.textContent = "";
       show(after);
     } catch (problem) {
-      const words = problem instanceof Error ? problem.message : String(problem);
-      said.textContent = `${words.charAt(0).toUpperCase()}${words.slice(1)}`;
+      said.textContent = trouble(problem);
     } finally {
       isBusy = false;
       root.removeAttribute("aria-busy");
@@ -136,10 +121,9 @@ function mountDrill(el, port, start, startClass = "") {
  */
 function renderDrill({ model, el }) {
   const shown = mountDrill(el, kernelPort(model), model.get("state"), model.get("start_class"));
-  const update = () => shown.show(model.get("state"));
-  model.on("change:state", update);
+  const deafen = listenTo(model, { "change:state": () => shown.show(model.get("state")) });
   return () => {
-    model.off("change:state", update);
+    deafen();
     shown.end();
   };
 }

@@ -53,6 +53,12 @@ function oneOf({ label, options, names, chosen, choose, help = () => "" }) {
   return { element, set, hold: (held) => buttons.forEach((button) => { button.disabled = held; }) };
 }
 
+/** What was thrown, as a sentence. @param {unknown} problem */
+function trouble(problem) {
+  const words = problem instanceof Error ? problem.message : String(problem);
+  return `${words.charAt(0).toUpperCase()}${words.slice(1)}`;
+}
+
 /** JupyterLab's keys (a: a new cell; Enter: edit) stay away from what is typed here. @param {HTMLElement} root */
 function keepKeys(root) {
   root.setAttribute("data-lm-suppress-shortcuts", "true");
@@ -62,4 +68,4 @@ function keepKeys(root) {
   });
 }
 
-export { keepKeys, make, oneOf, say };
+export { keepKeys, make, oneOf, say, trouble };

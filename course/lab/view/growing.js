@@ -1,17 +1,18 @@
 // The run that a cell plays, while it goes on: its timeline alone. Beside it the notebook says in words how far it is.
 import { make } from "./elements.js";
 import { keepLastFrames } from "./keep.js";
+import { listenTo } from "./held_model.js";
 import { drawingLoop } from "./loop.js";
 import { paletteOf } from "./paint.js";
 import { Axis, Playhead } from "./playhead.js";
 import { seconds } from "./say.js";
-import { drawTimeline } from "./timeline.js";
+import { drawTimeline, heightOf } from "./timeline.js";
 import { extend } from "./trace.js";
 /** @typedef {import("./trace.js").Trace} Trace */
 /** @typedef {{id: number, run: Trace | null}} Growing another id is another run */
 
-/** Heights, CSS pixels: a row, what stands under all rows, and the highest of all. */
-const ROW = 14, BELOW = 112, MOST = 320;
+/** Heights, CSS pixels: a row, and the highest of all. */
+const ROW = 14, MOST = 320;
 /** The axis is as long from the beginning. */
 const LEAST_S = 5;
 
@@ -33,7 +34,7 @@ function renderGrowing({ model, el }) {
     if (isNew) {
       playhead.follow();
       axis.reset(Math.max(...now.run.rows.map(({ due }) => due + 1), now.run.end, LEAST_S));
-      height = Math.max(height, Math.min(BELOW + ROW * now.run.rows.length, MOST)); // a cell's second run moves nothing
+      height = Math.max(height, heightOf(now.run, ROW, MOST)); // a cell's second run moves nothing
       timeline.style.height = `${height}px`;
     }
     wake();
@@ -58,15 +59,13 @@ function renderGrowing({ model, el }) {
     return isMoving || isSliding;
   }
 
-  model.on("change:shown", load);
-  model.on("msg:custom", hear);
+  const deafen = listenTo(model, { "change:shown": load, "msg:custom": hear });
   keepLastFrames();
   load();
   if (now.run?.state === "running") model.send({ do: "whole" }); // opened in mid-run: what came before now
   return () => {
     stop();
-    model.off("change:shown", load);
-    model.off("msg:custom", hear);
+    deafen();
   };
 }
 

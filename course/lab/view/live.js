@@ -2,6 +2,7 @@
 import { make, oneOf, say } from "./elements.js";
 import { drawLiveStrip } from "./live_strip.js";
 import { KEPT_S, LiveTraffic, WINDOW_S } from "./live_traffic.js";
+import { drawingLoop } from "./loop.js";
 import { paletteOf } from "./paint.js";
 import { number, seconds } from "./say.js";
 import { PHASES, PHASE_NAMES } from "./trace.js";
@@ -50,7 +51,7 @@ async function renderLive({ python, el }) {
   const traffic = new LiveTraffic();
   traffic.hear(await python.ask("server.go_on", { until: SPANS[OPENING] }, server)); // as if it had been on for a while
   /** @type {number[]} */ const changes = [];
-  let time = traffic.known, zoom = OPENING, isPaused = false, isInSight = true, isAsking = false, timer = 0, last = 0, drag = 0;
+  let time = traffic.known, zoom = OPENING, isPaused = false, isInSight = true, isAsking = false, drag = 0;
   /** How far back from now the axis ends, when it stands. */
   let back = 0;
   /** @type {{said: string, rollout: number} | null} */ let bet = null;
@@ -66,7 +67,7 @@ async function renderLive({ python, el }) {
     return { value, element: make("div", { class: "mm-live-figure" }, make("span", {}, name), value) };
   });
   const strip = make("canvas", { class: "mm-live-strip", role: "img", tabindex: 0 });
-  const pause = make("button", { type: "button", onclick: () => { isPaused = !isPaused; back = 0; wake(); } });
+  const pause = make("button", { type: "button", onclick: turnPause });
   const closer = make("button", { type: "button", "aria-label": "Closer", onclick: () => zoomBy(1) }, "+");
   const wider = make("button", { type: "button", "aria-label": "Wider", onclick: () => zoomBy(-1) }, "−");
   const span = make("span", { class: "mm-moment" }), told = make("div", { class: "mm-live-told", role: "status" });
@@ -82,6 +83,7 @@ async function renderLive({ python, el }) {
   if (settings.fields.max_num_seqs !== USUAL.max_num_seqs) asked.hidden = true;
   el.replaceChildren(root);
   let palette = paletteOf(root, false);
+  const { wake, stop } = drawingLoop(root, { frame, restyle: () => { palette = paletteOf(root, false); } });
 
   /** @param {LiveFields} some */
   async function change(some) {
@@ -134,26 +136,15 @@ async function renderLive({ python, el }) {
     isAsking = false;
   }
 
-  function wake() {
-    palette = paletteOf(root, false);
-    if (!timer) {
-      last = performance.now();
-      timer = requestAnimationFrame(frame);
-    }
-  }
-
-  /** @param {number} at ms */
-  function frame(at) {
-    timer = 0;
-    if (!root.isConnected) return;
-    const passed = Math.max(Math.min((at - last) / 1000, 0.1), 0), goesOn = isInSight && !isPaused && !failed;
-    last = at;
+  /** @param {number} passed seconds @returns {boolean} */
+  function frame(passed) {
+    const goesOn = isInSight && !isPaused && !failed;
     if (goesOn) {
       time = Math.min(time + passed, traffic.known);
       if (!isAsking && traffic.known - time < AHEAD_S) void ask();
     }
     draw();
-    if (goesOn) timer = requestAnimationFrame(frame);
+    return goesOn;
   }
 
   function draw() {
@@ -171,6 +162,12 @@ async function renderLive({ python, el }) {
   }
 
   // ------------------------------------------------------------------ what is touched
+  function turnPause() {
+    isPaused = !isPaused;
+    back = 0;
+    wake();
+  }
+
   /** @param {number} by */
   function zoomBy(by) {
     zoom = Math.min(Math.max(zoom + by, 0), SPANS.length - 1);
@@ -208,17 +205,12 @@ async function renderLive({ python, el }) {
     isInSight = entries[entries.length - 1].isIntersecting;
     wake();
   });
-  const size = new ResizeObserver(wake), dark = matchMedia("(prefers-color-scheme: dark)");
   sight.observe(strip);
-  size.observe(root);
-  dark.addEventListener("change", wake);
   isPaused = matchMedia("(prefers-reduced-motion: reduce)").matches;
   wake();
   return () => {
-    cancelAnimationFrame(timer);
+    stop();
     sight.disconnect();
-    size.disconnect();
-    dark.removeEventListener("change", wake);
     void python.ask("server.close", {}, server);
   };
 }

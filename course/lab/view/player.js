@@ -5,10 +5,13 @@ import { drawingLoop } from "./loop.js";
 import { paletteOf } from "./paint.js";
 import { Axis, Playhead } from "./playhead.js";
 import { seconds } from "./say.js";
-import { drawTimeline, placeAt } from "./timeline.js";
+import { drawTimeline, heightOf, placeAt } from "./timeline.js";
 import { PHASE_NAMES, bordersAt, countUntil, phaseAt, textAt } from "./trace.js";
 /** @typedef {import("./trace.js").Trace} Trace */
 /** @typedef {{run: Trace, row: number}} Played row: the request to follow */
+
+/** Heights, CSS pixels: a row, and the whole picture at most. */
+const ROW_PX = 24, MOST_PX = 330;
 
 /** One sentence about where a request is. @param {Trace} run @param {number} i @param {number} time */
 function narrate(run, i, time) {
@@ -33,6 +36,7 @@ function renderPlayer({ model, el }) {
   let row = first, hasPlayed = false;
   const key = make("span", { class: "mm-key" }), told = make("span", {}), text = make("div", { class: "mm-text", tabindex: 0, role: "group", "aria-label": "The request's text" });
   const timeline = make("canvas", { class: "mm-timeline", role: "img" });
+  timeline.style.height = `${heightOf(run, ROW_PX, MOST_PX)}px`;
   const scrub = make("input", { type: "range", min: 0, max: 1000, "aria-label": "Moment" });
   const playButton = make("button", { type: "button", class: "mm-plain" });
   const moment = make("span", { class: "mm-moment" });
@@ -76,6 +80,7 @@ function renderPlayer({ model, el }) {
   keepKeys(root);
   // Once, when it comes into sight; after that it stays full.
   const sight = new IntersectionObserver((entries) => {
+    if (hasPlayed && !root.isConnected) end(); // something else stands in its place
     if (!entries.some((entry) => entry.isIntersecting)) return;
     if (!hasPlayed && playhead.mode === "still" && !matchMedia("(prefers-reduced-motion: reduce)").matches) playhead.play();
     hasPlayed = true;
@@ -87,10 +92,13 @@ function renderPlayer({ model, el }) {
   axis.reset(1.02 * run.end);
   keepLastFrames();
   wake();
-  return () => {
+
+  function end() {
     stop();
     sight.disconnect();
-  };
+  }
+
+  return end;
 }
 
 export { renderPlayer };

@@ -1,4 +1,5 @@
 // Recorded runs in the kernel's place, for pages that have none.
+import { heldModel } from "./held_model.js";
 import { renderLive } from "./live.js";
 import { renderPlayer } from "./player.js";
 import { TabPython } from "./port.js";
@@ -24,17 +25,12 @@ function recordedModel(library) {
     settings: { traffic: library.spec.traffics[0].name, seed: 0, prompt: "", patterns: false, fields: library.spec.start },
     status: { state: "idle", words: "" },
   };
-  /** @type {Record<string, ((message: any) => void)[]>} */ const listeners = {};
-  /** @param {string} name @param {unknown} value */
-  function set(name, value) {
-    state[name] = value;
-    for (const heard of [...(listeners[`change:${name}`] ?? [])]) heard(undefined);
-  }
+  const model = heldModel(state, send);
   let count = 0;
   /** @param {Trace} run @param {Trace | null} before @param {string} beforeName @param {string} recipe */
   function show(run, before, beforeName, recipe) {
     count += 1;
-    set("shown", { id: count, run, before, beforeName, noise: {}, pinned: before && recipe ? [[beforeName, before]] : [], note: library.note, recipe });
+    model.set("shown", { id: count, run, before, beforeName, noise: {}, pinned: before && recipe ? [[beforeName, before]] : [], note: library.note, recipe });
   }
 
   /** @param {string} traffic @param {Record<string, unknown>} fields */
@@ -51,27 +47,18 @@ function recordedModel(library) {
       if (!recipe) return;
       const fields = { ...start, ...recipe.first, ...recipe.change };
       const [first, second] = [find(recipe.traffic, { ...start, ...recipe.first }), find(recipe.traffic, fields)];
-      set("settings", { ...settings, traffic: recipe.traffic, fields });
+      model.set("settings", { ...settings, traffic: recipe.traffic, fields });
       if (first && second) show(second.run, first.run, "A", recipe.id);
     } else if (order.do === "run") {
       const found = find(settings.traffic, settings.fields), before = state.shown.run;
-      set("status", found ? { state: "idle", words: "" }
+      model.set("status", found ? { state: "idle", words: "" }
         : { state: "failed", words: "Nobody recorded this combination: change one thing at a time here. In the notebook every one of them runs." });
       if (found) show(found.run, before?.traffic === settings.traffic && before !== found.run ? before : null, "previous", "");
     }
   }
 
   show(library.runs[state.settings.traffic][0].run, null, "", "");
-  return {
-    get: (name) => state[name], set, save_changes: () => {}, send,
-    on: (event, heard) => { (listeners[event] ??= []).push(heard); },
-    off: (event, heard) => { listeners[event] = (listeners[event] ?? []).filter((each) => each !== heard); },
-  };
-}
-
-/** A model of what never changes. @param {Record<string, any>} held @returns {import("./view.js").Model} */
-function fixedModel(held) {
-  return { get: (name) => held[name], set: () => {}, save_changes: () => {}, send: () => {}, on: () => {}, off: () => {} };
+  return model;
 }
 
 /** What was packed by gzip, in base64. @param {string} packed @returns {Promise<any>} */
@@ -86,7 +73,7 @@ async function mountPlayers() {
   for (const el of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-replay]"))) {
     const played = await unpack(el.dataset.replay ?? "");
     el.replaceChildren();
-    renderPlayer({ model: fixedModel({ played }), el });
+    renderPlayer({ model: heldModel({ played }), el });
   }
 }
 
@@ -95,7 +82,7 @@ async function mountSheets() {
   for (const el of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-sheet]"))) {
     const spec = await unpack(el.dataset.sheet ?? "");
     el.replaceChildren();
-    renderSheet({ model: fixedModel({ spec }), el });
+    renderSheet({ model: heldModel({ spec }), el });
   }
 }
 

@@ -121,7 +121,7 @@ function why(run, before, noise) {
 function because(phase, is, was) {
   /** @param {string} words @param {string | number} [old] */
   const then = (words, old) => words + (was && old !== undefined ? ` (${old} before)` : "");
-  if (phase === "queue") return then(is.waiting ? `at most ${is.waiting} requests waited at once` : "no request waited", was?.waiting);
+  if (phase === "queue") return then(is.waiting ? `at most ${is.waiting} requests were queued at a time` : "no request waited", was?.waiting);
   if (phase === "prefill" && (is.cached || was?.cached)) {
     return then(`${is.cached} of ${is.prompt} prompt tokens came from the prefix cache`, was?.cached);
   }

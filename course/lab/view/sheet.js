@@ -131,7 +131,7 @@ function renderSheet({ model, el }) {
     if (!prices) return answer(NaN, "These weights don't fit on so few GPUs, or the card has no such arithmetic: take more GPUs, or fewer bits.");
     if (!(prompt >= 1) || !(output >= 1) || !(qps > 0)) return answer(NaN, "Prompt and output are at least one token, and the rate is above 0.");
     const got = envelope(prices, { prompt, output, itl: itl / 1e3 }), share = 1 - Number(values.headroom) / 100;
-    const why = !got.batch ? "Even a single request is slower than your ITL: more replicas can't help, faster ones can."
+    const why = !got.batch ? "Even a single request is slower than your TPOT: more replicas can't help, faster ones can."
       : `On paper: equal requests, nothing queues. ${spec.isSimulated ? "Let go, and it's simulated." : "Simulate your own traffic before you buy."}`;
     rows.replaceChildren(...paperRows(got, prices).flat());
     return answer(got.batch ? Math.ceil(qps / (got.rate * share)) : NaN, why);
@@ -142,9 +142,9 @@ function renderSheet({ model, el }) {
     const gb = (/** @type {number | null} */ bytes) => `${number((bytes ?? 0) / 1e9)} GB`, request = (prices.kv_bytes ?? 0) * (Number(values.prompt) + Number(values.output));
     return /** @type {[string, string, string][]} */ ([
       ["Knee of one replica", `${number(got.rate)}/s`, `${number(got.rate * Number(values.output))} output tokens/s; a queue grows from here on`],
-      ["Largest batch in your ITL", got.batch ? String(got.batch) : "none", got.batch ? `a step takes ${seconds(got.step)}, a token ${seconds(got.gap)} with others' prompts` : "batch 1 is too slow"],
+      ["Largest batch in your TPOT", got.batch ? String(got.batch) : "none", got.batch ? `a step takes ${seconds(got.step)}, a token ${seconds(got.gap)} with others' prompts` : "batch 1 is too slow"],
       ["TTFT, nothing queued", seconds(got.prefill), got.prefill > Number(values.ttft) ? "over your SLO before anything queues" : "the whole prompt in one step"],
-      ["ITL of one request", seconds(got.one), "batch 1"],
+      ["TPOT of one request", seconds(got.one), "batch 1"],
       ["Requests that fit", String(got.fits), `${(prices.kv_tokens ?? 0).toLocaleString("en")} tokens of KV cache`],
       ["KV of one request", gb(request), `${number((prices.kv_bytes ?? 0) / 1e3)} kB a token`],
       ["Weights", gb(prices.weight_bytes), `on ${values.gpus} GPUs together`],

@@ -1,4 +1,5 @@
 // Python in the tab in the kernel's place: every combination of settings runs, on the engine's own scheduler.
+import { heldModel } from "./held_model.js";
 import { Refused } from "./port.js";
 /** @typedef {import("./trace.js").Trace} Trace */
 /** @typedef {import("./view.js").Settings} Settings */
@@ -36,16 +37,10 @@ function tabModel(python, spec, settings, first) {
   /** @type {Record<string, any>} */
   const state = { spec, settings, status: { state: "idle", words: "" },
     shown: { id: 0, run: first, before: null, beforeName: "previous", noise: {}, pinned: [], note: "", recipe: "" } };
-  /** @type {Record<string, ((message: any) => void)[]>} */ const listeners = {};
+  const model = heldModel(state, send);
   /** @type {[string, Trace][]} */ let pinned = [];
   /** Which requests a run was of. @type {WeakMap<Trace, string>} */ const played = new WeakMap([[first, `${first.traffic} 0`]]);
   let count = 0;
-
-  /** @param {string} name @param {unknown} value */
-  function set(name, value) {
-    state[name] = value;
-    for (const heard of [...(listeners[`change:${name}`] ?? [])]) heard(undefined);
-  }
 
   /** @param {Trace} run @param {Trace | null} before @param {string} beforeName @param {string} recipe */
   function show(run, before, beforeName, recipe) {
@@ -53,7 +48,7 @@ function tabModel(python, spec, settings, first) {
     /** @param {Trace | null} other */
     const isSame = (other) => Boolean(other) && played.get(/** @type {Trace} */ (other)) === played.get(run);
     const beside = pinned.filter(([, other]) => other !== run && isSame(other));
-    set("shown", { id: count, run, before: isSame(before) ? before : null, beforeName, noise: {}, pinned: beside, note: "", recipe });
+    model.set("shown", { id: count, run, before: isSame(before) ? before : null, beforeName, noise: {}, pinned: beside, note: "", recipe });
   }
 
   /** @param {string} letter @param {Trace} run */
@@ -74,7 +69,7 @@ function tabModel(python, spec, settings, first) {
     } else if (order.do === "recipe") {
       const recipe = spec.recipes.find((each) => each.id === order.id);
       if (!recipe) return;
-      set("settings", { ...now, traffic: recipe.traffic, fields: { ...spec.start, ...recipe.first, ...recipe.change } });
+      model.set("settings", { ...now, traffic: recipe.traffic, fields: { ...spec.start, ...recipe.first, ...recipe.change } });
       const [was, second] = await python.ask("dashboard.recipe", { name: recipe.id, seed: now.seed });
       note(recipe.traffic, now.seed, [was, second]);
       pin("A", was);
@@ -91,20 +86,16 @@ function tabModel(python, spec, settings, first) {
   /** @param {Order} order */
   async function send(order) {
     if (order.do === "stop" || order.do === "whole") return; // a run is over before anyone could
-    set("status", { state: "busy", words: "The scheduler is working, in this tab." });
+    model.set("status", { state: "busy", words: "The scheduler is working, in this tab." });
     try {
       await work(order);
-      set("status", { state: "idle", words: "" });
+      model.set("status", { state: "idle", words: "" });
     } catch (error) {
-      set("status", { state: "failed", words: error instanceof Refused ? error.message : `Python in this tab failed: ${error}. Reload the page.` });
+      model.set("status", { state: "failed", words: error instanceof Refused ? error.message : `Python in this tab failed: ${error}. Reload the page.` });
     }
   }
 
-  return {
-    get: (name) => state[name], set, save_changes: () => {}, send,
-    on: (event, heard) => { (listeners[event] ??= []).push(heard); },
-    off: (event, heard) => { listeners[event] = (listeners[event] ?? []).filter((each) => each !== heard); },
-  };
+  return model;
 }
 
 export { fromAddress, tabModel, toAddress };

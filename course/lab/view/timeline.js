@@ -49,6 +49,10 @@ function drawTimeline(canvas, scene, palette) {
   pen.beginPath();
   pen.rect(0, 0, width, height - AXIS + 1);
   pen.clip();
+  if (scene.cursor) {
+    pen.fillStyle = palette.ink;
+    pen.fillRect(x(time), TOP - 4, 1.2, height - AXIS - TOP + 6);
+  }
   run.rows.forEach((row, i) => {
     pen.globalAlpha = scene.row === null || scene.row === i ? 1 : 0.3;
     const y = TOP + pitch * i;
@@ -57,10 +61,6 @@ function drawTimeline(canvas, scene, palette) {
   });
   pen.globalAlpha = 1;
   if (run.blocks) drawSteps(pen, palette, x, width, run, time, bottom + 8);
-  if (scene.cursor) {
-    pen.fillStyle = palette.ink;
-    pen.fillRect(x(time), TOP - 4, 1.2, height - AXIS - TOP + 6);
-  }
   pen.restore();
 }
 
@@ -69,6 +69,11 @@ function placesOf(scene, height) {
   const room = height - TOP - AXIS - (scene.run.blocks ? STEPS + 10 : 4);
   const pitch = Math.min(room / Math.max(scene.run.rows.length, 1), MOST_PITCH);
   return { pitch, bottom: TOP + pitch * scene.run.rows.length };
+}
+
+/** How high a canvas is whose rows are so high; it has no empty rows. @param {Trace} run @param {number} pitch @param {number} most */
+function heightOf(run, pitch, most) {
+  return Math.min(TOP + pitch * run.rows.length + (run.blocks ? STEPS + 10 : 4) + AXIS, most);
 }
 
 /** @param {Scene} scene @param {number} width @returns {(time: number) => number} */
@@ -264,4 +269,4 @@ function drawSteps(pen, palette, x, width, run, time, top) {
   }
 }
 
-export { drawTimeline, placeAt };
+export { drawTimeline, heightOf, placeAt };

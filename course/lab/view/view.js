@@ -3,6 +3,7 @@ import { drawBlocks, heldAt } from "./blocks.js";
 import { controlPanel } from "./controls.js";
 import { keepKeys, make, oneOf, say } from "./elements.js";
 import { headline, phaseBars } from "./headline.js";
+import { listenTo } from "./held_model.js";
 import { keepLastFrames } from "./keep.js";
 import { drawingLoop } from "./loop.js";
 import { clean, paletteOf } from "./paint.js";
@@ -111,7 +112,7 @@ function render({ model, el }) {
   const gone = make("div", { class: "mm-gone" }, "From an earlier session: it can be looked through; run this cell to use it.");
   const root = make("div", { class: `mm-dash${spec.where ? " mm-remote" : ""}`, role: "group", "aria-label": "Dashboard" },
     gone, make("div", { class: "mm-bar" }, runButton, stopButton, traffic.element, make("span", { class: "mm-right" },
-      ...(spec.isRecorded ? [] : [seed, pinButton]), resetButton, patterns)),
+      ...(spec.isRecorded ? [] : [make("label", { class: "mm-seed" }, "seed", seed), pinButton]), resetButton, patterns)),
     make("div", { class: "mm-tries" }, recipes, prompt),
     make("div", { class: "mm-body" }, spec.where ? make("div", { class: "mm-where" }, spec.where) : controls.element,
       make("div", { class: "mm-main" }, status, make("div", { class: "mm-top" }, top.element, betBox), bars.element, reason,
@@ -350,19 +351,13 @@ function render({ model, el }) {
   });
   root.addEventListener("keydown", (event) => { if (event.key === "Escape" && playhead.mode === "frozen" && run) freeze(run.end); });
   keepKeys(root);
-  model.on("change:shown", load);
-  model.on("change:settings", refresh);
-  model.on("change:status", refresh);
-  model.on("msg:custom", hear);
+  const deafen = listenTo(model, { "change:shown": load, "change:settings": refresh, "change:status": refresh, "msg:custom": hear });
   keepLastFrames();
   load();
   if (now.run?.state === "running") model.send({ do: "whole" }); // opened in mid-run: what came before now
   return () => {
     stop();
-    model.off("change:shown", load);
-    model.off("change:settings", refresh);
-    model.off("change:status", refresh);
-    model.off("msg:custom", hear);
+    deafen();
     clean(timeline);
   };
 }

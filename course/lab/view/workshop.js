@@ -1,5 +1,6 @@
 // An exercise on a page: an editor, the course's own judge, hints with their prices, and the engine with one's own part in it.
 import { make, say } from "./elements.js";
+import { heldModel } from "./held_model.js";
 import { Refused, TabPython } from "./port.js";
 import { render } from "./view.js";
 /** @typedef {import("./trace.js").Trace} Trace */
@@ -55,13 +56,11 @@ async function inTime(answer, patience) {
 
 /** A run beside another one, to look through. @param {Trace} run @param {Trace} before @returns {import("./view.js").Model} */
 function besideModel(run, before) {
-  /** @type {Record<string, any>} */
-  const state = {
+  return heldModel({
     spec: { controls: [], start: {}, traffics: [{ name: run.traffic, about: run.about }], own: "", recipes: [], where: "", isRecorded: true },
     settings: { traffic: run.traffic, seed: 0, prompt: "", patterns: false, fields: {} }, status: { state: "idle", words: "" },
     shown: { id: 1, run, before, beforeName: "built-in", noise: {}, pinned: [], note: "", recipe: "" },
-  };
-  return { get: (name) => state[name], set: (name, value) => { state[name] = value; }, save_changes: () => {}, send: () => {}, on: () => {}, off: () => {} };
+  });
 }
 
 /** Tab and Enter as in an editor; Escape, then Tab, leaves it. @param {HTMLTextAreaElement} editor @param {() => void} changed */

@@ -175,7 +175,7 @@ def _named_bead(words: str, name: bytes, x: float, y: float, lit: bool, differs:
             x + 6,
             y + 24,
             excerpt if differs is None else f"≠ {excerpt[:11]}",
-            size=10.5,
+            size=11,
             fill=SOFT if differs is None else ALARM,
         )
     )

@@ -133,7 +133,7 @@ def _grid(across: Scale, upwards: Scale, grid: tuple[float, float, int], extent:
         words = f"{2**bits} lines: too close to draw"
         drawn += rect(left, top, right - left, bottom - top, fill=GRID, fill_opacity=0.13)
         return drawn + text(
-            left + 4, max(top - 3, TOP + 11), words if right - left > 150 else f"{2**bits}", size=10, fill=GRID
+            left + 4, max(top - 3, TOP + 11), words if right - left > 150 else f"{2**bits}", size=11, fill=GRID
         )
     lines = [(left, upwards(low + k * step) - 0.3, right - left, 0.6) for k in range(2**bits)]
     return drawn + boxes(lines, fill=GRID, fill_opacity=0.75)

@@ -188,7 +188,7 @@ def waterfall() -> Explorer:
         button="Fill it in",
         qps=choices("requests per second", [10.0, 30.0, 100.0, 300.0], 100.0),
         prompt=choices("prompt, tokens (answer: 150)", [500, 1500, 4000], 1500),
-        headroom=slider("left unused, %", 0, 50, 20, 5),
+        headroom=slider("headroom, %", 0, 50, 20, 5),
     )
 
 
@@ -247,8 +247,8 @@ def lines_of(filled: run.Filled) -> Html:
         (
             "replicas",
             str(found.replicas),
-            f"{number(found.demand)} / ({number(found.knee)} x {1 - headroom:.2f}), rounded up; {headroom:.0%} is left "
-            "unused for spikes, failed replicas and errors of the simulation",
+            f"{number(found.demand)} / ({number(found.knee)} x {1 - headroom:.2f}), rounded up; {headroom:.0%} is "
+            "headroom for spikes, failed replicas and errors of the simulation",
         ),
         ("what binds", limits.binding, limits.why),
         ("a step's time", spent or "not known", "a little past the knee"),
@@ -309,7 +309,7 @@ def sheet() -> Sheet:
         Choice("card", "card", "A replica of 70B", CARDS, "h100-sxm"),
         Choice("gpus", "GPUs in a replica", "A replica of 70B", tuple(map(str, GPUS)), "4"),
         Number("price", "own price (0: list price)", "A replica of 70B", "$/h", 0.0, 12.0, 0.0),
-        Number("headroom", "left unused", "A replica of 70B", "%", 0, 60, 20, whole=True),
+        Number("headroom", "headroom", "A replica of 70B", "%", 0, 60, 20, whole=True),
         Number("qps", "requests a second", "Traffic and SLO", "/s", 1, 200, 100),
         Number("prompt", "prompt, on average", "Traffic and SLO", "tokens", 100, 6000, 1500, whole=True),
         Number("output", "answer, on average", "Traffic and SLO", "tokens", 10, 1000, 150, whole=True),

@@ -277,12 +277,12 @@ def tile(x: float, y: float, row: LedgerRow, named: bool = True) -> str:
         drawn += line(left, low, left + 7, high, stroke=ALARM, stroke_width=1.8)
         drawn += line(left, high, left + 7, low, stroke=ALARM, stroke_width=1.8)
     if row.kind == FAILED:
-        drawn += text(x + TILE - 6, y + 10, "!", size=10, fill=ALARM, font_weight="bold")
+        drawn += text(x + TILE - 6, y + 10, "!", size=11, fill=ALARM, font_weight="bold")
     up = 4 if row.kind in ("holds only when", "wrong") else 0
     ink = PAPER if row.kind == "holds" else SOFT if row.kind == UNMEASURED else INK
     if not named:
         return drawn
-    return drawn + text(x + TILE / 2, y + 16 - up, row.entry.id, size=10, fill=ink, text_anchor="middle")
+    return drawn + text(x + TILE / 2, y + 16 - up, row.entry.id, size=11, fill=ink, text_anchor="middle")
 
 
 def _legend(rows: Sequence[LedgerRow]) -> str:

@@ -222,7 +222,7 @@ def _stop(stop: Stop, lesson: Lesson | None, record: LessonRecord | None) -> tup
         return stop.number, stop.why, "", "not in this copy of the course", ""
     name = link_to(lesson.link(), f"{state(lesson, record)} {stop.number} {lesson.title}")
     length = written(lesson.minutes(*stop.sections))
-    parts = Html(f"{length}<br><small>{stop.which}</small>", f"{length}, {stop.which}")
+    parts = Html(f'{length}<br><span style="font-size:11px">{stop.which}</span>', f"{length}, {stop.which}")
     return name, stop.why, phase_strip(lesson.phases), parts, _scores(lesson, record)
 
 

@@ -1,23 +1,35 @@
-"""What the growing picture of a run costs the engine's steps: `python tests/course/lab/growing_cost.py`.
+"""What the growing picture of a run costs the engine's steps.
 
-Pairs of equal runs, one with a picture and one without, in changing order. Of each pair: by how much the median step
-with decoding alone differs, and the CPU time of the whole process, which is steadier where the machine does other
-work. And what the picture takes itself: the CPU time of the thread that waits for the run, beyond what it takes without
-a picture, as a share of one core. The engine can't lose more than that.
+    OMP_NUM_THREADS=1 python tests/course/lab/growing_cost.py
+
+It's asked of CPU time: other work on the machine lengthens that less than it does the clock's. There are two ways in
+which a picture can slow a step:
+
+- **it evicts what the engine's thread had in its caches**: CPU time of a step in that thread. Each pair is two equal
+  runs, one with a picture and one without, in changing order; what drifts in between drifts for both.
+- **it holds the interpreter's lock**: no longer than it works itself, which is the CPU time of the thread that waits
+  for the run beyond what that takes without a picture.
+
+Their sum is the most that the engine's steps can lose.
 """
 
 import json
+import math
 import statistics
 import sys
+import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from course.lab import Lab, waiting
 from course.lab.growing import GrowingPicture
-from course.lab.run import Run
 from course.lab.waiting import WaitingLine
 
 TRAFFIC = "burst"
+PAIRS = 20
+ENGINE = "minillm-engine"
+"""Name of its thread. With one OpenMP thread all of a step's arithmetic is done there."""
 
 
 def shown(view: Any) -> None:
@@ -25,38 +37,43 @@ def shown(view: Any) -> None:
         view.send = lambda content: json.dumps(content)
 
 
-def step_s(run: Run) -> float:
-    """Median seconds of the steps in which the most requests decode and nothing else happens."""
-    decoding = [step for step in run.steps if not any(share.is_prefill for share in step.shares)]
-    most = max(step.num_running for step in decoding)
-    return statistics.median(step.end - step.start for step in decoding if step.num_running == most)
+def cpu_of(name: str) -> float:
+    """CPU seconds of the threads of this name so far."""
+    idents = [thread.ident for thread in threading.enumerate() if thread.name == name]
+    return sum(time.clock_gettime(time.pthread_getcpuclockid(ident)) for ident in idents if ident is not None)
+
+
+def told(what: str, values: Sequence[float]) -> tuple[float, float]:
+    """Prints, and returns, the mean and its standard error."""
+    mean, error = statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
+    quartiles = ", ".join(f"{each:+.2%}" for each in statistics.quantiles(values))
+    print(f"{what}: {mean:+.2%} ± {error:.2%} (quartiles {quartiles})")
+    return mean, error
 
 
 def main(pairs: int) -> None:
     lab, line = Lab(), WaitingLine(lambda *_: None)
     waiting._now = line
 
-    def play(is_seen: bool) -> tuple[Run, float, float]:
-        """The run, and CPU seconds of the process and of this thread."""
+    def play(is_seen: bool) -> tuple[float, float, float]:
+        """CPU seconds of a step in the engine's thread, those of this thread, and the run's seconds."""
         line.put, line.picture = (shown, GrowingPicture(shown)) if is_seen else (None, None)
-        process, thread = time.process_time(), time.thread_time()
+        engine, own = cpu_of(ENGINE), time.thread_time()
         run = lab.run(TRAFFIC)
-        return run, time.process_time() - process, time.thread_time() - thread
+        return (cpu_of(ENGINE) - engine) / len(run.steps), time.thread_time() - own, run.duration
 
     play(True)
-    steps, cpu, own = [], [], []
+    steps, own = [], []
     for i in range(pairs):
         played = {is_seen: play(is_seen) for is_seen in ((True, False) if i % 2 else (False, True))}
-        (seen, seen_cpu, seen_own), (unseen, unseen_cpu, unseen_own) = played[True], played[False]
-        steps.append(step_s(seen) / step_s(unseen))
-        cpu.append(seen_cpu / unseen_cpu)
-        own.append((seen_own - unseen_own) / seen.duration)
+        (seen_step, seen_own, duration), (step, unseen_own, _) = played[True], played[False]
+        steps.append(seen_step / step - 1)
+        own.append((seen_own - unseen_own) / duration)
     lab.close()
-    print(f"{pairs} pairs of {TRAFFIC}: median (quartiles)")
-    for what, values in (("median step, ratio", steps), ("CPU time, ratio", cpu), ("its own, of a core", own)):
-        low, median, high = statistics.quantiles(values, n=4)
-        print(f"{what}: {median:.4f} ({low:.4f} to {high:.4f})")
+    print(f"{pairs} pairs of {TRAFFIC}: mean ± its standard error")
+    (slower, error), (lock, lock_error) = told("a step's CPU time", steps), told("its own work, of a core", own)
+    print(f"together at most {slower + lock:+.2%} ± {math.hypot(error, lock_error):.2%} of a step")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 12)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else PAIRS)
