@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import ipywidgets as widgets
 
