@@ -1,10 +1,10 @@
 """All-reduces: the sum of what all ranks have, on all ranks, after attention and after the MLP of each layer.
 
-They go the faster of two ways. At once, every rank reads all that the others have: little latency, and (n - 1) times
+They go the fastest of a few ways. At once, every rank reads all that the others have: little latency, and (n - 1) times
 the bytes; it needs a kernel of its own, which vLLM has (pull request 2192). In 2 (n - 1) hops, as a reduce-scatter and
-an all-gather (Patarasuk and Yuan 2009), the bytes are 2 (n - 1) / n times the message's, however many ranks there are.
-Either is a straight line over the message's size. Where such links were measured, the lines are fitted to that
-(all_reduce.json); elsewhere they follow from the link's bandwidth.
+an all-gather (Patarasuk and Yuan 2009), the bytes are 2 (n - 1) / n times the message's, however many ranks there are;
+NCCL's protocols for that trade latency for bandwidth. Each way is a straight line over the message's size. Where such
+links were measured, the lines are fitted to that (all_reduce.json); elsewhere two follow from the link's bandwidth.
 """
 
 import json
@@ -16,10 +16,12 @@ from course.simulator.cost.hardware import Hardware
 
 _MEASURED = json.loads((Path(__file__).parent / "all_reduce.json").read_text())
 MEASURED: dict[str, dict[str, Any]] = _MEASURED["links"]
-"""By link and number of ranks: both lines, in microseconds and microseconds per MB."""
+"""By link and number of ranks: all lines, in microseconds and microseconds per MB."""
 SOURCE: str = _MEASURED["source"]
 EXCHANGES: dict[str, Any] = _MEASURED["exchanges"]
 """By link and number of ranks: microseconds of a small exchange."""
+SYMMETRIC = ", symmetric memory"
+"""Behind a link's name: large messages are reduced in memory that all ranks have mapped alike."""
 MICRO = 1e-6
 
 
@@ -33,10 +35,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class AllReduce:
-    """What an all-reduce takes among so many ranks: the shorter of two lines."""
+    """What an all-reduce takes among so many ranks: the lowest of some lines."""
 
-    at_once: Line
-    in_hops: Line
+    ways: tuple[Line, ...]
     is_measured: bool
 
     @classmethod
@@ -54,15 +55,15 @@ class AllReduce:
         if sizes and ranks > 1:
             # More ranks than were measured take as long as the most: NVLink switches reduce within the fabric.
             size = min((each for each in sizes if each >= ranks), default=max(sizes))
-            at_once, in_hops = (Line(wait_s + MICRO * a, MICRO * b / 1e6) for a, b in known[str(size)])
-            return cls(at_once, in_hops, is_measured=True)
+            ways = tuple(Line(wait_s + MICRO * a, MICRO * b / 1e6) for a, b in known[str(size)])
+            return cls(ways, is_measured=True)
         byte_s = 2 * (ranks - 1) / ranks / (hardware.link * link)
         in_hops = Line(latency_s + 2 * max(ranks - 2, 0) * hop_s, byte_s)
         at_once = Line(latency_s, byte_s * ranks / 2) if hardware.link_class == "nvlink" else in_hops
-        return cls(at_once, in_hops, is_measured=False)
+        return cls((at_once, in_hops), is_measured=False)
 
 
 def small_exchange(hardware: Hardware, ranks: int) -> float | None:
     """Seconds that an exchange of a few bytes takes among the ranks of one server; None = nobody measured."""
-    measured = EXCHANGES.get(hardware.measured_link or "", {}).get(str(ranks))
+    measured = EXCHANGES.get((hardware.measured_link or "").removesuffix(SYMMETRIC), {}).get(str(ranks))
     return None if measured is None else MICRO * measured
