@@ -99,9 +99,7 @@ def engine_of(backend: str, version: str, is_disaggregated: bool = False) -> str
     return next((name for pattern, name in engines.items() if re.match(pattern, version)), None)
 
 
-def profile_for(
-    backend: str, version: str, card: str, shape: str, weights: str, is_disaggregated: bool = False
-) -> str:
+def profile_for(backend: str, version: str, card: str, shape: str, weights: str, is_disaggregated: bool = False) -> str:
     """The profile that prices an engine's steps on a card, for `find_profile`: constants fitted to this generation of
     the engine on such cards, with such weights; else today's stack."""
     engine = engine_of(backend, version, is_disaggregated)

@@ -10,6 +10,7 @@ links were measured, the lines are fitted to that (all_reduce.json); elsewhere t
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 from course.simulator.cost.hardware import Hardware
@@ -47,20 +48,30 @@ class AllReduce:
         """Over the links of an accelerator.
 
         Args:
-            wait_s: until the last rank is there, where the rest was measured; None = take the next three.
+            wait_s: until the later of two ranks is there, where the rest was measured; None = take the next three.
             link, latency_s, hop_s: see `Constants`.
         """
-        known = {} if wait_s is None else MEASURED.get(hardware.measured_link or "", {})
+        known = MEASURED.get(hardware.measured_link or "", {})
         sizes = [int(each) for each in known if each.isdigit()]
-        if sizes and ranks > 1:
+        if wait_s is not None and sizes and ranks > 1:
             # More ranks than were measured take as long as the most: NVLink switches reduce within the fabric.
             size = min((each for each in sizes if each >= ranks), default=max(sizes))
-            ways = tuple(Line(wait_s + MICRO * a, MICRO * b / 1e6) for a, b in known[str(size)])
-            return cls(ways, is_measured=True)
+            waits = wait_s * waits_of_two(ranks)
+            return cls(tuple(Line(waits + MICRO * a, MICRO * b / 1e6) for a, b in known[str(size)]), is_measured=True)
         byte_s = 2 * (ranks - 1) / ranks / (hardware.link * link)
         in_hops = Line(latency_s + 2 * max(ranks - 2, 0) * hop_s, byte_s)
         at_once = Line(latency_s, byte_s * ranks / 2) if hardware.link_class == "nvlink" else in_hops
         return cls((at_once, in_hops), is_measured=False)
+
+
+def waits_of_two(ranks: int) -> float:
+    """How long the last of so many ranks is awaited, compared with the later of two: where the largest of normally
+    distributed numbers is expected (Blom 1958). A single rank waits for nobody."""
+    return _largest(ranks) / _largest(2)
+
+
+def _largest(numbers: int) -> float:
+    return NormalDist().inv_cdf((numbers - 3 / 8) / (numbers + 1 / 4))
 
 
 def small_exchange(hardware: Hardware, ranks: int) -> float | None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from course.simulator.cost.all_reduce import SYMMETRIC
+from course.simulator.cost.all_reduce import MEASURED, SYMMETRIC
 from course.simulator.cost.hardware import THIS_MACHINE, Hardware, find_hardware, read_json
 from course.simulator.cost.models import PricedModel
 from course.simulator.cost.roofline import HIGHEST, HOST, LINK, ROOFLINE, STACK, Constants
@@ -147,9 +147,10 @@ def hardware_of(engine: str, card: str) -> Hardware:
         UnknownHardwareError: no such card.
     """
     hardware = find_hardware(card)
-    if engine in SYMMETRIC_MEMORY and hardware.link_class == "nvlink" and hardware.measured_link:
-        return hardware.replace(measured_link=hardware.measured_link + SYMMETRIC)
-    return hardware
+    symmetric = f"{hardware.measured_link}{SYMMETRIC}"
+    return (
+        hardware.replace(measured_link=symmetric) if engine in SYMMETRIC_MEMORY and symmetric in MEASURED else hardware
+    )
 
 
 def engine_profile(name: str) -> Profile:
@@ -166,16 +167,14 @@ def engine_profile(name: str) -> Profile:
     cards = ENGINES["engines"][engine]["points"]
     like = similar_card(engine, hardware.name)
     if like is None:
-        raise PricingError(
-            f"no constants of {engine} on {hardware.name}: there are those on {', '.join(cards)}"
-        )
+        raise PricingError(f"no constants of {engine} on {hardware.name}: there are those on {', '.join(cards)}")
     dense, mixture = (_engine_profile(kind, engine, hardware) for kind in (DENSE, MIXTURES))
     told = {"source": ENGINES["source"], "stack": engine, "engine": engine, "fitted to": like, "points": cards[like]}
     return dense.replace(provenance=told, mixture=mixture.replace(provenance=told))
 
 
 def _engine_profile(kind: str, engine: str, hardware: Hardware) -> Profile:
-    """Of one kind of model. Weights in a dtype that was measured with the other kind alone take that one's constants."""
+    """Of one kind of model. Weights in a dtype that only the other kind was measured in take that one's constants."""
     backend, generation = ENGINES["engines"][engine]["backend"], generation_of(hardware.name)
 
     def levels(of: str) -> list[Table]:

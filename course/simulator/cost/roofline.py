@@ -4,7 +4,7 @@ A step with T new tokens, R rows of logits and B requests takes as long as
 
     linear       max[(2 P T + 2 P_head R) / (tp F MFU(T)), W / (tp BW eff)] + serial x min[the same] + dequantisation
     attention    max[4 L q Σ n(c + n/2) / (tp F MFU_attn), kv_bytes Σ(c + n) / (tp BW eff_kv)], prompts + decodes
-    all-reduce   2 L [waiting + min(α + β T h bytes, the same with other α and β)]: see all_reduce.py
+    all-reduce   2 L [waiting for the last of tp + min(α + β T h bytes, the same with other α, β)]: see all_reduce.py
     gaps         L x (what the small kernels of a layer take), and a little more with prompts
     host         the step waits for it where it is longer than all of the above
 
@@ -35,7 +35,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from course.simulator.cost.all_reduce import AllReduce, Line, small_exchange
+from course.simulator.cost.all_reduce import AllReduce, Line, small_exchange, waits_of_two
 from course.simulator.cost.hardware import Hardware
 from course.simulator.cost.lora import ADAPTER_BYTES
 from course.simulator.cost.models import PricedModel
@@ -83,8 +83,8 @@ class Constants(StrictModel):
     attention_mfu: Share = 1.0
     """Share of peak FLOP/s inside attention."""
     wait_s: Seconds | None = None
-    """Seconds until the last rank has reached an all-reduce, whose own time is taken from measurements of such links
-    where there are any (all_reduce.json); None = from the next three constants."""
+    """Seconds until the later of two ranks has reached an all-reduce (of more, longer: `waits_of_two`), whose own time
+    is taken from measurements of such links where there are any (all_reduce.json); None = from the next three."""
     link: Share = 1.0
     """Share of the link's bandwidth that a large all-reduce or all-to-all reaches."""
     link_latency_s: Seconds = 0.0
@@ -303,10 +303,11 @@ def exchange_line(hardware: Hardware, ranks: int, constants: Constants) -> Line:
     byte_s = (ranks - 1) / ranks / (hardware.link * constants.link)  # the rest of the tokens are a rank's own
     if small is None or wait_s is None:
         return Line(constants.exchange_s or constants.link_latency_s, byte_s)
+    latency_s = small + wait_s * waits_of_two(ranks)
     if constants.exchange_s:
-        return Line(small + wait_s, byte_s)
+        return Line(latency_s, byte_s)
     reduce = AllReduce.of(hardware, ranks, wait_s, constants.link, constants.link_latency_s, constants.link_hop_s)
-    return Line(small + wait_s, reduce.ways[-1].byte_s / 2)
+    return Line(latency_s, reduce.ways[-1].byte_s / 2)
 
 
 class StepTimeModel:

@@ -20,7 +20,8 @@ from course.simulator.accuracy.fitting.rows import Row, rows_of
 from course.simulator.accuracy.fitting.tree import Tree
 from course.simulator.accuracy.play import Forecast
 from course.simulator.accuracy.points import read_points
-from course.simulator.accuracy.report import Checked, write_rows
+from course.simulator.accuracy.report import Checked, write_bands, write_rows
+from course.simulator.cost.bands import FITTED
 from course.simulator.cost.profile import DENSE, MIXTURES
 from course.simulator.errors import SimulationError
 from minillm.core.errors import MinillmError
@@ -90,8 +91,8 @@ def table(rows: Sequence[Row], predicted: NDArray[np.float64]) -> str:
 
 
 def halves(rows: Sequence[Row], rounds: int, seed: int) -> tuple[str, list[Checked]]:
-    """Errors on the half that was fitted, and on the other, both ways; and every point with the forecast of the fit that
-    had not seen its curve."""
+    """Errors on the half that was fitted, and on the other, both ways; and every point with the forecast of the fit
+    that had not seen its curve."""
     told = []
     unseen_by = np.zeros((len(rows), 2))
     for half in (0, 1):
@@ -104,12 +105,16 @@ def halves(rows: Sequence[Row], rounds: int, seed: int) -> tuple[str, list[Check
         told.append(f"Half {half + 1}, fitted:\n{table(seen, carried(found, seen))}")
         told.append(f"The other half, not seen:\n{table([rows[n] for n in where], unseen_by[where])}")
     told.append(f"Every point by the fit that had not seen its curve:\n{table(rows, unseen_by)}")
-    checked = [
+    return "\n\n".join(told), checked(rows, unseen_by)
+
+
+def checked(rows: Sequence[Row], predicted: NDArray[np.float64]) -> list[Checked]:
+    """Every point with its forecast."""
+    return [
         Checked(point, row.is_mixture, row.plan.layout, Forecast(*map(float, forecast)))
-        for row, forecast in zip(rows, unseen_by)
+        for row, forecast in zip(rows, predicted)
         for point in row.measured
     ]
-    return "\n\n".join(told), checked
 
 
 def main() -> None:
@@ -120,23 +125,29 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=25, help="Gauss-Newton steps, at most")
     parser.add_argument("--skip-halves", action="store_true", help="fit all points only")
     parser.add_argument("--seed", type=int, default=0, help="which curves are in which half")
-    parser.add_argument("--held-out", type=Path, help="write every point with the forecast of the other half's fit (.csv)")
+    parser.add_argument("--rows", type=Path, help="a folder for every point with its forecasts, as tables")
+    parser.add_argument("--bands", type=Path, help="write there what the points that were held out tell of errors")
     parser.add_argument("--start", type=Path, help="begin with these constants, as written, when all are fitted")
     options = parser.parse_args()
     try:
         rows = rows_of(read_points(options.points))
         print(f"{sum(row.points for row in rows)} points, {len(rows)} simulations\n", flush=True)
         if not options.skip_halves:
-            told, checked = halves(rows, options.rounds, options.seed)
+            told, held_out = halves(rows, options.rounds, options.seed)
             print(told + "\n", flush=True)
-            if options.held_out is not None:
-                write_rows(checked, options.held_out)
+            if options.rows is not None:
+                write_rows(held_out, options.rows / "held_out.csv")
+            if options.bands is not None:
+                write_bands(held_out, options.bands, FITTED)
         found = fit_kinds(rows, options.rounds, options.start and json.loads(options.start.read_text()))
+        made = document({kind: (of_kind.tree, of_kind.z) for kind, of_kind in found.items()})
+        options.out.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+        predicted = carried(found, rows)
+        if options.rows is not None:
+            write_rows(checked(rows, predicted), options.rows / "in_sample.csv")
     except MinillmError as error:
         sys.exit(f"error: {error}")
-    made = document({kind: (of_kind.tree, of_kind.z) for kind, of_kind in found.items()})
-    options.out.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
-    print(f"All, fitted:\n{table(rows, carried(found, rows))}\n")
+    print(f"All, fitted:\n{table(rows, predicted)}\n")
     print(f"{number_of_constants(made)} constants in {options.out}")
 
 

@@ -147,9 +147,7 @@ def _row(plan: Plan, backend: str, engine: str, points: list[Point]) -> Row:
 def _as_engine_reduces(deployment: Deployment, engine: str) -> Deployment:
     """With the engine's own all-reduces."""
     profile = deployment.profile
-    return dataclasses.replace(
-        deployment, profile=profile.replace(hardware=hardware_of(engine, profile.hardware.name))
-    )
+    return dataclasses.replace(deployment, profile=profile.replace(hardware=hardware_of(engine, profile.hardware.name)))
 
 
 def _mean(values: list[float]) -> float:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course.simulator.cost.all_reduce import AllReduce
+from course.simulator.cost.all_reduce import AllReduce, waits_of_two
 from course.simulator.cost.experts import ExpertRanks
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.lora import Lora
@@ -247,6 +247,7 @@ def test_exchanges_within_a_server_take_what_was_measured() -> None:
     assert one(2) == pytest.approx(7.2e-6 + 3e-6) and one(2) < one(4) < one(8) < one(16)
     assert one(16) == pytest.approx(1e-4)
     two = find_hardware("rtx-pro-6000")
+    assert waits_of_two(1) == 0 and waits_of_two(2) == 1 and 1.7 < waits_of_two(4) < waits_of_two(8) < 2.5
     line = exchange_line(two, 2, ROOFLINE.replace(wait_s=3e-6))
     ring = AllReduce.of(two, 2, wait_s=3e-6, link=1.0, latency_s=0.0, hop_s=0.0).ways[-1]
     assert 2 * line.byte_s == pytest.approx(ring.byte_s), "an all-gather and a reduce-scatter are an all-reduce"
@@ -295,8 +296,8 @@ def test_expert_parallelism_is_tensor_parallelism_and_waiting_for_the_busiest() 
     # Attention is sliced, so that every rank has all tokens: experts elsewhere cost no exchange, and the same sums.
     assert whole.price(work).all_reduce == pytest.approx(sliced.price(work).all_reduce)
     ranks = StepTimeModel(MIXTURE, hardware, Placement(4, expert_parallel=True, dp=4), ROOFLINE)
-    # Data-parallel attention: no sums, but two exchanges in 48 layers. Of the tokens, 90% have one of a rank's experts or
-    # more, however many; 3/4 of them come from other ranks.
+    # Data-parallel attention: no sums, but two exchanges in 48 layers. Of the tokens, 90% have one of a rank's experts
+    # or more, however many; 3/4 of them come from other ranks.
     visits = 4096 * (1 - (3 / 4) ** 8)
     assert busiest.visits(4096) == pytest.approx(visits) and busiest.visits(4096) < busiest.even_rows(4096)
     assert ranks.price(work).all_reduce == pytest.approx(48 * 2 * visits * 3 / 4 * 2048 * 2 / H100.link)
