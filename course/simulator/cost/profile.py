@@ -174,8 +174,11 @@ def engine_profile(name: str) -> Profile:
 
 
 def _engine_profile(kind: str, engine: str, hardware: Hardware) -> Profile:
-    """Of one kind of model. Weights in a dtype that only the other kind was measured in take that one's constants."""
+    """Of one kind of model. Chips that only the other kind was measured on, and weights in a dtype that only it was
+    measured in, take that one's constants."""
     backend, generation = ENGINES["engines"][engine]["backend"], generation_of(hardware.name)
+    other = MIXTURES if kind == DENSE else DENSE
+    own, *others = [each for each in (kind, other) if generation in ENGINES.get(each, {}).get("chips", {})]
 
     def levels(of: str) -> list[Table]:
         """From the chips to the engine."""
@@ -183,16 +186,16 @@ def _engine_profile(kind: str, engine: str, hardware: Hardware) -> Profile:
         of_backend = tables["backends"].get(backend, {}).get(generation, {})
         return [tables["chips"][generation], of_backend, tables["engines"].get(engine, {})]
 
-    def by_weights(of: str) -> dict[str, dict[str, float]]:
-        dtypes = ENGINES[of]["chips"][generation]["by_weights"]
-        return {dtype: _product([each.get("by_weights", {}).get(dtype, {}) for each in levels(of)]) for dtype in dtypes}
-
-    constants = _product([each.get("constants", {}) for each in levels(kind)])
+    by_weights: dict[str, dict[str, float]] = {}
+    for of in (*others, own):
+        for dtype in ENGINES[of]["chips"][generation].get("by_weights", {}):
+            by_weights[dtype] = _product([each.get("by_weights", {}).get(dtype, {}) for each in levels(of)])
+    constants = _product([each.get("constants", {}) for each in levels(own)])
     client_s = constants.pop("client_s")
     return Profile(
         hardware=hardware,
         constants=Constants(**ENGINES["shared"], **constants),
-        by_weights=by_weights(MIXTURES if kind == DENSE else DENSE) | by_weights(kind),
+        by_weights=by_weights,
         client_s=client_s,
         separate_prompts=backend == "sglang",
     )
