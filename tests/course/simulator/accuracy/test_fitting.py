@@ -1,5 +1,6 @@
 """Constants fitted to rows."""
 
+import csv
 import json
 import shutil
 import sys
@@ -98,8 +99,13 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     curves = [{**DENSE, "osl": osl, "concurrency": load} for osl in range(32, 128, 16) for load in (2, 8)]
     table = write_points(tmp_path / "points.csv", curves)
     out = tmp_path / "engines.json"
-    monkeypatch.setattr(sys, "argv", ["fitting", "--points", str(table), "--out", str(out), "--rounds", "2"])
+    kept = ["--rows", str(tmp_path), "--bands", str(tmp_path / "bands.json")]
+    monkeypatch.setattr(sys, "argv", ["fitting", "--points", str(table), "--out", str(out), "--rounds", "2", *kept])
     command.main()
+    for name in ("held_out", "in_sample"):
+        with (tmp_path / f"{name}.csv").open(newline="") as file:
+            assert sum(float(row["predicted_tpot_ms"]) > 0 for row in csv.DictReader(file)) == 12, name
+    assert sum(band["n"] for band in json.loads((tmp_path / "bands.json").read_text())["engines"]) == 12
     told = capsys.readouterr().out
     assert "12 points, 12 simulations" in told and "by the fit that had not seen its curve" in told
     assert f"{number_of_constants(json.loads(out.read_text()))} constants in" in told
