@@ -234,10 +234,9 @@ accuracy: setup ## the simulator beside public measurements: POINTS=silicon_meas
 	$(BIN)/minillm accuracy --points "$(POINTS)"
 
 fit: setup ## fit the engines' constants anew, and print how well they carry (needs a C++ compiler): POINTS=silicon_measured.csv
-	$(BIN)/python -m course.simulator.accuracy.fitting --points "$(POINTS)"
+	$(BIN)/python -m course.simulator.accuracy.fitting --points "$(POINTS)" --bands course/simulator/cost/bands.json
 
-bands: setup ## write anew how far forecasts are from measurements, which `simulate` tells: POINTS=silicon_measured.csv
-	$(BIN)/minillm accuracy --points "$(POINTS)" --bands course/simulator/cost/bands.json
+bands: setup ## write anew how far today's stack is from measurements, which `simulate` tells (fit does the engines'): POINTS=silicon_measured.csv
 	$(BIN)/minillm accuracy --points "$(POINTS)" --bands course/simulator/cost/bands.json --today
 
 bench: model ## measure minillm beside Hugging Face; nothing else should run meanwhile

@@ -1,14 +1,10 @@
 """The picture and the tables of docs/simulator.md that show how far off the simulator is.
 
-minillm accuracy --points silicon_measured.csv --out rows.csv
-minillm accuracy --points silicon_measured.csv --today --out today.csv
-python -m docs.accuracy_picture rows.csv --today today.csv
-python -m docs.accuracy_picture rows.csv --today today.csv --held-out half.csv
+python -m course.simulator.accuracy.fitting --points silicon_measured.csv --rows build
+minillm accuracy --points silicon_measured.csv --today --out build/today.csv
+python -m docs.accuracy_picture --held-out build/held_out.csv --in-sample build/in_sample.csv --today build/today.csv
 
-Rows come from constants that were fitted to these points, so their errors are in-sample. `--held-out` takes rows
-priced by constants that had not seen them, and shows them below. The points go into docs/accuracy.csv.gz, from which
-`python -m docs.accuracy_picture docs/accuracy.csv.gz` draws the same picture; with `--today today.csv` behind it, that
-set alone is another.
+Of each set that isn't named, the points stay that docs/accuracy.csv.gz has of it; so does the whole page, if none is.
 """
 
 import argparse
@@ -25,12 +21,16 @@ from typing import Any
 
 DOCS = Path(__file__).parent
 PAGE, PICTURE, POINTS = DOCS / "simulator.md", DOCS / "accuracy.png", DOCS / "accuracy.csv.gz"
-IN_SAMPLE, TODAY, HELD_OUT = "in-sample", "today", "held out"
+HELD_OUT, IN_SAMPLE, TODAY = "held out", "in-sample", "default stack"
 COLORS = {"1": "#0072B2", "2": "#009E73", "4": "#E69F00", "8": "#D55E00", "more": "#CC79A7"}
 """By tp: Okabe and Ito's, which stay apart for all kinds of sight."""
 MARKS = {"1": "o", "2": "s", "4": "^", "8": "D", "more": "v"}
+Sets = dict[str, list["Row"]]
+"""Points by whose forecasts they stand beside."""
 WITHIN = 15.0
 """Percent: the band that is drawn."""
+DRAWN = (HELD_OUT, TODAY)
+"""Sets that are in the picture: what to expect of an engine that is named, and of none."""
 WORST = 10
 QUEUED, STALLED, SHORT = 0.2, 0.2, 128
 """Predicted over measured TTFT of a queue that the row doesn't tell of, the same of TPOT where a server stalled; tokens
@@ -59,7 +59,7 @@ class Row:
     """A measured point beside its forecast."""
 
     of: str
-    """IN_SAMPLE, TODAY or HELD_OUT."""
+    """HELD_OUT, IN_SAMPLE or TODAY."""
     cells: dict[str, str]
 
     def __getitem__(self, name: str) -> str:
@@ -93,6 +93,14 @@ def read_rows(path: Path, of: str) -> list[Row]:
     return [Row(row.get("set") or of, row) for row in csv.DictReader(io.StringIO(text)) if row["predicted_tpot_ms"]]
 
 
+def sets_of(rows: Iterable[Row]) -> Sets:
+    """Rows by set, in the page's order."""
+    found: Sets = {of: [] for of in (HELD_OUT, IN_SAMPLE, TODAY)}
+    for row in rows:
+        found[row.of].append(row)
+    return found
+
+
 def keep_rows(rows: Sequence[Row], path: Path) -> None:
     """Write what the picture and the tables need; the same bytes for the same rows."""
     with path.open("wb") as raw, gzip.GzipFile("", "wb", mtime=0, fileobj=raw) as packed:
@@ -108,12 +116,15 @@ def errors(rows: Iterable[Row], metric: str) -> list[float]:
 
 
 def told(rows: Sequence[Row], metric: str) -> str:
-    """Median, MAPE and the share within 15%, as a cell."""
+    """Median and MAPE, as a cell."""
     off = errors(rows, metric)
-    if not off:
-        return "-"
-    mape, within = statistics.fmean(map(abs, off)), sum(abs(each) <= WITHIN for each in off) / len(off)
-    return f"{statistics.median(off):+.1f}%, {mape:.1f}%, {within:.0%}"
+    return f"{statistics.median(off):+.1f}%, {statistics.fmean(map(abs, off)):.1f}%" if off else "-"
+
+
+def share_within(rows: Sequence[Row], metric: str) -> float:
+    """The share of points that is off by WITHIN or less."""
+    off = errors(rows, metric)
+    return sum(abs(each) <= WITHIN for each in off) / len(off)
 
 
 GROUPS: tuple[tuple[str, Callable[[Row], bool]], ...] = (
@@ -128,22 +139,19 @@ GROUPS: tuple[tuple[str, Callable[[Row], bool]], ...] = (
     ("SGLang", lambda row: row["backend"] == "sglang"),
     ("TensorRT-LLM", lambda row: row["backend"] == "trtllm"),
 )
-SAID = {
-    IN_SAMPLE: "**In-sample**: constants of each engine on each card, fitted to these very points",
-    HELD_OUT: "**Held out**: constants fitted to the other half of the curves, on points that they had not seen",
-    TODAY: "**vLLM 0.19 moved to each card**: what `simulate` uses unless told otherwise, fitted to none of these",
-}
 
 
-def table(rows: Sequence[Row], of: str) -> str:
-    """Errors of one set of rows by group, as Markdown."""
-    lines = [f"{SAID[of]} ({len(rows)} points; median, MAPE, share within 15%):", ""]
-    lines += ["| | points | TPOT | TTFT |", "|---|---|---|---|"]
+def table(by_set: Sets) -> str:
+    """Errors of all sets by group, as Markdown."""
+    head = "".join(f" {of}: TPOT | TTFT |" for of in by_set)
+    lines = [f"| | points |{head}", "|---|---|" + "---|---|" * len(by_set)]
     for name, belongs in GROUPS:
-        members = [row for row in rows if belongs(row)]
-        if members:
-            lines.append(f"| {name} | {len(members)} | {told(members, 'tpot')} | {told(members, 'ttft')} |")
-    return "\n".join(lines)
+        members = [[row for row in rows if belongs(row)] for rows in by_set.values()]
+        if all(members):
+            cells = [told(rows, metric) for rows in members for metric in ("tpot", "ttft")]
+            lines.append(f"| {name} | {len(members[0])} | {' | '.join(cells)} |")
+    within = [f"{share_within(rows, metric):.0%}" for rows in by_set.values() for metric in ("tpot", "ttft")]
+    return "\n".join([*lines, f"| within {WITHIN:.0f}%, of all | | {' | '.join(within)} |"])
 
 
 def cause(row: Row) -> str:
@@ -226,22 +234,18 @@ def put(page: str, part: str, content: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rows", type=Path, help="of `minillm accuracy --out`, or docs/accuracy.csv.gz")
-    parser.add_argument("--today", type=Path, help="the same with --today")
-    parser.add_argument("--held-out", type=Path, help="rows that the constants had not seen")
+    parser.add_argument("--held-out", type=Path, help="forecasts of constants that had not seen a point's curve")
+    parser.add_argument("--in-sample", type=Path, help="of those fitted to all points")
+    parser.add_argument("--today", type=Path, help="of the default stack")
     options = parser.parse_args()
-    rows = read_rows(options.rows, IN_SAMPLE)
-    for path, of in ((options.held_out, HELD_OUT), (options.today, TODAY)):
+    by_set = sets_of(read_rows(POINTS, HELD_OUT))
+    for path, of in ((options.held_out, HELD_OUT), (options.in_sample, IN_SAMPLE), (options.today, TODAY)):
         if path is not None:
-            rows = [row for row in rows if row.of != of] + read_rows(path, of)
-    by_set = {of: [row for row in rows if row.of == of] for of in (IN_SAMPLE, HELD_OUT, TODAY)}
-    by_set = {of: members for of, members in by_set.items() if members}
-    keep_rows(rows, POINTS)
-    draw({of: members for of, members in by_set.items() if of != TODAY}, PICTURE)
-    page = PAGE.read_text(encoding="utf-8")
-    page = put(page, "errors", "\n\n".join(table(members, of) for of, members in by_set.items()))
-    page = put(page, "worst", worst(by_set[IN_SAMPLE]))
-    PAGE.write_text(page, encoding="utf-8")
+            by_set[of] = read_rows(path, of)
+    keep_rows([row for rows in by_set.values() for row in rows], POINTS)
+    draw({of: by_set[of] for of in DRAWN}, PICTURE)
+    page = put(PAGE.read_text(encoding="utf-8"), "errors", table(by_set))
+    PAGE.write_text(put(page, "worst", worst(by_set[HELD_OUT])), encoding="utf-8")
     print(f"{PICTURE}, {POINTS} and the tables of {PAGE}: {', '.join(f'{len(m)} {of}' for of, m in by_set.items())}")
 
 

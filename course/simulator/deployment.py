@@ -110,8 +110,8 @@ class Deployment:
         kv_dtype = kv_dtype or kv_dtype_of(config) or plain
         if isinstance(profile, str):
             profile = find_profile(profile)
-        profile = profile.for_weights(weight_dtype).for_kv(kv_dtype)
         cost = find_model(model, kv_heads) if isinstance(model, str) else model
+        profile = profile.for_model(cost).for_weights(weight_dtype).for_kv(kv_dtype)
         placement = Placement(
             tp,
             weight_dtype,

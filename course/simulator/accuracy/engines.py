@@ -99,14 +99,14 @@ def engine_of(backend: str, version: str, is_disaggregated: bool = False) -> str
     return next((name for pattern, name in engines.items() if re.match(pattern, version)), None)
 
 
-def profile_for(backend: str, version: str, card: str, weights: str, is_disaggregated: bool = False) -> str:
+def profile_for(backend: str, version: str, card: str, shape: str, weights: str, is_disaggregated: bool = False) -> str:
     """The profile that prices an engine's steps on a card, for `find_profile`: constants fitted to this generation of
     the engine on such cards, with such weights; else today's stack."""
     engine = engine_of(backend, version, is_disaggregated)
     if engine is None or similar_card(engine, card) is None:
         return card
     name = f"{engine}@{card}"
-    return name if weights in engine_profile(name).by_weights else card
+    return name if weights in engine_profile(name).for_model(model_of(shape)).by_weights else card
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ class LoggedServer:
         limits: dict[str, Any] = {"max_model_len": longest, **self.sizes}
         return Deployment.of(
             self.shape,
-            find_profile(profile_for("vllm", self.version, self.card, self.weight_dtype)),
+            find_profile(profile_for("vllm", self.version, self.card, self.shape, self.weight_dtype)),
             tp=self.tp * ranks,
             dp=ranks,
             weight_dtype=self.weight_dtype,

@@ -136,7 +136,7 @@ def plan_of(point: Point, today: bool = False) -> Plan:
     engine = point.backend, point.version
     return Plan(
         shape=shape,
-        profile=card if today else profile_for(*engine, card, formats.weights, point.is_disaggregated),
+        profile=card if today else profile_for(*engine, card, shape, formats.weights, point.is_disaggregated),
         layout=layout,
         concurrency=(concurrency := concurrency_of(point, layout)),
         isl=point.isl,
@@ -287,7 +287,7 @@ def deployment_of_rank(plan: Plan, machine: Machine, own: float, on_server: floa
     slots = min(max(SLOTS, math.ceil(own)), plan.budget, plan.slots or plan.budget)
     made = Deployment.of(
         shaped(plan.shape, machine.expert_groups),
-        profile_of(plan.profile),
+        profile_of(plan.profile, plan.shape),
         tp=machine.gpus,
         dp=machine.dp,
         weight_dtype=plan.weights,
@@ -340,13 +340,14 @@ def kv_memory(deployment: Deployment, memory: Memory) -> float:
 def _network(plan: Plan) -> Network:
     """The way between client and scheduler, as long as the engine's server takes. It tokenizes for all of its ranks, of
     which one is simulated; frontends of pools do it beside one another."""
-    profile = profile_of(plan.profile)
+    profile = profile_of(plan.profile, plan.shape)
     return Network(rtt_s=profile.client_s, ingress_s_per_token=profile.constants.tokenize_s * plan.sharers)
 
 
 @functools.cache
-def profile_of(name: str) -> Profile:
-    return find_profile(name)
+def profile_of(name: str, shape: str) -> Profile:
+    """What prices this model, by the profile's name."""
+    return find_profile(name).for_model(model_of(shape))
 
 
 @functools.cache
@@ -397,7 +398,7 @@ def means(records: tuple[ClientRecord, ...], open_requests: int, plan: Plan) -> 
     Raises:
         Refusal: a request could not be served.
     """
-    profile = profile_of(plan.profile)
+    profile = profile_of(plan.profile, plan.shape)
     constants = profile.for_weights(plan.weights).constants
     cold_s = plan.is_cold * constants.cold_s + plan.compiles * constants.compile_s
     if not all(record.completed for record in records):

@@ -1,8 +1,8 @@
 """How far forecasts were from measurements: from the measured points most like what is simulated.
 
-bands.json has them by group (kind of model, accelerators of a rank, card, precision), for constants that were fitted
-to an engine on a card and for today's stack moved to it: `make bands POINTS=...` writes it. A band is where 8 of 10
-measured values were, in percent of the forecast.
+bands.json has them by group (kind of model, accelerators of a rank, card, precision): for constants that were fitted to
+an engine on a card, of points that those had not seen (`make fit POINTS=...` writes them), and for today's stack moved
+to the card (`make bands POINTS=...`). A band is where 8 of 10 measured values were, in percent of the forecast.
 """
 
 import json
@@ -44,7 +44,7 @@ class Band:
     points: int
     group: dict[str, Any]
     tpot: ErrorSpread
-    ttft: ErrorSpread | None
+    ttft: ErrorSpread
     is_like: bool
     """The same kind of model, card, precision and number of accelerators."""
 
@@ -54,13 +54,12 @@ class Band:
         what = "{kind} models in {precision}, tp {tp}, on {card}".format(**self.group)
         near = "" if self.is_like else "None were like this; nearest, "
         told = f"{self.points} measured points ({what}): 8 in 10 were {self.tpot} off the forecast in TPOT"
-        if self.ttft is not None:
-            told += f", {self.ttft} in TTFT"
+        told += f", {self.ttft} in TTFT"
         return near + told if near else told[0].upper() + told[1:]
 
     def to_json(self) -> dict[str, Any]:
         metrics = (("tpot", self.tpot), ("ttft", self.ttft))
-        percent = {name: [each.low, each.median, each.high] for name, each in metrics if each is not None}
+        percent = {name: [each.low, each.median, each.high] for name, each in metrics}
         return {"line": self.line, "points": self.points, "like": self.is_like, **self.group, **percent}
 
 
@@ -82,9 +81,7 @@ def band_of(profile: Profile, model: PricedModel, placement: Placement) -> Band 
     row = min(groups, key=lambda row: distance(row, here))
     group = {name: row[name] for name in here}
     is_like = group == here and placement.weight_dtype in MEASURED_DTYPES and placement.pp == 1
-    # An engine's constants come without its server, whose front is part of a measured TTFT.
-    ttft = ErrorSpread(*row["ttft"]) if stack == TODAY else None
-    return Band(row["n"], group, ErrorSpread(*row["tpot"]), ttft, is_like)
+    return Band(row["n"], group, ErrorSpread(*row["tpot"]), ErrorSpread(*row["ttft"]), is_like)
 
 
 def distance(one: dict[str, Any], other: dict[str, Any]) -> float:

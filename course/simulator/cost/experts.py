@@ -38,6 +38,11 @@ class ExpertRanks:
         """Rows that each rank would compute if all had the same."""
         return tokens * self.experts_per_token / self.ranks
 
+    def visits(self, tokens: float) -> float:
+        """Tokens that have one of its experts or more: each is sent to it once."""
+        missed = (1 - 1 / self.ranks) ** self.experts_per_token
+        return min(self.skew * tokens * (1 - missed), tokens)
+
     def woken(self, tokens: float) -> float:
         """`share_woken`, if all ranks read as many experts as the busiest."""
         idle = max(self.num_experts - self.experts_per_token, 1)

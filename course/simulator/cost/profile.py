@@ -11,7 +11,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from course.simulator.cost.all_reduce import MEASURED, SYMMETRIC
 from course.simulator.cost.hardware import THIS_MACHINE, Hardware, find_hardware, read_json
+from course.simulator.cost.models import PricedModel
 from course.simulator.cost.roofline import HIGHEST, HOST, LINK, ROOFLINE, STACK, Constants
 from course.simulator.errors import PricingError
 from minillm.host.errors import StorageError
@@ -46,6 +48,8 @@ class Profile(StrictModel):
     constants: Constants
     by_weights: dict[str, dict[str, float]] = Field(default_factory=dict)
     """By dtype of the weights: constants that differ with it, such as what products in fp8 reach of their own peak."""
+    mixture: "Profile | None" = None
+    """For mixtures of experts, where constants were fitted to those apart: they run other kernels."""
     by_kv: dict[str, dict[str, float]] = Field(default_factory=dict)
     """By dtype of the KV cache, where constants differ with it: attention that widens int8 reads it more slowly."""
     client_s: float = Field(0.0, ge=0)
@@ -69,6 +73,11 @@ class Profile(StrictModel):
             told, fitted = self.provenance.get("engine", "this profile"), ", ".join(self.by_weights)
             raise PricingError(f"{told} was measured with weights in {fitted}, not {dtype}: name one (--weight-dtype)")
         return self.replace(constants=self.constants.replace(**self.by_weights[known]), by_weights={})
+
+    def for_model(self, model: PricedModel) -> "Profile":
+        """With the constants of this kind of model."""
+        own = self.mixture if model.num_experts else None
+        return own or self.replace(mixture=None)
 
     def for_kv(self, dtype: str) -> "Profile":
         """With the constants of a KV cache in this dtype, where those are others."""
@@ -98,12 +107,14 @@ def roofline_profile(hardware: Hardware) -> Profile:
     return Profile(hardware=hardware, constants=ROOFLINE, provenance={"source": "pure roofline, nothing fitted"})
 
 
-ENGINES: dict[str, Any] = json.loads((Path(__file__).parent / "engines.json").read_text())
-"""Constants fitted to public measurements of serving points (`make fit` writes them):
+Table = dict[str, Any]
+ENGINES: Table = json.loads((Path(__file__).parent / "engines.json").read_text())
+"""Constants fitted to public measurements of serving points (`make fit` writes them), of dense models and of mixtures:
 
     what chips of a generation reach  x  what a backend makes of it there  x  a version's own factor
 
 The last two are factors, left out where they are 1, of all weights or by their dtype."""
+DENSE, MIXTURES = "dense", "mixtures"
 
 
 GENERATIONS = ("hopper", "blackwell")
@@ -124,6 +135,24 @@ def similar_card(engine: str, card: str) -> str | None:
     return next((each for each in (card, *family) if each in cards), None)
 
 
+SYMMETRIC_MEMORY = ("vllm-0.19",)
+"""Engines that reduce large messages in memory that all ranks have mapped alike, where the switches add up (PyTorch's
+symmetric memory): as measured, vLLM since 0.18, not yet in 0.14. The others leave those to NCCL."""
+
+
+def hardware_of(engine: str, card: str) -> Hardware:
+    """A card, with all-reduces over its links as this engine does them.
+
+    Raises:
+        UnknownHardwareError: no such card.
+    """
+    hardware = find_hardware(card)
+    symmetric = f"{hardware.measured_link}{SYMMETRIC}"
+    return (
+        hardware.replace(measured_link=symmetric) if engine in SYMMETRIC_MEMORY and symmetric in MEASURED else hardware
+    )
+
+
 def engine_profile(name: str) -> Profile:
     """An engine of some version on a card: "vllm-0.19@h200".
 
@@ -134,30 +163,41 @@ def engine_profile(name: str) -> Profile:
     engine, _, card = name.partition("@")
     if engine not in ENGINES["engines"]:
         raise PricingError(f"no constants of engine {engine!r}: there are {', '.join(ENGINES['engines'])}")
-    hardware = find_hardware(card)
-    fitted = ENGINES["engines"][engine]
-    like, generation = similar_card(engine, hardware.name), generation_of(hardware.name)
+    hardware = hardware_of(engine, card)
+    cards = ENGINES["engines"][engine]["points"]
+    like = similar_card(engine, hardware.name)
     if like is None:
-        cards = ", ".join(fitted["points"])
-        raise PricingError(f"no constants of {engine} on {hardware.name}: there are those on {cards}")
-    levels = ENGINES["chips"][generation], ENGINES["backends"][fitted["backend"]].get(generation, {}), fitted
-    constants = _product([level.get("constants", {}) for level in levels])
-    dtypes = ENGINES["chips"][generation]["by_weights"]
-    by_weights = {dtype: _product([level.get("by_weights", {}).get(dtype, {}) for level in levels]) for dtype in dtypes}
+        raise PricingError(f"no constants of {engine} on {hardware.name}: there are those on {', '.join(cards)}")
+    dense, mixture = (_engine_profile(kind, engine, hardware) for kind in (DENSE, MIXTURES))
+    told = {"source": ENGINES["source"], "stack": engine, "engine": engine, "fitted to": like, "points": cards[like]}
+    return dense.replace(provenance=told, mixture=mixture.replace(provenance=told))
+
+
+def _engine_profile(kind: str, engine: str, hardware: Hardware) -> Profile:
+    """Of one kind of model. Chips that only the other kind was measured on, and weights in a dtype that only it was
+    measured in, take that one's constants."""
+    backend, generation = ENGINES["engines"][engine]["backend"], generation_of(hardware.name)
+    other = MIXTURES if kind == DENSE else DENSE
+    own, *others = [each for each in (kind, other) if generation in ENGINES.get(each, {}).get("chips", {})]
+
+    def levels(of: str) -> list[Table]:
+        """From the chips to the engine."""
+        tables = ENGINES[of]
+        of_backend = tables["backends"].get(backend, {}).get(generation, {})
+        return [tables["chips"][generation], of_backend, tables["engines"].get(engine, {})]
+
+    by_weights: dict[str, dict[str, float]] = {}
+    for of in (*others, own):
+        for dtype in ENGINES[of]["chips"][generation].get("by_weights", {}):
+            by_weights[dtype] = _product([each.get("by_weights", {}).get(dtype, {}) for each in levels(of)])
+    constants = _product([each.get("constants", {}) for each in levels(own)])
     client_s = constants.pop("client_s")
     return Profile(
         hardware=hardware,
         constants=Constants(**ENGINES["shared"], **constants),
         by_weights=by_weights,
         client_s=client_s,
-        separate_prompts=fitted["backend"] == "sglang",
-        provenance={
-            "source": ENGINES["source"],
-            "stack": engine,
-            "engine": engine,
-            "fitted to": like,
-            "points": fitted["points"][like],
-        },
+        separate_prompts=backend == "sglang",
     )
 
 

@@ -4,7 +4,7 @@ A step with T new tokens, R rows of logits and B requests takes as long as
 
     linear       max[(2 P T + 2 P_head R) / (tp F MFU(T)), W / (tp BW eff)] + serial x min[the same] + dequantisation
     attention    max[4 L q Σ n(c + n/2) / (tp F MFU_attn), kv_bytes Σ(c + n) / (tp BW eff_kv)], prompts + decodes
-    all-reduce   2 L [waiting + min(α + β T h bytes, the same with other α and β)]: see all_reduce.py
+    all-reduce   2 L [waiting for the last of tp + min(α + β T h bytes, the same with other α, β)]: see all_reduce.py
     gaps         L x (what the small kernels of a layer take), and a little more with prompts
     host         the step waits for it where it is longer than all of the above
 
@@ -35,7 +35,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from course.simulator.cost.all_reduce import AllReduce, small_exchange
+from course.simulator.cost.all_reduce import AllReduce, Line, small_exchange, waits_of_two
 from course.simulator.cost.hardware import Hardware
 from course.simulator.cost.lora import ADAPTER_BYTES
 from course.simulator.cost.models import PricedModel
@@ -84,8 +84,8 @@ class Constants(StrictModel):
     attention_mfu: Share = 1.0
     """Share of peak FLOP/s inside attention."""
     wait_s: Seconds | None = None
-    """Seconds until the last rank has reached an all-reduce, whose own time is taken from measurements of such links
-    where there are any (all_reduce.json); None = from the next three constants."""
+    """Seconds until the later of two ranks has reached an all-reduce (of more, longer: `waits_of_two`), whose own time
+    is taken from measurements of such links where there are any (all_reduce.json); None = from the next three."""
     link: Share = 1.0
     """Share of the link's bandwidth that a large all-reduce or all-to-all reaches."""
     link_latency_s: Seconds = 0.0
@@ -247,6 +247,14 @@ def micro_batch(work: StepWork, pp: int) -> StepWork:
     return part
 
 
+@dataclass(frozen=True, slots=True)
+class Reduces:
+    """All of a step's all-reduces, done in one way: seconds, as a straight line over its tokens."""
+
+    latency_s: float
+    token_s: float
+
+
 @dataclass(slots=True)
 class StepTime:
     """Seconds of one step, by cause."""
@@ -284,6 +292,23 @@ DEQUANT_TILE = 256
 """Tokens that share one widening of the weights: the height of a matrix product's tile."""
 WIDENED = ("int8", "int4")
 """Weights of these dtypes are widened before they are multiplied. fp8 is multiplied as it is, where a chip can."""
+
+
+def exchange_line(hardware: Hardware, ranks: int, constants: Constants) -> Line:
+    """One exchange of data-parallel attention: a straight line over the bytes of all ranks' tokens.
+
+    Within a server its latency is as measured, and the wait. So are its bytes, unless `link` was fitted to exchanges:
+    an all-gather before the experts and a reduce-scatter behind them (vLLM's default) are the halves of an all-reduce.
+    """
+    small, wait_s = small_exchange(hardware, ranks), constants.wait_s
+    byte_s = (ranks - 1) / ranks / (hardware.link * constants.link)  # the rest of the tokens are a rank's own
+    if small is None or wait_s is None:
+        return Line(constants.exchange_s or constants.link_latency_s, byte_s)
+    latency_s = small + wait_s * waits_of_two(ranks)
+    if constants.exchange_s:
+        return Line(latency_s, byte_s)
+    reduce = AllReduce.of(hardware, ranks, wait_s, constants.link, constants.link_latency_s, constants.link_hop_s)
+    return Line(latency_s, reduce.ways[-1].byte_s / 2)
 
 
 class StepTimeModel:
@@ -341,13 +366,12 @@ class StepTimeModel:
             constants.link_hop_s,
         )
         reduced_bytes = model.hidden * activation_bytes
-        self.at_once_s, self.hops_s = (reduces * way.latency_s for way in (reduce.at_once, reduce.in_hops))
-        self.at_once_token_s = reduces_token * reduce.at_once.byte_s * reduced_bytes
-        self.hops_token_s = reduces_token * reduce.in_hops.byte_s * reduced_bytes
-        self.exchange_s = exchanges * self._exchange_latency(hardware, tp)
-        # Of a rank's tokens, (tp - 1) / tp come from others.
-        message = (tp - 1) / tp * model.hidden * activation_bytes
-        self.exchange_row_s = exchanges * message / (hardware.link * constants.link)
+        self.reduces = [
+            Reduces(reduces * way.latency_s, reduces_token * way.byte_s * reduced_bytes) for way in reduce.ways
+        ]
+        exchange = exchange_line(hardware, tp, constants)
+        self.exchange_s = exchanges * exchange.latency_s
+        self.exchange_row_s = exchanges * exchange.byte_s * model.hidden * activation_bytes
         groups = self.experts.ranks if self.experts is not None else 1
         self.expert_row_s = 2 * model.expert_params / (peak / groups * expert_mfu)
         hands_over = placement.pp > 1  # each stage does; the last one's tokens are counted like the others'
@@ -367,14 +391,6 @@ class StepTimeModel:
         self.prefill_s += model.sparse_layers * constants.expert_prefill_layer_s
         self.prefill_s += constants.rank_prefill_s * (placement.dp > 1)
         self.host_s = model.layers * constants.launch_s + constants.host_s
-
-    def _exchange_latency(self, hardware: Hardware, ranks: int) -> float:
-        """Seconds of an exchange of a few bytes."""
-        constants = self.constants
-        measured = small_exchange(hardware, ranks)
-        if measured is not None and constants.exchange_s:
-            return measured + (constants.wait_s or 0.0)
-        return constants.exchange_s or constants.link_latency_s
 
     def price(self, work: StepWork) -> StepTime:
         """Seconds that a step takes."""
@@ -415,11 +431,10 @@ class StepTimeModel:
     def _all_reduce(self, work: StepWork) -> float:
         """What goes over the links between accelerators."""
         tokens = work.tokens
-        rows = tokens if self.experts is None else self.experts.rows(tokens)
-        at_once = self.at_once_s + self.at_once_token_s * tokens
-        in_hops = self.hops_s + self.hops_token_s * tokens
-        exchanges = self.exchange_s + self.exchange_row_s * rows
-        return min(at_once, in_hops) + exchanges + self.hand_over_s + self.hand_over_token_s * tokens
+        visits = tokens if self.experts is None else self.experts.visits(tokens)
+        reduce = min([way.latency_s + way.token_s * tokens for way in self.reduces])
+        exchanges = self.exchange_s + self.exchange_row_s * visits
+        return reduce + exchanges + self.hand_over_s + self.hand_over_token_s * tokens
 
     def decode_seconds(self, requests: int, contexts: Iterable[int]) -> list[float]:
         """Totals of steps in which so many requests decode, by the sum of their contexts in each, tokens: what `price`

@@ -15,7 +15,7 @@
 struct Prices {
     double token, logit, half_tokens, weights, idle, serial;             // linear layers
     double pair, prompt_pair, context;                                   // attention
-    double reduce_latency, reduce_token, hops_latency, hops_token;       // all-reduce: at once, in hops
+    double reduce_latency[3], reduce_token[3];                           // all-reduce: the fastest of three ways
     double exchange, exchange_row;                                       // data-parallel ranks
     double gaps, prefill, host, prefill_host, step, request;
     double skip, experts, chosen, expert_ranks, expert_row;              // a mixture
@@ -68,22 +68,24 @@ static double price(const Prices& k, const Work& w) {
     double prompt_pairs = scored(k, w.prompt_pairs, w.prompt_tokens) * k.dp;
     double pairs = scored(k, w.pairs - w.prompt_pairs, w.tokens - w.prompt_tokens) * k.dp;
 
-    double products = k.token * tokens + k.logit * logits, woken = 1 - std::pow(k.skip, tokens - 1), rows = tokens;
+    double products = k.token * tokens + k.logit * logits, woken = 1 - std::pow(k.skip, tokens - 1), visits = tokens;
     if (k.expert_ranks > 1) {
         double own = std::floor(k.experts / k.expert_ranks), even = tokens * k.chosen / k.expert_ranks;
-        rows = busiest(k, even, k.chosen, tokens * std::min(k.chosen, own));
+        double rows = busiest(k, even, k.chosen, tokens * std::min(k.chosen, own));
         double mean = own * (1 - std::pow(1 - k.chosen / k.experts, tokens));
         double read = busiest(k, mean, mean * k.expert_ranks, own);
         woken = (k.expert_ranks * read - k.chosen) / std::max(k.experts - k.chosen, 1.0);
         products += k.expert_row * (rows - even);
+        visits = tokens * (1 - std::pow(1 - 1 / k.expert_ranks, k.chosen));
     }
     products *= 1 + k.half_tokens / tokens;
     double weights = k.weights + k.idle * woken;
     double linear = std::max(products, weights) + k.serial * std::min(products, weights);
     double attention = std::max(k.prompt_pair * prompt_pairs, k.context * prompt_context);
     attention += std::max(k.pair * pairs, k.context * context);
-    double reduce = std::min(k.reduce_latency + k.reduce_token * tokens, k.hops_latency + k.hops_token * tokens);
-    double exchange = k.exchange + k.exchange_row * rows;
+    double reduce = k.reduce_latency[0] + k.reduce_token[0] * tokens;
+    for (int way = 1; way < 3; way++) reduce = std::min(reduce, k.reduce_latency[way] + k.reduce_token[way] * tokens);
+    double exchange = k.exchange + k.exchange_row * visits;
     bool has_prompts = w.prompts > 0;
     double device = linear + attention + reduce + exchange + k.gaps + k.prefill * has_prompts;
     double host = k.host + k.prefill_host * has_prompts;

@@ -16,11 +16,13 @@ from course.simulator.cost.roofline import Constants, StepTimeModel
 from course.simulator.deployment import Deployment
 from course.simulator.errors import SimulationError
 
+MOST_WAYS = 3
+"""Ways of an all-reduce."""
 # In the order of the structs in closed_loop.cpp.
 PRICES = (
     *("token", "logit", "half_tokens", "weights", "idle", "serial"),
     *("pair", "prompt_pair", "context"),
-    *("reduce_latency", "reduce_token", "hops_latency", "hops_token"),
+    *(f"reduce_{part}_{way}" for part in ("latency", "token") for way in range(MOST_WAYS)),
     *("exchange", "exchange_row"),
     *("gaps", "prefill", "host", "prefill_host", "step", "request"),
     *("skip", "experts", "chosen", "expert_ranks", "expert_row"),
@@ -79,10 +81,6 @@ def prices(deployment: Deployment, constants: Constants) -> NDArray[np.float64]:
         "pair": step.pair_s,
         "prompt_pair": step.prompt_pair_s,
         "context": step.context_s,
-        "reduce_latency": step.at_once_s,
-        "reduce_token": step.at_once_token_s,
-        "hops_latency": step.hops_s,
-        "hops_token": step.hops_token_s,
         "exchange": step.exchange_s,
         "exchange_row": step.exchange_row_s,
         "gaps": step.gaps_s,
@@ -105,6 +103,9 @@ def prices(deployment: Deployment, constants: Constants) -> NDArray[np.float64]:
         "index_read": model.seen(FAR, 0, placement.kv_dtype) / FAR if model.picked_tokens else 0.0,
         "index_scored": model.index_share,
     }
+    for way in range(MOST_WAYS):
+        line = step.reduces[min(way, len(step.reduces) - 1)]
+        values |= {f"reduce_latency_{way}": line.latency_s, f"reduce_token_{way}": line.token_s}
     return np.array([values[name] for name in PRICES])
 
 

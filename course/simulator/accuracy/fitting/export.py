@@ -1,12 +1,14 @@
 """The tree as cost/engines.json has it: one table a level, factors that are 1 left out."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from course.simulator.accuracy.fitting.tree import BACKEND, CHIP, LINK_LATENCY_S, Parameter, Tree
+from course.simulator.cost.profile import DENSE, MIXTURES
 
 Table = dict[str, Any]
 
@@ -20,57 +22,53 @@ NEAR_ONE = 0.02
 DIGITS = 3
 
 
-def document(tree: Tree, z: NDArray[np.float64]) -> dict[str, Any]:
-    """What `engine_profile` reads."""
-    chips: dict[str, Any] = {}
-    backends: dict[str, Any] = {}
-    engines: dict[str, Any] = {}
-    for row in sorted(tree.rows, key=lambda row: (row.engine, row.card)):
-        made = engines.setdefault(row.engine, {"backend": row.backend, "points": {}})
-        made["points"][row.card] = made["points"].get(row.card, 0) + row.points
-    for parameter, value in zip(tree.parameters, z):
-        if parameter.level == CHIP or abs(value) >= NEAR_ONE:
-            table = _table(parameter, chips, backends, engines)
-            table[parameter.kind.name] = _rounded(math.exp(value))
-    shared = {"link_latency_s": LINK_LATENCY_S}
-    return {"source": SOURCE, "shared": shared, "chips": chips, "backends": backends, "engines": engines}
+def document(fitted: Mapping[str, tuple[Tree, NDArray[np.float64]]]) -> Table:
+    """What `engine_profile` reads, of trees and their parameters by kind of model."""
+    made: Table = {"source": SOURCE, "shared": {"link_latency_s": LINK_LATENCY_S}, "engines": {}}
+    rows = [row for tree, _ in fitted.values() for row in tree.rows]
+    for row in sorted(rows, key=lambda row: (row.engine, row.card)):
+        points = made["engines"].setdefault(row.engine, {"backend": row.backend, "points": {}})["points"]
+        points[row.card] = points.get(row.card, 0) + row.points
+    for kind, (tree, z) in fitted.items():
+        tables: Table = {"chips": {}, "backends": {}, "engines": {}}
+        for parameter, value in zip(tree.parameters, z):
+            if parameter.level == CHIP or abs(value) >= NEAR_ONE:
+                _table(parameter, tables)[parameter.kind.name] = _rounded(math.exp(value))
+        made[kind] = tables
+    return made
 
 
-def parameters_of(made: dict[str, Any], tree: Tree) -> NDArray[np.float64]:
-    """The parameters of a tree as they were written; where a constant is new, as the tree starts."""
+def parameters_of(tables: Table, tree: Tree) -> NDArray[np.float64]:
+    """The parameters of one kind's tree as they were written; where a constant is new, as the tree starts."""
     found = tree.start.copy()
     for number, parameter in enumerate(tree.parameters):
-        table = _table(parameter, made["chips"], made["backends"], made["engines"])
+        table = _table(parameter, tables)
         if parameter.kind.name in table:
             found[number] = math.log(table[parameter.kind.name])
     return found
 
 
-def _table(parameter: Parameter, chips: Table, backends: Table, engines: Table) -> Table:
+def _table(parameter: Parameter, tables: Table) -> Table:
     """Where a parameter is written."""
     if parameter.level == CHIP:
-        table = chips.setdefault(parameter.place[0], {})
+        table = tables["chips"].setdefault(parameter.place[0], {})
     elif parameter.level == BACKEND:
         generation, backend = parameter.place
-        table = backends.setdefault(backend, {}).setdefault(generation, {})
+        table = tables["backends"].setdefault(backend, {}).setdefault(generation, {})
     else:
-        table = engines.setdefault(parameter.place[0], {})
+        table = tables["engines"].setdefault(parameter.place[0], {})
     if parameter.dtype:
         return table.setdefault("by_weights", {}).setdefault(parameter.dtype, {})
     return table.setdefault("constants", {})
 
 
-def number_of_constants(made: dict[str, Any]) -> int:
+def number_of_constants(made: Table) -> int:
     """Numbers in it that were fitted."""
 
     def numbers(value: Any) -> int:
         return sum(map(numbers, value.values())) if isinstance(value, dict) else 1
 
-    def fitted(table: dict[str, Any]) -> int:
-        return numbers(table.get("constants", {})) + numbers(table.get("by_weights", {}))
-
-    of_backends = [fitted(table) for by_chip in made["backends"].values() for table in by_chip.values()]
-    return sum(map(fitted, [*made["chips"].values(), *made["engines"].values()])) + sum(of_backends)
+    return sum(numbers(tables) for kind, tables in made.items() if kind in (DENSE, MIXTURES))
 
 
 def _rounded(value: float) -> float:

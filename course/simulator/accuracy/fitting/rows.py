@@ -12,7 +12,7 @@ from course.simulator.accuracy import play
 from course.simulator.accuracy.engines import engine_of
 from course.simulator.accuracy.play import Plan, plan_of
 from course.simulator.accuracy.points import Point, Refusal
-from course.simulator.cost.profile import generation_of
+from course.simulator.cost.profile import generation_of, hardware_of
 from course.simulator.deployment import Deployment
 from course.simulator.errors import DoesNotFitError, PricingError
 
@@ -34,7 +34,11 @@ class Row:
     ttft_s: float
     tpot_s: float
     """Geometric means of what was measured."""
-    points: int
+    measured: tuple[Point, ...]
+
+    @property
+    def points(self) -> int:
+        return len(self.measured)
 
     @property
     def generation(self) -> str:
@@ -100,6 +104,8 @@ def _row(plan: Plan, backend: str, engine: str, points: list[Point]) -> Row:
         per_token = deployment.model.kv_bytes_per_token(plan.kv_cache)
         load["prefill_ranks"] = layout.prefill_servers * layout.prefill.dp / busy
         load["transfer_token"] = per_token / (plan.link * layout.prefill.tp)
+    deployment = _as_engine_reduces(deployment, engine)
+    prefill = prefill and _as_engine_reduces(prefill, engine)
     drawn, one_batch = plan.draws_lengths, plan.waves == 1
     waves = 1.0 if one_batch else min(4, max(3, 200 // open_requests))
     if plan.fresh is not None or not (drawn or one_batch):  # what is fixed loses the first wave's order slowly
@@ -134,8 +140,14 @@ def _row(plan: Plan, backend: str, engine: str, points: list[Point]) -> Row:
         load=load,
         ttft_s=_mean([point.ttft_s for point in points]),
         tpot_s=_mean([point.tpot_s for point in points]),
-        points=len(points),
+        measured=tuple(points),
     )
+
+
+def _as_engine_reduces(deployment: Deployment, engine: str) -> Deployment:
+    """With the engine's own all-reduces."""
+    profile = deployment.profile
+    return dataclasses.replace(deployment, profile=profile.replace(hardware=hardware_of(engine, profile.hardware.name)))
 
 
 def _mean(values: list[float]) -> float:

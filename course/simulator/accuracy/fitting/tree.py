@@ -4,7 +4,8 @@ A constant of an engine on a card is a product:
 
     what chips of this generation reach  x  what this backend makes of it  x  this version's factor
 
-Of each level a constant has as many parameters as there are such things; those of levels below the first are factors.
+Dense models and mixtures of experts have a tree of their own each: an engine computes them with other kernels. Of each
+level a constant has as many parameters as there are such things; those of levels below the first are factors.
 All are fitted together, in logarithms, with a penalty on factors that are far from 1: data has to pay for them (ridge
 regression; James and Stein 1961, and Efron and Morris 1975, say why estimates drawn towards their mean err less).
 """
@@ -97,7 +98,7 @@ def kinds() -> tuple[Kind, ...]:
         Kind("link", 0.4, of(0.5, 0, 0), 0.02, concerns=_has_ranks),
         Kind("wait_s", 6e-6, of(0.6, 0.4, 0.3), 1e-7, concerns=_waits),
         Kind("exchange_s", 2e-5, of(0.7, 0.5, 0.3), 1e-6, concerns=_has_ranks),
-        Kind("layer_s", 9e-6, of(0.5, 0.3, 0.25), 5e-7),
+        Kind("layer_s", 9e-6, of(0.5, 0.3, 0.25), 5e-7, by_dtype=True),
         Kind("expert_layer_s", 1.2e-5, of(0.5, 0.3, 0.25), 5e-7, concerns=_is_mixture),
         Kind("latent_layer_s", 1.5e-5, of(0.5, 0.3, 0.25), 5e-7, concerns=_is_latent),
         Kind("recurrent_layer_s", 1.5e-5, of(0.5, 0, 0.25), 5e-7, concerns=_is_recurrent),

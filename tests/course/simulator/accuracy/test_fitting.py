@@ -1,5 +1,6 @@
 """Constants fitted to rows."""
 
+import csv
 import json
 import shutil
 import sys
@@ -12,12 +13,14 @@ from simulator.accuracy.made_points import DENSE, MIXTURE, POOLS, points_of, wri
 
 from course.simulator.accuracy.fitting import __main__ as command
 from course.simulator.accuracy.fitting.closed_loop import play
-from course.simulator.accuracy.fitting.export import document, number_of_constants
+from course.simulator.accuracy.fitting.export import document, number_of_constants, parameters_of
 from course.simulator.accuracy.fitting.fit import fit, predict
 from course.simulator.accuracy.fitting.rows import Row, rows_of
 from course.simulator.accuracy.fitting.tree import BACKEND, CHIP, ENGINE, Tree
 from course.simulator.accuracy.play import forecast
 from course.simulator.cost import profile
+from course.simulator.cost.profile import DENSE as DENSE_KIND
+from course.simulator.cost.profile import MIXTURES as MIXTURE_KIND
 
 pytestmark = pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="no C++ compiler")
 LOADS = (4, 16, 64)
@@ -25,6 +28,11 @@ LOADS = (4, 16, 64)
 
 def rows(folder: Path, *of: dict) -> list[Row]:
     return rows_of(points_of(folder, *({**row, "concurrency": load} for row in of for load in LOADS)))
+
+
+def priced(row: Row) -> profile.Profile:
+    """By the constants as they are."""
+    return profile.engine_profile(f"{row.engine}@{row.card}").for_model(row.deployment.model)
 
 
 def test_the_loop_is_as_the_simulator(tmp_path: Path) -> None:
@@ -36,7 +44,7 @@ def test_the_loop_is_as_the_simulator(tmp_path: Path) -> None:
     patient = {**MIXTURE, "backend": "sglang", "moe_tp_size": 2}
     found = [row for row in rows(tmp_path, dense, sliced, mixture, pools, patient) if row.plan.concurrency < LOADS[-1]]
     assert {row.plan.waits.look_every for row in found} == {1, 10, 30}
-    profiles = [profile.engine_profile(f"{row.engine}@{row.card}").for_weights(row.dtype) for row in found]
+    profiles = [priced(row).for_weights(row.dtype) for row in found]
     loop = play(found, [each.constants for each in profiles], [each.client_s for each in profiles])
     for row, (ttft, tpot) in zip(found, loop):
         simulated = forecast(replace(row.plan, profile=f"{row.engine}@{row.card}"))
@@ -67,28 +75,37 @@ def test_curves_stay_together(tmp_path: Path) -> None:
 
 def test_what_is_written_prices_as_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = rows(tmp_path, DENSE, {**MIXTURE, "measured": ""})
-    tree = Tree(found)
-    z = tree.start + np.linspace(-0.2, 0.2, len(tree.start))
-    made = document(tree, z)
-    assert {parameter.level for parameter in tree.parameters} == {CHIP, BACKEND, ENGINE}
+    trees = {kind: Tree([row for row in found if command.kind_of(row) == kind]) for kind in (DENSE_KIND, MIXTURE_KIND)}
+    fitted = {kind: (tree, tree.start + np.linspace(-0.2, 0.2, len(tree.start))) for kind, tree in trees.items()}
+    made = document(fitted)
     assert number_of_constants(made) == sum(
-        parameter.level == CHIP or abs(value) >= 0.02 for parameter, value in zip(tree.parameters, z)
+        parameter.level == CHIP or abs(value) >= 0.02
+        for tree, z in fitted.values()
+        for parameter, value in zip(tree.parameters, z)
     )
     monkeypatch.setattr(profile, "ENGINES", made)
-    constants, client = tree.constants(tree.values(z))
-    for row, wanted, seconds in zip(found, constants, client):
-        got = profile.engine_profile(f"{row.engine}@{row.card}")
-        assert got.client_s == pytest.approx(seconds, rel=0.02)
-        for name, value in got.for_weights(row.dtype).constants.model_dump().items():
-            assert value == pytest.approx(getattr(wanted, name), rel=0.03) if value is not None else True, name
+    for kind, (tree, z) in fitted.items():
+        assert {parameter.level for parameter in tree.parameters} == {CHIP, BACKEND, ENGINE}, kind
+        assert parameters_of(made[kind], tree) == pytest.approx(z, abs=0.03)
+        constants, client = tree.constants(tree.values(z))
+        for row, wanted, seconds in zip(tree.rows, constants, client):
+            got = priced(row)
+            assert got.client_s == pytest.approx(seconds, rel=0.02)
+            for name, value in got.for_weights(row.dtype).constants.model_dump().items():
+                assert value == pytest.approx(getattr(wanted, name), rel=0.03) if value is not None else True, name
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     curves = [{**DENSE, "osl": osl, "concurrency": load} for osl in range(32, 128, 16) for load in (2, 8)]
     table = write_points(tmp_path / "points.csv", curves)
     out = tmp_path / "engines.json"
-    monkeypatch.setattr(sys, "argv", ["fitting", "--points", str(table), "--out", str(out), "--rounds", "2"])
+    kept = ["--rows", str(tmp_path), "--bands", str(tmp_path / "bands.json")]
+    monkeypatch.setattr(sys, "argv", ["fitting", "--points", str(table), "--out", str(out), "--rounds", "2", *kept])
     command.main()
+    for name in ("held_out", "in_sample"):
+        with (tmp_path / f"{name}.csv").open(newline="") as file:
+            assert sum(float(row["predicted_tpot_ms"]) > 0 for row in csv.DictReader(file)) == 12, name
+    assert sum(band["n"] for band in json.loads((tmp_path / "bands.json").read_text())["engines"]) == 12
     told = capsys.readouterr().out
     assert "12 points, 12 simulations" in told and "by the fit that had not seen its curve" in told
     assert f"{number_of_constants(json.loads(out.read_text()))} constants in" in told

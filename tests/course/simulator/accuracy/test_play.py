@@ -116,7 +116,7 @@ def test_the_first_requests_wait_for_a_compiler(tmp_path: Path) -> None:
     compiles = [plan(tmp_path, {**row, "concurrency": number}).compiles for number in (16, 32)]
     assert compiles == [False, True] and not plan(tmp_path, {**row, "measured": "2026-02-01"}).compiles
     late = plan(tmp_path, {**row, "concurrency": 32})
-    constants = play.profile_of(late.profile).for_weights("fp4").constants
+    constants = play.profile_of(late.profile, late.shape).for_weights("fp4").constants
     waits = forecast(late).ttft_s - forecast(replace(late, compiles=False)).ttft_s
     assert waits == pytest.approx(constants.compile_s / 10, rel=1e-6) and waits > 1
 
@@ -125,9 +125,9 @@ def test_the_first_requests_meet_a_cold_server(tmp_path: Path, monkeypatch: pyte
     """Before InferenceX's clients warmed servers up, a tenth of all requests came to one that was cold."""
     warm, cold = (plan(tmp_path, {**MIXTURE, "measured": day}) for day in ("2026-01-21", "2025-11-20"))
     assert not warm.is_cold and cold.is_cold and not plan(tmp_path, {**POOLS, "measured": "2025-11-20"}).is_cold
-    known = play.profile_of(cold.profile)
+    known = play.profile_of(cold.profile, cold.shape)
     by_weights = {"fp8": {**known.by_weights["fp8"], "cold_s": 2.0}}
-    monkeypatch.setattr(play, "profile_of", lambda name: known.model_copy(update={"by_weights": by_weights}))
+    monkeypatch.setattr(play, "profile_of", lambda *_: known.model_copy(update={"by_weights": by_weights}))
     waits = forecast(cold).ttft_s - forecast(replace(cold, is_cold=False)).ttft_s
     assert waits == pytest.approx(2.0 / 10, rel=1e-6)
 
@@ -137,11 +137,11 @@ def test_prompts_are_tokenized_one_after_the_other(tmp_path: Path, monkeypatch: 
     ranks = plan(tmp_path, {**MIXTURE, "tp_size": 1, "attention_dp_size": 2, "moe_tp_size": 1, "moe_ep_size": 2})
     assert [each.sharers for each in (plan(tmp_path, DENSE), ranks, plan(tmp_path, POOLS))] == [1, 2, 0]
     one = replace(plan(tmp_path, SHORT), concurrency=1)
-    known = play.profile_of(one.profile)
+    known = play.profile_of(one.profile, one.shape)
     at_once, slow = (known.constants.model_copy(update={"tokenize_s": each}) for each in (0.0, 1e-4))
-    monkeypatch.setattr(play, "profile_of", lambda name: known.model_copy(update={"constants": at_once}))
+    monkeypatch.setattr(play, "profile_of", lambda *_: known.model_copy(update={"constants": at_once}))
     fast = forecast(one)
-    monkeypatch.setattr(play, "profile_of", lambda name: known.model_copy(update={"constants": slow}))
+    monkeypatch.setattr(play, "profile_of", lambda *_: known.model_copy(update={"constants": slow}))
     assert forecast(one).ttft_s - fast.ttft_s == pytest.approx(512 * 1e-4, rel=1e-6)
 
 

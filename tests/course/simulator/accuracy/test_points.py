@@ -48,7 +48,7 @@ def test_names_of_checkpoints_and_cards() -> None:
     for name, reason in ((shape_of, engines.NO_MODEL), (card_of, engines.NO_HARDWARE)):
         with pytest.raises(Refusal, match=reason):
             name("acme/nonesuch")
-    assert find_profile(profile_for("vllm", "0.19.0", "h200", "fp8")).hardware.name == "h200"
+    assert find_profile(profile_for("vllm", "0.19.0", "h200", "minimax-m2.5", "fp8")).hardware.name == "h200"
 
 
 def formats(point: Point) -> Formats:
