@@ -165,6 +165,6 @@ def test_the_page_has_a_row_for_each_cause_and_a_column_for_each_alert() -> None
 
 
 def test_an_overload_is_seen_by_its_queue_and_not_by_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alerts, "SPAN_S", 240.0)  # the page's table is of 600 s; both alerts fire after two minutes
+    monkeypatch.setattr(alerts, "SPAN_S", 150.0)  # the page's table is of 600 s; both alerts fire after two minutes
     found = alerts.tried_on("overload", AlertRules.read())
     assert found["QueueDeep"] > 0 and found["TTFTHigh"] > 0 and found["PrefixHitRateFell"] is None

@@ -22,10 +22,16 @@ def window(wide: int, high: int, scheme: str) -> dict[str, Any]:
     return {"viewport": {"width": wide, "height": high}, "color_scheme": scheme, "reduced_motion": "reduce"}
 
 
+@pytest.fixture(scope="module")
+def incident() -> Incident:
+    """Not to be played on: a fresh copy knows what each change did in another one."""
+    return Incident.generate(1, 1, "few_slots")
+
+
 @pytest.fixture
-def desk(monkeypatch: pytest.MonkeyPatch) -> IncidentDesk:
+def desk(incident: Incident, monkeypatch: pytest.MonkeyPatch) -> IncidentDesk:
     monkeypatch.setattr(Hidden, "scene_at", lambda hidden, minute: hidden.scene)  # later ones would be simulated each
-    return IncidentDesk(Incident.generate(1, 1, "few_slots"))
+    return IncidentDesk(incident.fresh())
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)

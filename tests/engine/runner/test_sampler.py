@@ -129,7 +129,12 @@ def test_bfloat16_ties_are_drawn_alike():
 
 
 @pytest.mark.parametrize(
-    "params", [{"top_p": 0.9}, {"min_p": 0.7}, {"top_p": 0.6, "min_p": 0.7}, {"top_p": 0.1}], ids=str
+    "params",
+    [
+        *({"top_p": 0.9}, {"top_p": 0.6, "min_p": 0.7}),
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ({"min_p": 0.7}, {"top_p": 0.1})),
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("ties", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_gpu_draws_from_a_wide_nucleus_without_being_waited_for(params, ties, monkeypatch):

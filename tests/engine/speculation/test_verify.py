@@ -21,7 +21,7 @@ from minillm.runner.sampler import pick, probabilities
 from minillm.speculation.draft_model import draw_from
 
 VOCAB, LENGTH, K = 5, 3, 2
-NUM_REQUESTS = 12_000
+NUM_REQUESTS = 8_000
 """Each writes LENGTH tokens."""
 TARGET = torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(1)) * 1.5
 """The model: logits of the next token, by the last one."""

@@ -99,7 +99,7 @@ def test_an_eager_stack_is_found_though_graphs_are_where_the_fit_begins() -> Non
     assert fitted.constants.launch_s == pytest.approx(4e-4, rel=0.1)
 
 
-@pytest.mark.parametrize("rate", [1.0, 6.0], ids=["light", "heavy"])
+@pytest.mark.parametrize("rate", [pytest.param(1.0, marks=pytest.mark.slow), 6.0], ids=["light", "heavy"])
 def test_constants_come_back_from_a_log(tmp_path: Path, rate: float) -> None:
     """From stamps of requests alone; then the same constants serve another model.
 

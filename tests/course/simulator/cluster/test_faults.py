@@ -221,7 +221,7 @@ def test_the_autoscaler_averages_rounds_up_and_waits_before_it_takes_away() -> N
 
 def test_an_objective_scales_as_well_as_a_load_does() -> None:
     """A climb: by TTFT the fleet grows with it, for less than a fleet that is as large from the start."""
-    climb = make_workload(AZURE_CHAT, Ramp(start_rate=0.3, end_rate=3, length_s=1200), duration_s=1500)
+    climb = make_workload(AZURE_CHAT, Ramp(start_rate=0.3, end_rate=3, length_s=800), duration_s=1000)
     make, slo = Deployment.of("llama-3.1-8b", "l4").fast_engine, SLO(ttft=4.0, tpot=0.2)
     by_ttft = {"signal": "ttft", "target": 1.5, "max_replicas": 6}
     fleets = ({"replicas": 3}, {"replicas": 6}, {"autoscaling": by_ttft, "cold_start_s": 30.0})
