@@ -36,7 +36,7 @@ function mountChats(el) {
   }
   const bytes = Number(el.dataset.bytes), megabytes = number(Math.round(bytes / MEGA));
   const bar = make("progress", { max: bytes, value: 0, hidden: true, "aria-label": "Fetched" });
-  const told = make("p", { role: "status" }, `The model is SmolLM2-135M, its weights in 4 bits: ${megabytes} MB, fetched once and kept by this browser. It takes about 400 MB of memory while the page is open.`);
+  const told = make("p", { role: "status" }, `The model is SmolLM2-135M, its weights in 4 bits: ${megabytes} MB, fetched once and kept by this browser. With it, the page takes about 500 MB of memory.`);
   const fetchButton = make("button", { type: "button", class: "mm-run", onclick: () => void begin() }, `Fetch the model (${megabytes} MB)`);
   el.replaceChildren(make("div", { class: "mm-dash mm-chats" }, told, fetchButton, bar));
 
