@@ -35,10 +35,12 @@ function mountChats(el) {
     return;
   }
   const bytes = Number(el.dataset.bytes), megabytes = number(Math.round(bytes / MEGA));
+  const folder = new URL(el.dataset.model ?? "", document.baseURI);
   const bar = make("progress", { max: bytes, value: 0, hidden: true, "aria-label": "Fetched" });
   const told = make("p", { role: "status" }, `The model is SmolLM2-135M, its weights in 4 bits: ${megabytes} MB, fetched once and kept by this browser. With it, the page takes about 500 MB of memory.`);
   const fetchButton = make("button", { type: "button", class: "mm-run", onclick: () => void begin() }, `Fetch the model (${megabytes} MB)`);
   el.replaceChildren(make("div", { class: "mm-dash mm-chats" }, told, fetchButton, bar));
+  void isKept(folder).then((kept) => { if (kept) say(fetchButton, "Start the model (this browser has it)"); });
 
   async function begin() {
     fetchButton.disabled = true;
@@ -47,7 +49,7 @@ function mountChats(el) {
     try {
       const python = new TabPython(new URL(el.dataset.python ?? "", document.baseURI), (now) => { stage = now; tell(); });
       bar.hidden = false;
-      await python.load(new URL(el.dataset.model ?? "", document.baseURI), (now) => { done = now; bar.value = now; tell(); });
+      await python.load(folder, (now) => { done = now; bar.value = now; tell(); });
       const server = await python.ask("chats.open", { fields: {} });
       await renderChats({ python, server, el });
       el.dataset.isLive = "yes";
@@ -55,6 +57,16 @@ function mountChats(el) {
       say(told, `The model could not be started: ${error instanceof Error ? error.message : error}. Reload the page to try again.`);
       bar.hidden = true;
     }
+  }
+}
+
+/** Whether this browser has the weights already. @param {URL} folder the model's */
+async function isKept(folder) {
+  try {
+    const { weights } = await (await fetch(new URL("model.json", folder))).json();
+    return Boolean(await (await caches.open("minillm-weights")).match(new URL(weights, folder)));
+  } catch {
+    return false; // a private window may keep nothing
   }
 }
 

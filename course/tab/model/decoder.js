@@ -29,6 +29,12 @@ async function read(address, take, whole) {
   if (!found) await kept?.put(address, new Response(new Blob([whole()]))).catch(() => {}); // no room: it's here all the same
 }
 
+/** Lets go of files of an earlier site. @param {URL[]} present */
+async function forgetOthers(present) {
+  const kept = await caches.open(KEPT).catch(() => null);
+  for (const request of (await kept?.keys()) ?? []) if (!present.some(({ href }) => href === request.url)) await kept?.delete(request);
+}
+
 /**
  * @param {ModelFiles} files @param {(done: number) => void} tell how many bytes have come
  * @returns {Promise<Record<string, any>>} the module that Python imports as `decoder`
@@ -59,6 +65,7 @@ async function loadDecoder(files, tell) {
     tokenizer += decoder.decode(part, { stream: true });
     tell((done += part.length));
   }, () => tokenizer);
+  await forgetOthers([beside(files.weights), beside(files.tokenizer)]);
 
   return {
     tokenizer,
