@@ -6,7 +6,7 @@ import { drawingLoop } from "./loop.js";
 import { paletteOf } from "./paint.js";
 import { Refused, TabPython } from "./port.js";
 import { number, seconds } from "./say.js";
-import { PHASES, PHASE_NAMES } from "./trace.js";
+import { PHASES, PHASE_NAMES, percentile } from "./trace.js";
 /** @typedef {import("./live_traffic.js").News & {said: Record<string, string>}} ChatNews */
 /** @typedef {Record<string, number | string | boolean>} ChatFields */
 
@@ -27,6 +27,8 @@ const CHAT_SPANS = [24, 12, 6, 3, 1.5];
 /** So far behind what is known the picture may be, seconds. */
 const LATEST_S = 0.4;
 const MEGA = 1e6;
+/** What can be bet on: how many times as long a chat waits for a token beside seven others. */
+const TIMES = [1, 2, 4, 8];
 
 /** @param {HTMLElement} el with the worker's script in data-python, the model's folder in data-model and its size in data-bytes */
 function mountChats(el) {
@@ -35,10 +37,12 @@ function mountChats(el) {
     return;
   }
   const bytes = Number(el.dataset.bytes), megabytes = number(Math.round(bytes / MEGA));
+  const folder = new URL(el.dataset.model ?? "", document.baseURI);
   const bar = make("progress", { max: bytes, value: 0, hidden: true, "aria-label": "Fetched" });
-  const told = make("p", { role: "status" }, `The model is SmolLM2-135M, its weights in 4 bits: ${megabytes} MB, fetched once and kept by this browser. It takes about 400 MB of memory while the page is open.`);
+  const told = make("p", { role: "status" }, `The model is SmolLM2-135M, its weights in 4 bits: ${megabytes} MB, fetched once and kept by this browser. With it, the page takes about 500 MB of memory.`);
   const fetchButton = make("button", { type: "button", class: "mm-run", onclick: () => void begin() }, `Fetch the model (${megabytes} MB)`);
   el.replaceChildren(make("div", { class: "mm-dash mm-chats" }, told, fetchButton, bar));
+  void isKept(folder).then((kept) => { if (kept) say(fetchButton, "Start the model (this browser has it)"); });
 
   async function begin() {
     fetchButton.disabled = true;
@@ -47,7 +51,7 @@ function mountChats(el) {
     try {
       const python = new TabPython(new URL(el.dataset.python ?? "", document.baseURI), (now) => { stage = now; tell(); });
       bar.hidden = false;
-      await python.load(new URL(el.dataset.model ?? "", document.baseURI), (now) => { done = now; bar.value = now; tell(); });
+      await python.load(folder, (now) => { done = now; bar.value = now; tell(); });
       const server = await python.ask("chats.open", { fields: {} });
       await renderChats({ python, server, el });
       el.dataset.isLive = "yes";
@@ -55,6 +59,16 @@ function mountChats(el) {
       say(told, `The model could not be started: ${error instanceof Error ? error.message : error}. Reload the page to try again.`);
       bar.hidden = true;
     }
+  }
+}
+
+/** Whether this browser has the weights already. @param {URL} folder the model's */
+async function isKept(folder) {
+  try {
+    const { weights } = await (await fetch(new URL("model.json", folder))).json();
+    return Boolean(await (await caches.open("minillm-weights")).match(new URL(weights, folder)));
+  } catch {
+    return false; // a private window may keep nothing
   }
 }
 
@@ -96,11 +110,16 @@ async function renderChats({ python, server, el }) {
   const wider = make("button", { type: "button", "aria-label": "Wider", onclick: () => zoomBy(-1) }, "−");
   const closer = make("button", { type: "button", "aria-label": "Closer", onclick: () => zoomBy(1) }, "+");
   const span = make("span", { class: "mm-moment" }), told = make("div", { class: "mm-live-told", role: "status" });
+  let betOn = 0;
+  const lockButton = make("button", { type: "button", class: "mm-run", disabled: true, onclick: () => void lock() }, "Lock it");
+  const answers = oneOf({ label: "Your bet", options: TIMES, names: (times) => (times === 1 ? "as long" : `${times} times`), chosen: 0,
+    choose: (times) => { betOn = times; lockButton.disabled = isServing; } });
+  const bet = make("div", { class: "mm-live-bet" }, make("b", {}, "A bet: "), "with all eight running, how long does a chat wait for each token, compared with one chat alone? ", answers.element, lockButton);
   const root = make("div", { class: "mm-dash mm-live mm-chats", role: "group", "aria-label": "Eight chats, live" },
     make("div", { class: "mm-live-switches" }, ...switches.map(({ element }) => element),
       make("span", { class: "mm-live-switch" }, make("span", {}, "Most tokens"), lengths.element),
       make("span", { class: "mm-live-switch" }, make("span", {}, "Temperature"), warmth.element)),
-    make("div", { class: "mm-live-below" }, all, anew), told,
+    make("div", { class: "mm-live-below" }, all, anew), bet, told,
     make("div", { class: "mm-chat-grid" }, ...chats.map(({ element }) => element)),
     make("div", { class: "mm-live-figures" }, ...figures.map(({ element }) => element)), strip,
     make("div", { class: "mm-live-below" }, wider, closer, span));
@@ -115,7 +134,6 @@ async function renderChats({ python, server, el }) {
 
   /** @param {number[]} which chats */
   async function ask(which) {
-    say(told, "");
     const asked = which.filter((i) => chats[i].request === null && chats[i].input.value.trim());
     await Promise.all(asked.map(async (i) => {
       const chat = chats[i], text = chat.input.value.trim();
@@ -128,7 +146,27 @@ async function renderChats({ python, server, el }) {
         say(told, `Chat ${i + 1}: ${inWords(error)}`);
       }
     }));
-    void serve();
+    await serve();
+  }
+
+  /** Seconds of a step in which so many chats decode and none prefills: the middle one. @param {number} count */
+  function decodeStep(count) {
+    const steps = traffic.steps.filter(({ running, shares }) => running === count && shares.length === count && shares.every(([, , isPrefill]) => !isPrefill));
+    return percentile(steps.map(({ start, end }) => end - start), 50);
+  }
+
+  /** One chat alone, then all of them, and what that says of the bet. */
+  async function lock() {
+    bet.hidden = true;
+    say(told, `Locked: ${betOn === 1 ? "as long" : `${betOn} times as long`}. Chat 1 goes first, alone; then all eight.`);
+    await ask([0]);
+    const alone = decodeStep(1);
+    await ask(chats.map((_, i) => i));
+    const together = decodeStep(chats.length);
+    if (failed || alone === null || together === null) return;
+    const ratio = together / alone, [nearest] = [...TIMES].sort((a, b) => Math.abs(Math.log(ratio / a)) - Math.abs(Math.log(ratio / b)));
+    say(told, `You said ${betOn === 1 ? "as long" : `${betOn} times`}: ${nearest === betOn ? "right" : "not this time"}. Alone, a token took ${seconds(alone)}; beside seven others, ${seconds(together)}, `
+      + `${number(ratio)} times as long. So eight chats together get ${number(chats.length / ratio)} times the tokens a second. A step reads the weights once, however many chats share it, and multiplies for each of them.`);
   }
 
   /** @param {number} i */
@@ -149,6 +187,7 @@ async function renderChats({ python, server, el }) {
   async function change(some) {
     try {
       settings = await python.ask("chats.change", { fields: some }, server);
+      bet.hidden = true; // it's on the settings as they were
       say(told, "From the next message on. The KV cache begins empty.");
     } catch (error) {
       say(told, inWords(error));
@@ -205,6 +244,7 @@ async function renderChats({ python, server, el }) {
     closer.disabled = zoom === CHAT_SPANS.length - 1;
     all.disabled = isServing;
     anew.disabled = isServing;
+    lockButton.disabled = isServing || !betOn;
     if (failed) say(told, failed);
     return isServing || time < traffic.known;
   }

@@ -19,18 +19,20 @@ const aligned = (address) => Math.ceil(address / ALIGNED) * ALIGNED;
 
 /**
  * A file, a part at a time: from what is kept, or from the network, and kept from then on.
- * @param {URL} address @param {(part: Uint8Array) => void} take
+ * @param {URL} address @param {(part: Uint8Array) => void} take @param {() => BlobPart} whole all that was taken
  */
-async function read(address, take) {
+async function read(address, take, whole) {
   const kept = await caches.open(KEPT).catch(() => null); // a private window may have none
   const found = await kept?.match(address), response = found ?? (await fetch(address));
   if (!response.ok || !response.body) throw new Error(`${address.pathname}: ${response.status}`);
-  /** @type {Uint8Array<ArrayBuffer>[]} */ const parts = [];
-  for (let reader = response.body.getReader(), part = await reader.read(); !part.done; part = await reader.read()) {
-    take(part.value);
-    if (!found) parts.push(part.value);
-  }
-  if (!found) await kept?.put(address, new Response(new Blob(parts))).catch(() => {}); // no room: it's here all the same
+  for (let reader = response.body.getReader(), part = await reader.read(); !part.done; part = await reader.read()) take(part.value);
+  if (!found) await kept?.put(address, new Response(new Blob([whole()]))).catch(() => {}); // no room: it's here all the same
+}
+
+/** Lets go of files of an earlier site. @param {URL[]} present */
+async function forgetOthers(present) {
+  const kept = await caches.open(KEPT).catch(() => null);
+  for (const request of (await kept?.keys()) ?? []) if (!present.some(({ href }) => href === request.url)) await kept?.delete(request);
 }
 
 /**
@@ -56,13 +58,14 @@ async function loadDecoder(files, tell) {
     new Uint8Array(memory.buffer).set(part, end);
     end += part.length;
     tell((done += part.length));
-  });
+  }, () => new Uint8Array(memory.buffer, file, end - file));
   const decoder = new TextDecoder();
   let tokenizer = "";
   await read(beside(files.tokenizer), (part) => {
     tokenizer += decoder.decode(part, { stream: true });
     tell((done += part.length));
-  });
+  }, () => tokenizer);
+  await forgetOthers([beside(files.weights), beside(files.tokenizer)]);
 
   return {
     tokenizer,
