@@ -326,3 +326,8 @@ def test_page_and_config_do_not_name_the_cause_by_what_they_list(draw: Draw, cau
     sick = draw(cause, 1).fresh()
     assert not any(word in sick.page.service for word in ("autoscaled", "documents", " to "))
     assert list(sick.ask("config").data.index) == list(draw("few_slots", 1).fresh().ask("config").data.index)
+
+
+def test_what_may_be_named_is_never_what_is_to_be_ruled_out() -> None:
+    for cause in (*CAUSES.values(), *CLASSICS.values()):
+        assert cause.looks_like not in (cause.name, *cause.names), cause.name
