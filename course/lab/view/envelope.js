@@ -1,7 +1,7 @@
 // What a step costs, priced as course/simulator/cost/roofline.py prices it, from its own coefficients (prices.py); and what follows of it
 // for one replica on paper.
 
-/** @typedef {Record<string, number | null>} Prices null: infinite, which JSON has no word for */
+/** @typedef {Record<string, number | null> & {reduces: [number, number][]}} Prices null: infinite, which JSON has no word for; reduces: ways of all-reducing, seconds and seconds per token */
 /** @typedef {{tokens: number, logits: number, requests: number, pairs: number, context: number, prefills: number}} Work */
 /** @typedef {{prompt: number, output: number, itl: number}} Asked tokens; itl in seconds */
 
@@ -24,7 +24,7 @@ function price(prices, work) {
   const linear = longer + p("serial") * (products + weights - longer) + dequant;
   const pair = p(work.prefills ? "prompt_pair_s" : "pair_s"); // a step here computes prompts or decodes, not both
   const attention = Math.max(pair * work.pairs, p("context_s") * work.context);
-  const allReduce = Math.min(p("at_once_s") + p("at_once_token_s") * tokens, p("hops_s") + p("hops_token_s") * tokens);
+  const allReduce = Math.min(...prices.reduces.map(([latency, token]) => latency + token * tokens));
   const device = linear + attention + allReduce + p("gaps_s") + (work.prefills ? p("prefill_s") : 0);
   const host = p("host_s") + (work.prefills ? p("prefill_host_s") : 0);
   return Math.max(device, host) + p("step_s") + p("request_s") * work.requests;

@@ -11,16 +11,17 @@ from course.simulator.cost.roofline import StepTimeModel
 
 OF_MODEL = (
     *("token_s", "logit_s", "weights_s", "idle_s", "pair_s", "prompt_pair_s", "context_s", "dequant_s"),
-    *("idle_dequant_s", "at_once_s", "at_once_token_s", "hops_s", "hops_token_s", "gaps_s", "host_s", "skip"),
+    *("idle_dequant_s", "gaps_s", "host_s", "skip"),
 )
 """What a StepTimeModel has that the page needs."""
 OF_CONSTANTS = ("half_tokens", "serial", "prefill_s", "prefill_host_s", "step_s", "request_s")
 
-Prices = dict[str, float | None]
+Prices = dict[str, float | list[list[float]] | None]
 
 
 def coefficients(steps: StepTimeModel, model: PricedModel, placement: Placement, kv_tokens: int) -> Prices:
-    """What prices one deployment's steps, in seconds, bytes and tokens; None = infinite.
+    """What prices one deployment's steps, in seconds, bytes and tokens; None = infinite. `reduces` has the ways that all of
+    a step's all-reduces can go: seconds, and seconds per token.
 
     Args:
         kv_tokens: that its KV cache holds.
@@ -33,6 +34,12 @@ def coefficients(steps: StepTimeModel, model: PricedModel, placement: Placement,
         "weight_bytes": placement.weight_bytes(model),
         "kv_tokens": kv_tokens,
     }
-    return {
-        name: float(f"{value:.7g}") if math.isfinite(value) else None for name, value in {**numbers, **sizes}.items()
+    prices: Prices = {
+        name: _shown(value) if math.isfinite(value) else None for name, value in {**numbers, **sizes}.items()
     }
+    ways = [(way.latency_s, way.token_s) for way in steps.reduces]
+    return prices | {"reduces": [[*map(_shown, way)] for way in ways if all(map(math.isfinite, way))]}
+
+
+def _shown(value: float) -> float:
+    return float(f"{value:.7g}")

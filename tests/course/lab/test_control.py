@@ -9,7 +9,6 @@ from made_run import made_run
 from course.lab.control import Control
 from course.lab.marks import QUIET
 from course.lab.run import Run
-from course.lessons.lesson_00.words import chat
 from course.lessons.lesson_04 import words as lesson_04
 from course.lessons.lesson_05 import words as lesson_05
 from course.lessons.lesson_08 import words as lesson_08_words
@@ -48,7 +47,6 @@ def test_what_is_too_far_apart_for_noise_is_not_called_noise() -> None:
     """By a control, by findings of lessons 00, 04 and 05, and where several runs of two kinds overlap (lesson 09)."""
     slow = longer(made_run(), 2.0)
     assert "isn't noise" in str(Control("B as before", made_run(), slow))
-    assert "busy" in str(chat(made_run(), slow)) and "noise" in str(chat(made_run(), longer(made_run(), 1.2)))
     for finding, outcome in (
         (lesson_04.nothing, {"on": made_run(), "off": late(made_run(), 2.0)}),
         (lesson_05.calm, {"mixed": made_run(), "prefill first": late(made_run(), 2.0)}),

@@ -7,7 +7,7 @@ import sys
 HEAVY = ("torch", "transformers", "pandas", "matplotlib", "ipywidgets", "IPython", "httpx")
 
 
-BESIDE_THE_SITE = ("torch", "numpy", "pandas", "fsrs", "transformers", "matplotlib", "safetensors", "huggingface_hub")
+BESIDE_THE_SITE = ("torch", "pandas", "fsrs", "transformers", "matplotlib", "safetensors", "huggingface_hub")
 
 
 def test_the_site_is_written_without_what_its_small_environment_lacks() -> None:
