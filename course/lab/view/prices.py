@@ -20,8 +20,8 @@ Prices = dict[str, float | list[list[float]] | None]
 
 
 def coefficients(steps: StepTimeModel, model: PricedModel, placement: Placement, kv_tokens: int) -> Prices:
-    """What prices one deployment's steps, in seconds, bytes and tokens; None = infinite. `reduces` has the ways that all of
-    a step's all-reduces can go: seconds, and seconds per token.
+    """What prices one deployment's steps, in seconds, bytes and tokens; None = infinite. `reduces` has the
+    ways that all of a step's all-reduces can go: seconds, and seconds per token.
 
     Args:
         kv_tokens: that its KV cache holds.
