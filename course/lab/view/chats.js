@@ -42,14 +42,16 @@ function mountChats(el) {
   const told = make("p", { role: "status" }, `The model is SmolLM2-135M, its weights in 4 bits: ${megabytes} MB, fetched once and kept by this browser. With it, the page takes about 500 MB of memory.`);
   const fetchButton = make("button", { type: "button", class: "mm-run", onclick: () => void begin() }, `Fetch the model (${megabytes} MB)`);
   el.replaceChildren(make("div", { class: "mm-dash mm-chats" }, told, fetchButton, bar));
+  let stage = "", tell = () => {};
+  // Python starts with the page: by the time somebody has read it, only the model is missing.
+  const python = new TabPython(new URL(el.dataset.python ?? "", document.baseURI), (now) => { stage = now; tell(); });
   void isKept(folder).then((kept) => { if (kept) say(fetchButton, "Start the model (this browser has it)"); });
 
   async function begin() {
     fetchButton.disabled = true;
-    let stage = "", done = 0;
-    const tell = () => say(told, done < bytes ? `Fetching the model: ${number(Math.round(done / MEGA))} of ${megabytes} MB${stage ? `. Python: ${stage}` : ""} …` : `Starting: ${stage || "the engine"} …`);
+    let done = 0;
+    tell = () => say(told, done < bytes ? `Fetching the model: ${number(Math.round(done / MEGA))} of ${megabytes} MB${stage ? `. Python: ${stage}` : ""} …` : `Starting: ${stage || "the engine"} …`);
     try {
-      const python = new TabPython(new URL(el.dataset.python ?? "", document.baseURI), (now) => { stage = now; tell(); });
       bar.hidden = false;
       await python.load(folder, (now) => { done = now; bar.value = now; tell(); });
       const server = await python.ask("chats.open", { fields: {} });
