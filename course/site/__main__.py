@@ -162,7 +162,7 @@ def write(folder: Path, url: str = "", day: date | None = None, with_python: boo
 
 
 def write_search(file: Path, rendered: Mapping[str, str]) -> None:
-    """What the search box loads when it's first used: a script, since a page opened from disk may fetch nothing else."""
+    """What the search box loads when it's used: a script, since a page opened from disk may load nothing else."""
     openings = {f"drill_{drill.id}": drill.drawn().opening for drill in DRILLS}
     asked = {f"round_{each.id}": f"{each.hardware}; {each.model}." for each in map(find_round, ROUNDS)}
     told = in_script(search.index(rendered, openings | asked, Path(GLOSSARY).stem))

@@ -146,7 +146,7 @@
     input.addEventListener("keydown", (event) => {
       const all = options();
       if (event.key === "Escape") {
-        if (list.hidden) input.value = "";
+        if (!list.hidden) event.preventDefault(); // a second one empties the box: browsers do that
         show(false);
       } else if (event.key === "Enter") {
         event.preventDefault();

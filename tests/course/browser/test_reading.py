@@ -28,8 +28,10 @@ def assert_clean(page: Any) -> None:
 
 
 def test_a_page_is_read_by_section_without_code_bets_and_what_decides_them() -> None:
-    page = """<header>Site</header><h2 id="a">One <code>x</code>, two<a class="anchor-link">¶</a></h2><p>Slots<br>and <b>KV</b>.</p>
-        <section class="bet other"><p>Which?</p><section>Guess</section></section><details class="outcome">Queue</details>
+    page = """<header>Site</header><h2 id="a">One <code>x</code>, two<a class="anchor-link">¶</a></h2>
+        <p>Slots<br>and <b>KV</b>.</p>
+        <section class="bet other"><p>Which?</p><section>Guess</section></section>
+        <details class="outcome">Queue</details>
         <h3 id="b">More</h3><pre>code</pre><table><tr><td>1</td><td>2</td></tr></table>"""
     assert [(each.anchor, each.title, each.text) for each in sections(page)] == [
         ("", "One x, two", "Slots and KV."),
@@ -65,7 +67,8 @@ def test_each_page_is_found_by_its_title_and_each_result_leads_somewhere(browser
     found = page.evaluate(
         """() => new Promise(done => {
           minillmSearch.loaded = pages => {
-            const all = minillmSearch.read(pages), hits = title => minillmSearch.ranked(all, title).map(each => each.page.page);
+            const all = minillmSearch.read(pages);
+            const hits = title => minillmSearch.ranked(all, title).map(each => each.page.page);
             done(pages.map(each => ({ ...each, hits: hits(each.title) })));
           };
           document.querySelector(".search input").focus();
