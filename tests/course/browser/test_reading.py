@@ -1,4 +1,4 @@
-"""What helps a reader of the site: search."""
+"""What helps a reader of the site: search, terms explained where they stand, a measure that can be read."""
 
 import html
 from pathlib import Path
@@ -91,4 +91,73 @@ def test_what_is_meant_stands_first(browser: Any, site: Path, typed: str, first:
     page.locator(".search [role=status]:not(:empty)").wait_for(state="attached")
     links = page.locator("#found a").evaluate_all("all => all.map(each => each.getAttribute('href').split('#')[0])")
     assert first in links[:3] if first else page.inner_text(".search [role=status]") == "Nothing found"
+    page.close()
+
+
+@pytest.mark.parametrize(("theme", "width"), THEMES)
+def test_a_term_is_explained_where_it_stands(browser: Any, site: Path, theme: str, width: int) -> None:
+    told: list[str] = []
+    page = opened(browser, site / "07_kv_cache.html", told, theme, width)
+    term, bubble = page.locator("a[data-means]").first, page.get_by_role("tooltip")
+    term.hover()
+    assert bubble.inner_text() == term.get_attribute("data-means")
+    bubble.hover()
+    box = bubble.bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= width
+    page.keyboard.press("Escape")
+    assert not bubble.is_visible()
+    term.focus()
+    assert bubble.is_visible() and term.get_attribute("aria-describedby") == bubble.get_attribute("id")
+    assert told == []
+    assert_clean(page)
+    page.close()
+
+
+def test_a_tap_explains_a_term_and_another_leads_to_the_glossary(browser: Any, site: Path) -> None:
+    phone = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
+    page = phone.new_page()
+    page.goto((site / "07_kv_cache.html").as_uri())
+    term = page.locator("a[data-means]").first
+    term.tap()
+    assert page.get_by_role("tooltip").inner_text() == term.get_attribute("data-means")
+    assert page.url.endswith("07_kv_cache.html")
+    term.tap()
+    page.wait_for_url("**/glossary.html#*")
+    phone.close()
+
+
+@pytest.mark.parametrize("name", ["02_queue", "07_kv_cache", "guide_2am"])
+def test_lines_are_of_about_70_characters_and_nothing_sticks_out(browser: Any, site: Path, name: str) -> None:
+    page = opened(browser, site / f"{name}.html", [], width=1440)
+    lengths, outside = page.evaluate(
+        """() => {
+          const wide = [...document.querySelectorAll("main img, main svg, main table, main pre")];
+          const column = document.querySelector("article").getBoundingClientRect();
+          const lines = each => each.offsetHeight / parseFloat(getComputedStyle(each).lineHeight);
+          const long = [...document.querySelectorAll(".prose > p")].filter(each => lines(each) > 2.5);
+          const outside = wide.filter(each => each.getBoundingClientRect().right > column.right);
+          return [long.map(each => each.innerText.length / lines(each)), outside.map(each => each.outerHTML.slice(0, 80))];
+        }"""
+    )
+    assert len(lengths) > 3 and 45 < sum(lengths) / len(lengths) < 75 and max(lengths) < 80
+    assert outside == []
+    page.close()
+
+
+def test_a_question_is_read_out_but_drawn_once(browser: Any, site: Path) -> None:
+    page = opened(browser, site / "07_kv_cache.html", [])
+    assert max(page.locator(".bet legend").evaluate_all("all => all.map(each => each.offsetWidth)")) <= 1
+    page.close()
+
+
+def test_the_section_being_read_is_marked_beside_it(browser: Any, site: Path) -> None:
+    page = opened(browser, site / "02_queue.html", [], width=1440)
+    last = page.locator(".contents a").last
+    assert page.locator(".contents [aria-current]").count() == 0
+    last.click()
+    page.wait_for_selector(".contents li:last-child [aria-current]")
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.get_by_text("On this page").click()  # folded now
+    last.click()
+    page.wait_for_function("() => !document.querySelector('.contents details').open && scrollY > 1000")
     page.close()
