@@ -2,6 +2,7 @@
 
 pages.py        a notebook or a Markdown page as HTML: bets, outcomes, explorers and pictures marked for the scripts
 calculator.py   the simulator's prices as coefficients, so that the page computes what minillm computes
+search.py       what the search box looks through: sections of the written pages
 rounds.py   napkins.py      design rounds and dated sums as data
 templates/      Jinja2
 static/         styles, and plain JavaScript: a module for each kind of page, and those that pages share

@@ -10,7 +10,7 @@ import shutil
 import sys
 import webbrowser
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -29,6 +29,7 @@ from course.lessons.start.contents import lessons as known_lessons
 from course.lessons.start.contents import written as minutes_told
 from course.rounds.library import IDS as ROUNDS
 from course.rounds.library import find_round
+from course.site import search
 from course.site.calculator import exported, stack
 from course.site.pages import Page, map_page, markdown_page, notebook_page, with_math
 from course.tab import challenge, exercises
@@ -148,11 +149,20 @@ def write(folder: Path, url: str = "", with_python: bool = True) -> list[Path]:
         rendered[f"exercise_{each['id']}"] = rendering(
             "exercise", exercise=each, statement=asked, data=json.dumps(each)
         )
+    write_search(folder / "static" / "search_index.js", rendered)
     rendered |= {page.name.partition("_")[0]: rendering("moved", page=page) for page in lessons}
     for name, text in rendered.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
     write_offline(folder)
     return [folder / f"{name}.html" for name in rendered]
+
+
+def write_search(file: Path, rendered: Mapping[str, str]) -> None:
+    """What the search box loads when it's used: a script, since a page opened from disk may load nothing else."""
+    openings = {f"drill_{drill.id}": drill.drawn().opening for drill in DRILLS}
+    asked = {f"round_{each.id}": f"{each.hardware}; {each.model}." for each in map(find_round, ROUNDS)}
+    told = in_script(search.index(rendered, openings | asked, Path(GLOSSARY).stem))
+    file.write_text(f"minillmSearch.loaded({told});\n", encoding="utf-8")
 
 
 def write_offline(folder: Path) -> None:

@@ -13,6 +13,7 @@ from nbconvert.filters import Highlight2HTML, markdown2html
 from nbformat import NotebookNode
 
 from course.lab.build import RECORDED
+from course.lab.glossary import terms
 from course.lab.marks import FOLDED
 from course.lab.outcomes import ExampleRun, as_html, runs_of
 from course.lab.recording import BET, FRAMES, OUTCOME, data_attribute, read_recording
@@ -27,6 +28,7 @@ LINK = re.compile(r'href="(?!https?:|#|mailto:)([^"#]*)(#[^"]*)?"')
 HEADING = re.compile(r'<h([1-3]) id="([^"]*)">(.*?)<a class="anchor-link"')
 FRAMES_HERE = re.compile(rf'{FRAMES}="(\d+)"')
 MATH_BLOCK, MATH = re.compile(r"\$\$(.+?)\$\$", re.S), re.compile(r"(?<![\\$\w])\$([^$<]+?)\$(?![\d\w])")
+TERM = re.compile(r'<a href="glossary\.html#([\w-]+)"')
 SCORED = re.compile(rf' {OUTCOME}="[^"]*"')
 SIGNPOST = "\n\n---\n\n"
 highlighted = Highlight2HTML()
@@ -79,7 +81,7 @@ class Page:
     def summary(self) -> str:
         """Its first paragraph, in plain words, for cards and search engines."""
         found = re.search(r"<p>(.*?)</p>", self.parts[0].html, re.S)
-        return " ".join(html.unescape(re.sub(r"<[^>]+>", "", found.group(1))).split()) if found else self.title
+        return _words(found.group(1)) if found else self.title
 
 
 CARD_LENGTH = 170
@@ -199,4 +201,20 @@ def _linked(part: PagePart, path: Path, root: Path, names: Mapping[str, str]) ->
         return f'href="{name}.html{found.group(2) or ""}"' if name else f'data-file="{found.group(1)}"'
 
     other = part.other and replace(part.other, html=LINK.sub(to_page, part.other.html))
-    return replace(part, html=LINK.sub(to_page, part.html), other=other)
+    return replace(part, html=with_meanings(LINK.sub(to_page, part.html)), other=other)
+
+
+def with_meanings(shown: str) -> str:
+    """Links to glossary terms with what they mean, which terms.js shows beside them."""
+    meanings = {term.anchor: _words(markdown2html(term.meaning)) for term in terms()}
+
+    def with_meaning(found: re.Match[str]) -> str:
+        meaning = meanings.get(found.group(1))
+        return f'{found.group()} data-means="{html.escape(meaning)}"' if meaning else found.group()
+
+    return TERM.sub(with_meaning, shown)
+
+
+def _words(shown: str) -> str:
+    """HTML as plain words."""
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", "", shown)).split())

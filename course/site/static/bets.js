@@ -51,7 +51,7 @@
    * @param {Bet} bet @param {string} name @returns {{element: HTMLElement, chosen: () => string | number | null, set: (value: string) => void}} */
   function picker(bet, name) {
     const fields = make("fieldset");
-    fields.append(make("legend", { class: "skip" }, bet.question));
+    fields.append(make("legend", { class: "hidden" }, bet.question));
     if (bet.options) {
       const inputs = bet.options.map((option) => {
         const label = make("label");

@@ -1,12 +1,8 @@
 """Python in a real browser tab: the same runs as here, a server that goes on, and all of it without a network."""
 
 import json
-import threading
 from collections.abc import Iterator
 from datetime import date
-from functools import partial
-from http.server import ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +11,6 @@ from axe_playwright_python.sync_playwright import Axe
 from course.lab.controls import shown_by
 from course.napkin.library import napkin_of_day
 from course.rounds.library import find_round
-from course.site.__main__ import QuietHandler
 from course.tab import dashboard
 from course.tab.live_server import LiveServer
 
@@ -27,17 +22,6 @@ ASK = """async given => {
   const server = await python.ask("server.open", { seed: 5, fields: {} });
   return [run, await python.ask("server.go_on", { until: 20 }, server)];
 }"""
-
-
-@pytest.fixture(scope="module")
-def address(site: Path) -> Iterator[str]:
-    """Where the site is served."""
-    if not (site / "tab").is_dir():
-        pytest.skip("Python for the browser could not be fetched")
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(site))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
 
 
 @pytest.fixture(scope="module")

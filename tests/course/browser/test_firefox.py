@@ -1,0 +1,78 @@
+"""The site's Python in the Firefox of a distribution, over WebDriver BiDi: Playwright only drives one of its own."""
+
+import json
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FIREFOX = shutil.which("firefox-esr") or shutil.which("firefox")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(FIREFOX is None, reason="no Firefox on this machine (Debian: apt install firefox-esr)"),
+]
+PATIENCE_S = 180
+IS_LIVE = """new Promise(done => {
+  const look = () => document.querySelector("[data-is-live=yes]") ? done("live") : setTimeout(look, 100);
+  look();
+})"""
+
+
+class Firefox:
+    """One window of a Firefox, and what its pages told their console."""
+
+    def __init__(self, address: str) -> None:
+        websocket = pytest.importorskip("websocket")
+        self._socket = websocket.create_connection(address, suppress_origin=True, timeout=PATIENCE_S)
+        self._numbers = count(1)
+        self.told: list[str] = []
+        self.call("session.new", capabilities={})
+        self.call("session.subscribe", events=["log.entryAdded"])
+        self._window = self.call("browsingContext.getTree")["contexts"][0]["context"]
+
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        number = next(self._numbers)
+        self._socket.send(json.dumps({"id": number, "method": method, "params": params}))
+        while (message := json.loads(self._socket.recv())).get("id") != number:
+            entry = message["params"]
+            self.told.append(f"{entry['level']}: {entry['text']}")
+        assert message["type"] == "success", message
+        return message["result"]
+
+    def open(self, url: str) -> None:
+        self.call("browsingContext.navigate", context=self._window, url=url, wait="complete")
+
+    def evaluate(self, expression: str) -> Any:
+        """What a promise comes to, in the page."""
+        found = self.call("script.evaluate", target={"context": self._window}, awaitPromise=True, expression=expression)
+        return found["result"]["value"]
+
+
+@pytest.fixture
+def firefox(tmp_path: Path) -> Iterator[Firefox]:
+    command = [str(FIREFOX), "--headless", "--no-remote", "--profile", str(tmp_path), "--remote-debugging-port=0"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        said = (re.search(r"WebDriver BiDi listening on (ws://\S+)", line) for line in process.stderr or ())
+        if (found := next(filter(None, said), None)) is None:
+            pytest.fail("Firefox ended before it could be driven")
+        threading.Thread(target=process.communicate, daemon=True).start()  # a full pipe would stop it
+        try:
+            opened = Firefox(f"{found[1]}/session")
+            yield opened
+            opened.call("browser.close")
+        finally:
+            process.terminate()
+
+
+@pytest.mark.parametrize("name", ["index", "dashboard", "incident"])
+def test_python_is_live_in_firefox_too(firefox: Firefox, address: str, name: str) -> None:
+    firefox.open(f"{address}/{name}.html")
+    assert firefox.evaluate(IS_LIVE) == "live"
+    assert firefox.told == []
