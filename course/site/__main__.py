@@ -161,7 +161,7 @@ def write_search(file: Path, rendered: Mapping[str, str]) -> None:
     """What the search box loads when it's used: a script, since a page opened from disk may load nothing else."""
     openings = {f"drill_{drill.id}": drill.drawn().opening for drill in DRILLS}
     asked = {f"round_{each.id}": f"{each.hardware}; {each.model}." for each in map(find_round, ROUNDS)}
-    told = in_script(search.index(rendered, openings | asked, Path(GLOSSARY).stem))
+    told = json.dumps(search.index(rendered, openings | asked, Path(GLOSSARY).stem), ensure_ascii=False)
     file.write_text(f"minillmSearch.loaded({told});\n", encoding="utf-8")
 
 
