@@ -120,8 +120,12 @@ def test_a_card_ends_where_a_sentence_does(text: str) -> None:
 
 @pytest.mark.parametrize(
     "script",
-    [bundle.page_script(), bundle.joined(*bundle.CONSOLE_PAGE), bundle.joined(*bundle.DRILL_PAGE)],
-    ids=["dashboard", "console", "drill"],
+    [
+        bundle.page_script(),
+        *(bundle.joined(*parts) for parts in (bundle.CONSOLE_PAGE, bundle.DRILL_PAGE, bundle.ROUND_PAGE)),
+        bundle.joined(*bundle.NAPKIN_PAGE),
+    ],
+    ids=["dashboard", "console", "drill", "round", "napkin"],
 )
 def test_modules_that_become_one_script_share_no_name(script: str) -> None:
     """Of two functions with one name, the later would silently take the earlier one's place."""
