@@ -1,6 +1,7 @@
 """What a tab of the site takes, with Python in it: page, worker and WebAssembly are one process of Chromium."""
 
 from typing import Any
+
 import psutil
 import pytest
 
