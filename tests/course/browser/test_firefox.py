@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S, wait_for
 
 FIREFOX = shutil.which("firefox-esr") or shutil.which("firefox")
 pytestmark = [
@@ -18,11 +19,8 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(FIREFOX is None, reason="no Firefox on this machine (Debian: apt install firefox-esr)"),
 ]
-PATIENCE_S = 180
-IS_LIVE = """new Promise(done => {
-  const look = () => document.querySelector("[data-is-live=yes]") ? done("live") : setTimeout(look, 100);
-  look();
-})"""
+DOWN, ENTER = "\ue015", "\ue007"
+"""Keys, as WebDriver writes them."""
 
 
 class Firefox:
@@ -49,10 +47,23 @@ class Firefox:
     def open(self, url: str) -> None:
         self.call("browsingContext.navigate", context=self._window, url=url, wait="complete")
 
-    def evaluate(self, expression: str) -> Any:
-        """What a promise comes to, in the page."""
-        found = self.call("script.evaluate", target={"context": self._window}, awaitPromise=True, expression=expression)
+    def type(self, keys: str) -> None:
+        strokes = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
+        board = {"type": "key", "id": "keyboard", "actions": strokes}
+        self.call("input.performActions", context=self._window, actions=[board])
+
+    def is_true(self, expression: str) -> bool:
+        """Whether an expression holds in the page; not to be asked while another page is being opened."""
+        target = {"context": self._window}
+        found = self.call("script.evaluate", target=target, awaitPromise=False, expression=f"Boolean({expression})")
         return found["result"]["value"]
+
+    def wait_for(self, expression: str) -> None:
+        wait_for(lambda: self.is_true(expression), expression)
+
+    @property
+    def url(self) -> str:
+        return self.call("browsingContext.getTree")["contexts"][0]["url"]
 
 
 @pytest.fixture
@@ -74,5 +85,14 @@ def firefox(tmp_path: Path) -> Iterator[Firefox]:
 @pytest.mark.parametrize("name", ["index", "dashboard", "incident"])
 def test_python_is_live_in_firefox_too(firefox: Firefox, address: str, name: str) -> None:
     firefox.open(f"{address}/{name}.html")
-    assert firefox.evaluate(IS_LIVE) == "live"
+    firefox.wait_for("document.querySelector('[data-is-live=yes]')")
+    assert firefox.told == []
+
+
+def test_a_word_is_found_by_keyboard_in_firefox_too(firefox: Firefox, address: str) -> None:
+    firefox.open(f"{address}/02_queue.html")
+    firefox.type("/chunked pref")
+    firefox.wait_for("document.querySelector('#found a')?.hash === '#chunked-prefill'")
+    firefox.type(DOWN + ENTER)
+    wait_for(lambda: firefox.url.endswith("/glossary.html#chunked-prefill"), "the glossary")
     assert firefox.told == []
