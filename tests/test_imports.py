@@ -245,6 +245,7 @@ USED_WITHOUT_IMPORT = {
     "pytest-xdist": "a plugin of pytest",
     "ruff": "a command",
     "uvloop": "uvicorn takes it where it is there",
+    "websocket-client": "Firefox's test imports it by name, if it is there",
 }
 """Declared packages that no file of ours imports, and what they are for."""
 PROVIDERS = {
