@@ -39,9 +39,9 @@ lab = open_lab()
 # get the next token it runs all tokens so far through its layers; the result for the last one says what comes next.
 # That token is appended, and it starts over. One pass through the model is a **step**.
 #
-# Starting over sounds wasteful, and it would be. But each layer needs only two vectors from an earlier token, its
-# **key** and its **value**, and those never change. So the engine keeps them: that's the **KV cache**. A later step
-# reads it and computes only what's new. Move the slider; then switch the cache off.
+# Recomputing everything would be wasteful, and it isn't necessary. A layer needs only two vectors from an earlier
+# token, its **key** and its **value**, and those never change. So the engine keeps them: that's the **KV cache**. A
+# later step reads it and computes only what's new. Move the slider; then switch the cache off.
 
 # %%
 step_through()
@@ -81,7 +81,7 @@ Replay(one)
 # %% [markdown]
 # Each blue block is a **chunk**: the prompt tokens computed in one step. The orange flag is the first token. Each green
 # block is one more step and one more token. With the server to itself, this request spends almost no time in
-# the other three phases. Here it is in proportion, with a name tag on each part:
+# the other three phases. Here it is in proportion, with each part labelled:
 
 # %%
 draw_anatomy(one)
@@ -195,11 +195,12 @@ check.card()
 # The **queue limit** is how many requests may wait; beyond it, new ones are refused. *rag* (retrieval-augmented
 # generation) is traffic whose prompts begin with retrieved text.
 #
-# Move over the timeline, and everything shows that moment, the KV blocks too. A click freezes it and picks a request.
+# Move the pointer over the timeline, and every panel shows that moment, KV blocks included. A click freezes it and
+# picks a request.
 #
-# On a real machine no two runs are exactly equal. Run the same settings twice, and the dashboard learns how far apart
-# they land on this one: **≈** means a difference is no larger than that, and a question mark means there aren't enough
-# repeats to tell.
+# On a real machine no two runs are exactly equal. Run the same settings twice, and the dashboard learns how far
+# apart they land on yours: **≈** means a difference is no larger than that, and a question mark means there aren't
+# enough repeats to tell.
 
 # %%
 dashboard = Dashboard(lab, "chat")
@@ -213,15 +214,15 @@ dashboard
 # - *burst, 12 slots*: no request waits for a slot, but every decode step carries twelve tokens instead of four. What
 #   that costs depends on the machine: on a GPU ITL grows by a few percent, on a few CPU cores by half or more. More
 #   slots trade queue for ITL.
-# - *rag, no caching*: prefill grows, unless the handbook is so short for your machine that a step with it takes no
-#   longer; where requests overlap, decode and queue grow, too. The next section runs this one.
+# - *rag, no caching*: prefill grows, unless your machine is so fast that the handbook makes a step no longer. Where
+#   requests overlap, decode and queue grow, too. You'll run this one below.
 # - *chat, no caching*: no phase moves, beyond noise; no two prompts share a prefix.
 # - *long document, budget 64*: the chats' longest gaps shrink, because no step holds more than 64 tokens. The
 #   document's own TTFT grows: more steps, and each one reads all the weights again.
 # - *mixed, 24 blocks*: memory runs out before slots do. The request admitted last is preempted, and its tokens are
 #   computed a second time.
 # - *burst, queue limit 4*: the requests that got in wait less. The ones that were refused have no TTFT at all, so they
-#   vanish from the average. Always count refusals next to latency.
+#   vanish from the average. Always report refusals next to latency.
 #
 # </details>
 #
@@ -287,15 +288,15 @@ Control("Chat, with nothing to reuse", chat_on, chat_off, q=50)
 #
 # The scheduler that just served you doesn't know which model it drives. A **simulator** can stand in for Llama-3 70B on
 # four H100s (NVIDIA's data-centre GPU): it prices each step instead of computing it, and moves a virtual clock forward.
-# Here it gets one prompt alone, then eight together, with the same slots and lengths, in one piece each.
+# Here it gets one prompt alone, then eight together, with the same slots and lengths, each prompt in one step.
 
 # %%
 on_70b = {"one alone": services_70b.together(1), "eight together": services_70b.together(8)}
 services_70b.phases_table(on_70b)
 
 # %% [markdown]
-# Compare that with the bars of your own two runs. Four H100s prefill such a prompt in the time they take to decode a
-# token or two; a few CPU cores need the time of ten tokens or more. The queue forms either way, for the same reason.
+# Compare that with the bars of your own two runs. On four H100s such a prefill takes as long as one or two decode
+# steps; on a few CPU cores, as long as ten or more. The queue forms either way, for the same reason.
 # Simulated numbers in this course come with an error band: how far the simulator's step times were off from published
 # measurements (*tp*: GPUs that share a model).
 
@@ -348,7 +349,7 @@ in_short(
 # Raise `--rate` step by step. At first the phases barely move. Once `vllm:num_requests_waiting`
 # (`sglang:num_queue_reqs`) stays above zero, queue time grows for as long as you send, while prefill and decode barely
 # follow: the model didn't get slower, it got shared. What happens to a token after it has left the engine isn't in
-# these histograms. That's what the client's TTFT has on top.
+# these histograms. Compare them with the TTFT that the client measures.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #

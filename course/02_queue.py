@@ -94,7 +94,7 @@ pictures.wait_curve()
 #
 # 1. From about 90%. All dots are correct; near saturation the variance explodes, so even long runs disagree. Quote a
 #    mean from up there only with its run length and its scatter.
-# 2. The clock, and with equal service times it has no queue at all until 100%. Your traffic isn't like that: bursts
+# 2. The clock. With equal service times it never builds a queue below 100%. Your traffic isn't like that: bursts
 #    cost a multiple of the wait at the *same* load. (With bursts the dots sit above the line at low load, where the
 #    formula is only an approximation.)
 # 3. There is no mean to plot: the queue grows for as long as you send, so the number only says how long you sent.
@@ -190,11 +190,11 @@ words.three_numbers()
 # <details><summary>Why does the wait go like ρ / (1 − ρ)? One slot, random arrivals, equal service times S.</summary>
 #
 # 1. An arrival finds the slot busy with probability ρ, and on average half of that service is left: ρ S / 2.
-# 2. It also waits for everyone in the queue: L of them, S each.
+# 2. It also waits for every request in the queue: L of them, S each.
 # 3. So W = ρ S / 2 + L S, and by Little L = λ W, with λ S = ρ.
 # 4. W = ρ S / 2 + ρ W, so W = S/2 · ρ / (1 − ρ).
 # 5. At 50, 80, 95%: one half, 2 and 9.5 service times.
-# 6. Uneven service times multiply it by 1 + c²: long answers hurt even those who ask short questions.
+# 6. Uneven service times multiply it by 1 + c²: long answers delay the short ones, too.
 #
 # </details>
 #

@@ -2,7 +2,7 @@
 # # 02b · Batching and admission: who gets the next slot?
 #
 # A slot becomes free, and forty requests are waiting. Which one gets it? And how many of the forty should have been
-# turned away immediately? Lesson 02 said how long a queue gets; this one is about three decisions: how slots are
+# refused on arrival? Lesson 02 said how long a queue gets; this one is about three decisions: how slots are
 # filled, who is next, and who is refused. Only the first can add capacity; the others decide who pays.
 #
 # - **Five minutes** (five): one long answer in a batch, and a bet.
@@ -193,7 +193,7 @@ check.card()
 # Prompt tokens count once, output tokens twice, and a tenant that has been idle gets no credit for it.
 #
 # The lab's engine, four slots, the same arrivals in both orders: the small tenants send while the greedy one's job is
-# being worked off.
+# still running.
 
 # %%
 share = lab.predict(

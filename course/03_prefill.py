@@ -46,8 +46,8 @@ reading_s = run.reading_s(lab, bend)  # its weights, once
 #
 # The run below sends prompts of several lengths, one at a time, three rounds, and keeps the fastest of each (a
 # disturbance can only slow a run down). Nothing is shared, nothing is cached. On a CPU this lesson runs in **32
-# bits**, so that both kinds of attention below are compared in the same numbers; a step takes longer here than in
-# lesson 00.
+# bits**, so that both kinds of attention below are compared in the same number format; a step takes longer here than
+# in lesson 00.
 
 # %%
 longest = run.prompt_lengths(lab)[-1]
@@ -230,8 +230,8 @@ pictures.length_explorer(lab, ladder)
 #
 # Textbook attention computes the **scores** of all pairs, stores them, and then turns each row of them into shares
 # that add up to one (*softmax*). **Fused** attention (FlashAttention) walks over the same pairs in small tiles, adds
-# each tile's contribution to the result, and forgets the tile. Same result, same useful work, but the square is never
-# in memory. Move the length; then compute fewer **rows per step**: the prompt in chunks.
+# each tile's contribution to the result, and forgets the tile. Same result, same useful work, but the full table is
+# never in memory. Move the length; then compute fewer **rows per step**: the prompt in chunks.
 
 # %%
 pictures.square_explorer(lab)
@@ -271,7 +271,7 @@ stack(draw_saving(both), words.request(both, shape))
 # **A chunk** of $c$ tokens after $s$ cached ones adds $c\,(s + c/2)$ pairs. Summed over all chunks that's $n^2/2$
 # again: chunking adds no pairs. It adds one more read of the weights per step, and of the cached keys and values.
 #
-# Textbook attention in this engine is a dozen lines. Find the one that builds the square:
+# Textbook attention in this engine is a dozen lines. Find the one that builds the full score matrix:
 
 # %%
 import inspect

@@ -41,7 +41,7 @@ plain = lab.run(run.stamped(lab, "nowhere"))
 draw_finds({"one handbook, four questions": plain})
 
 # %% [markdown]
-# The first request pays for all of them. The others find the handbook (large yellow beads) and compute little more
+# The first request computes every block. The others find the handbook (large yellow beads) and compute little more
 # than their own question. The last, partly filled bead can't be found: only full blocks are cached.
 #
 # ### Predict
@@ -152,16 +152,16 @@ stack(pictures.routers_table(hot), words.hot(hot))
 #
 # <details><summary>"Does it speed up decode?"</summary>
 #
-# No decode step gets faster by itself: what it removes is prefill. But under load the neighbours' prefills leave my
-# steps and the queue drains, so ITL p99 and queue time improve as well. And shared blocks are stored once, so more
+# Not the decode step itself; it only removes prefill. But under load, fewer of my steps carry other requests' prefill
+# and the queue drains, so ITL p99 and queue time improve as well. And shared blocks are stored once, so more
 # requests fit.
 #
 # </details>
 # <details><summary>"Two tenants share a cache. Is that a leak?"</summary>
 #
-# Timing is: a fast first token tells me that somebody has sent this prefix. Salt the first block's hash per tenant
-# (vLLM: `cache_salt` in the request). The price is that tenants no longer share anything, so put the salt at the
-# level where sharing is harmless, such as the organization.
+# Through timing, yes: a fast first token tells me that another tenant has sent this prefix. Salt the first block's
+# hash per tenant (vLLM: `cache_salt` in the request). The price is that tenants no longer share anything, so put the
+# salt at the level where sharing is harmless, such as the organization.
 #
 # </details>
 #
@@ -169,7 +169,7 @@ stack(pictures.routers_table(hot), words.hot(hot))
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "More memory for KV." | "Look at the prompts: something changes early." | "What would an unlimited cache find? If 20%, it's the prompts: order them, pin the tools' order, coarsen the clock. If 80%, it's eviction or routing: working set against capacity, per replica. Then who goes where." |
+# | "More memory for KV." | "Look at the prompts: something changes early." | "What would an unlimited cache find? If 20%, it's the prompts: order them, pin the tools' order, coarsen the clock. If 80%, it's eviction or routing: working set against capacity, per replica, and which requests each replica gets." |
 #
 # **Three numbers to know cold**
 
@@ -183,9 +183,9 @@ words.three_numbers()
 #
 # 1. KV per token: 2 × layers × KV heads × head size × bytes. 70B with GQA: 2 × 80 × 8 × 128 × 2 = 328 kB.
 # 2. A prefix of 2,000 tokens is 0.66 GB.
-# 3. Room for KV: GPU memory × 0.9 − weights − activations. Four H100s: about 288 − 141 − a few = 140 GB.
+# 3. KV capacity: GPU memory × 0.9 − weights − activations. Four H100s: about 288 − 141 − a few = 140 GB.
 # 4. So some 210 prefixes, if nothing runs; running requests need their own KV first.
-# 5. A hit saves prefill: 2 P n over FLOP/s × MFU (lesson 03), and as much waiting for every request in those steps.
+# 5. A hit saves prefill: 2 P n over FLOP/s × MFU (lesson 03). Every other request in those steps saves that wait, too.
 # 6. It never saves the last token: at least one has to be computed, or there are no logits.
 #
 # </details>
@@ -206,8 +206,8 @@ check.card()
 # ### A prompt the way services really send it
 #
 # This is a template; the client fills in the `{fields}` for every request. The **linter** compares six such requests
-# and lists each line that hides shared text from the cache; the first one breaks the chain. (Hidden are the tokens after
-# a line that change less often than the line, so the numbers overlap.) Edit the template as you like. *Reorder
+# and lists each line that hides shared text from the cache; the first one breaks the chain. (A line hides the
+# tokens after it that change less often than it does, so the numbers overlap.) Edit the template as you like. *Reorder
 # by stability* moves what changes least often to the front. *Run on the engine* plays the requests; the previous run
 # stays above.
 
@@ -381,9 +381,9 @@ explorer.hosted_explorer()
 # With random arrivals, a request finds the prefix with probability $1 - e^{-\lambda\,\text{TTL}}$. Caching pays once
 # $\text{hit rate} > \frac{w - 1}{w - r}$ for a write price $w$ and a read price $r$: above 22% for 1.25 and 0.1,
 # which is a request every 20 minutes on a 5-minute entry; above 53% for 2 and 0.1, a request every 80 minutes on a
-# 1-hour entry. Below that, caching *raises* the bill. From about one request in two hours on, the 1-hour entry is the
-# cheaper one. At high rates both come down to the read price, because each use renews the entry. Output tokens cost
-# the same either way, and they're several times the price of input.
+# 1-hour entry. Below that, caching *raises* the bill. Above about one request in two hours, the 1-hour entry is the
+# cheaper of the two. At high rates both come down to the read price, because each use renews the entry. Output tokens
+# cost the same either way, and they're several times the price of input.
 #
 # </details>
 

@@ -3,8 +3,8 @@
 #
 # "Our time to first token doubled, and we didn't touch the model." What did it wait for?
 #
-# **TTFT** is the first number a user feels: from pressing Enter to the first word. It has more parts than any other
-# number in serving, and on a busy server most of it belongs to *other requests*. In this lesson you split one TTFT by
+# **TTFT** is the first number a user feels: from pressing Enter to the first word. It has many parts, and on a busy
+# server most of it can belong to *other requests*. In this lesson you split one TTFT by
 # cause until nothing is left over, then change the scheduling policy and watch the parts move from one request to
 # another.
 #
@@ -141,9 +141,9 @@ simulated_70b.error_band(simulated_70b.deployment())
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - A chunk of 512 costs some TTFT, the same up to medium load and several times that at the highest, and it shortens
-#   the gaps.
-# - At the lowest load the gaps are all the same, and a chunk of 512 still costs its bit of TTFT. *Decode first* about
+# - A chunk of 512 adds some TTFT: the same amount up to medium load, several times that at the highest. In return the
+#   gaps get shorter.
+# - At the lowest load the gaps are all the same, and a chunk of 512 still adds a little TTFT. *Decode first* about
 #   doubles the mean TTFT even there, because some newcomers wait for an answer to end.
 # - At low load, a distant client on a new connection pays more in round trips than any policy can save.
 #
@@ -188,7 +188,7 @@ words.three_numbers()
 # %% [markdown]
 # **On the whiteboard**
 #
-# <details><summary>What does somebody else's prompt cost you?</summary>
+# <details><summary>What does another request's prompt cost you?</summary>
 #
 # 1. My step without it: F + D d, a fixed cost and d decodes.
 # 2. With p of its tokens in the step: longer by p / r, at r prompt tokens a second (from the bend on).
@@ -196,7 +196,8 @@ words.three_numbers()
 # 4. ITL p99 ≤ that. Choose b = r × (SLO − F − D d).
 # 5. The prompt of n tokens needs n / (b − d) steps, each with the fixed cost: its TTFT ≈ n / r + n / (b − d) × (F + D
 #    d).
-# 6. So the sum of what we both wait grows as b shrinks: the budget moves time, and each move costs a fixed cost.
+# 6. So the total of both waits grows as b shrinks: a smaller budget moves waiting from me to the long prompt, and every
+#    extra step adds a fixed cost.
 #
 # </details>
 #
@@ -249,8 +250,8 @@ pictures.async_explorer()
 # A step takes the sum without it, and the larger of the two with it. So the most that it can gain is a factor of two,
 # where both take equally long. With a large model the host's part is small anyway, and a slow host stays the
 # bottleneck. The price is in TTFT: a request that arrives while step n runs misses step n+1, which is scheduled
-# already. And what step n+1 needs from step n can't be hidden: a grammar's mask, or a draft's verdict, has to wait for
-# the token.
+# already. And what step n+1 needs from step n can't be hidden: a grammar's mask needs the last token, and drafting
+# needs to know which draft tokens were accepted.
 #
 # </details>
 #
@@ -349,7 +350,7 @@ in_short(
 # prefill; `--enable-mixed-chunk` puts both into one batch. Expect ITL p99 to fall with it, and TTFT to rise.
 #
 # TTFT is `vllm:request_queue_time_seconds` plus `vllm:request_prefill_time_seconds`, and a little on top at the
-# client. For what waits, `vllm:num_requests_waiting_by_reason` says `capacity` or `deferred`.
+# client. For why requests wait, `vllm:num_requests_waiting_by_reason` says `capacity` or `deferred`.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #
@@ -364,7 +365,7 @@ in_short(
 #   rows are somewhat too long. The network is loopback; the simulator's has distance, but no packet loss and no
 #   congestion.
 # - **Cold in other ways.** A replica that has just started compiles, allocates and loads first: lesson 11b.
-# - **Statistics.** A handful of newcomers shows the mechanism. A median of five isn't a percentile to put in an SLO.
+# - **Statistics.** A handful of newcomers shows the mechanism. Five are too few for any percentile you'd put in an SLO.
 #
 # ## Sources
 #

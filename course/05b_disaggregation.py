@@ -80,7 +80,7 @@ pictures.draw_splits()
 #
 # **Goodput** is what counts for a service: the requests per second that meet *every* SLO. Below, the highest of the
 # loads in the chart at which nine of ten requests were within both limits, a loose one on TPOT and a strict one. (24
-# is the highest tried; at 28, none of the four keeps even the loose limits.)
+# is the highest shown; at 28, none of the four keeps even the loose limits.)
 
 # %%
 goodputs = run.goodputs()
@@ -94,8 +94,8 @@ simulated_70b.error_band(simulated_70b.deployment())
 #
 # A split needn't be all or nothing. In **conditional disaggregation** the router looks at each request: how many of
 # its prompt tokens aren't cached on the decode side, and how busy the prefill pool is. A turn of an agent repeats a
-# long history and adds a few tokens; sending those away and their KV back is more trouble than one slightly longer
-# step. Here's a prompt of 8,192 tokens with a growing share cached, and what either choice costs:
+# long history and adds a few tokens; sending those away and their KV back costs more than one slightly longer step
+# does. Here's a prompt of 8,192 tokens with a growing share cached, and what either choice costs:
 
 # %%
 pictures.stay_or_go_table()
@@ -125,7 +125,7 @@ pictures.stay_or_go_table()
 #
 # **The line**
 #
-# > "Disaggregation buys isolation: no decode step holds a prompt, so ITL p99 is flat. No more raw tokens from the
+# > "Disaggregation buys isolation: no decode step holds a prompt, so ITL p99 is flat. No more throughput from the
 # > same GPUs, but more goodput when TPOT binds. The price is moving KV, and a split that has to match the token mix."
 #
 # **Follow-ups**
@@ -204,8 +204,9 @@ stack(pictures.draw_ways(busy, 24.0), words.load(busy, 24.0))
 # $$N_p \ge \frac{\lambda n}{r_p}, \qquad N_d \ge \frac{\lambda m}{r_d}, \qquad \lambda\, n\, k \le B, \qquad
 # \text{TTFT} \approx \text{queue}_p + \frac{n}{r_p}$$
 #
-# The transfer, $nk/B$, comes before the second token here, because the prefill pool sends the first one. Where the
-# decode pool sends it too (Dynamo, SGLang), the transfer is part of TTFT.
+# One prompt's transfer takes $nk$ over the bandwidth of its own link. It delays the second token here, because the
+# prefill pool sends the first one. Where the decode pool sends that, too (Dynamo, SGLang), the transfer is part of
+# TTFT.
 #
 # Without a split both inequalities share one pool: $N \ge \lambda (n/r_p + m/r_d)$, so nothing is lost to rounding,
 # and every step may hold both kinds of work. `minillm simulate --plan` also solves for the split, with the pools you
@@ -219,7 +220,7 @@ print(inspect.getsource(run.transfer_s))
 # %% [markdown]
 # ### Chunks in a pipeline
 #
-# A prefill pool has a choice that a decode pool hasn't: **pipeline parallelism**. Each GPU holds a part of the
+# **Pipeline parallelism** can shorten a long prefill, which it can't do for a decode step. Each GPU holds a part of the
 # layers, and one prompt's chunks follow each other through them: while chunk 1 is in stage 2, chunk 2 is in stage 1.
 # With $s$ stages and $c$ equal chunks a prompt takes $c + s - 1$ turns instead of $c \cdot s$, and what passes
 # between stages is small enough for slow links. A prompt of 32,768 tokens on four stages:

@@ -36,6 +36,9 @@ lab = open_lab()
 # - **multiply**: each weight is used for two operations (**FLOPs**), a multiplication and an addition, per token
 #   generated.
 #
+# Those are two of a step's three **clocks**; the third is **overhead**, everything else the step waits for. Reading and
+# multiplying can go on side by side; then only the slower of the two counts.
+#
 # How fast can this machine do either? The run below measures both limits on the spot and puts an NVIDIA H100's data
 # sheet beside them.
 
@@ -122,13 +125,13 @@ stack(*(simulated_70b.error_band(simulated.stack(name)) for name in (simulated_7
 #
 # Where the curve is flat, a larger batch buys throughput for almost nothing. Where it's steep, past the **knee**, it
 # mostly costs latency. A throughput chart only levels off there (it falls once requests are preempted), so it raises
-# no alarm. So set `max_num_seqs` from the SLO, leave some headroom (prompts share these steps, too: lesson 05), and
+# no alarm. Set `max_num_seqs` from the SLO, leave some headroom (prompts share these steps, too: lesson 05), and
 # alert on ITL.
 #
 # ### Weights or KV?
 #
 # The batch shares the weights. It doesn't share KV, which grows by a token per request and step. At some point a step
-# reads as much KV as weights. It depends on the contexts of *all* requests together, and on the attention: in
+# reads as much KV as weights. Where depends on the contexts of *all* requests together, and on the attention: in
 # **multi-head attention** (MHA) each head has its own keys and values, in **grouped-query attention** (GQA) a group
 # of heads shares them.
 
@@ -149,7 +152,7 @@ pictures.weights_or_kv(three, "Llama-3-70B")
 #
 # ### Long answers: ITL drifts
 #
-# Contexts also grow *while* a request decodes. A reasoning model writes 8,000 tokens before it answers, and by the
+# Contexts also grow *while* a request decodes. A reasoning model may write 8,000 tokens before it answers; by the
 # end each step reads the KV of them all. Same server, prompts of 1,000 tokens; choose how many decode together.
 
 # %%
@@ -174,8 +177,9 @@ simulated.drift()
 #
 # <details><summary>"You've got CUDA graphs on. What's left of the overhead?"</summary>
 #
-# Graphs do away with launches, not with the host's other work: scheduling, inputs, sampling's bookkeeping,
-# detokenizing. Async scheduling hides that behind the step before. What remains is what step n+1 needs from step n,
+# Graphs replace a step's launches with one. What's left is the host's other work: scheduling, inputs,
+# sampling's bookkeeping, detokenizing. Async scheduling hides that behind the step before. What remains is what step
+# n+1 needs from step n,
 # kernels that fall short of the peaks, all-reduces, and sampling itself (top-p over a large vocabulary isn't free).
 #
 # </details>
@@ -187,7 +191,7 @@ simulated.drift()
 #
 # </details>
 #
-# **Weak, senior, staff**: "How large a batch should we run?"
+# **"How large a batch should we run?"**
 #
 # | weak | senior | staff |
 # |---|---|---|
@@ -325,7 +329,7 @@ words.launches(whole, apart)
 # **Async scheduling** hides the host's other work: [lesson 05](05_first_token.ipynb) has a picture to drag.
 # **Sampling** runs on the GPU, after the last layer: top-p over a vocabulary of 128k took this engine 1.3
 # milliseconds more than greedy for 128 requests on an H100, an eighth of the step ([measured](../docs/measured.md)).
-# Kernels of other batch sizes also add up in another order, so greedy output can change with the load;
+# Kernels for other batch sizes also add numbers up in another order, so greedy output can change with the load;
 # batch-invariant kernels (vLLM: `VLLM_BATCH_INVARIANT=1`) avoid that, at a price in speed.
 #
 # </details>

@@ -61,7 +61,7 @@ pictures.share_explorer(found)
 #
 # Mixtral (2 of 8) reads most of its experts from a batch of four on. DeepSeek-V3 (8 of 256) takes about 36 tokens for
 # the same share: many narrow experts stay sparse for longer. At 128 tokens it has only four tokens per expert, and
-# products with four rows make poor use of a GPU's arithmetic. That's why such models want very large batches, and
+# a product of four rows makes poor use of a GPU's arithmetic. That's why such models want very large batches, and
 # many GPUs that share them.
 #
 # </details>
@@ -77,11 +77,11 @@ stack(pictures.dense_table(), simulated_70b.error_band(simulated.stack(simulated
 
 # %% [markdown]
 # The gain is large for a single request and small in the middle, where the MoE reads nearly as many bytes per step.
-# The gap reopens at large batch: at these contexts by KV, of which the dense model has 2.7 times as much per token,
-# and beyond a batch of about 300 by arithmetic, when its linear layers become compute-bound.
+# The gap reopens at large batch: first through KV, of which the dense model has 2.7 times as much per token, and beyond
+# a batch of about 300 through arithmetic, when its linear layers become compute-bound.
 #
 # **Where it loses**: memory. All experts have to be resident, so an MoE that's as fast as a 3B model needs the GPUs
-# of a 30B one, and leaves as little room for KV. At low traffic you pay for weights that few tokens use.
+# of a 30B one, and leaves no more memory for KV. At low traffic you pay for weights that few tokens use.
 #
 # ### Expert parallelism
 #
@@ -122,7 +122,7 @@ pictures.wide_ep_table(tokens_per_gpu=64)
 # at 22,300 output tokens a second per node, up to five times what plain TP gave; DeepSeek's own report decodes over
 # 320 GPUs and prefills over 32, since prompts bring enough tokens by themselves.
 #
-# ### Latent attention: the KV bill
+# ### Latent attention: less KV per token
 #
 # **Multi-head latent attention** (MLA) keeps one compressed vector per token and layer, for all heads, and expands it
 # when it's needed. For DeepSeek-V3's layers and heads, in 16 bits:
@@ -151,9 +151,9 @@ pictures.latent_room()
 #
 # **The line**
 #
-# > "An MoE step reads the experts its tokens activate: six percent for one request, most of them by 64. So small
-# > batches cost active parameters, large ones all of them. With MLA I run attention data parallel and experts wide,
-# > and watch imbalance."
+# > "An MoE step reads the experts its tokens activate: six percent for one request, most of them by 64. So a
+# > small batch reads the active parameters, a large one nearly all. With MLA I run attention data parallel and experts
+# > wide, and watch imbalance."
 #
 # **Follow-ups**
 #
@@ -173,7 +173,7 @@ pictures.latent_room()
 #
 # </details>
 #
-# **Weak, senior, staff**: "How would you serve DeepSeek-V3?"
+# **"How would you serve DeepSeek-V3?"**
 #
 # | weak | senior | staff |
 # |---|---|---|
@@ -270,8 +270,8 @@ print(inspect.getsource(MoE.forward))
 # **Pipeline parallelism** gives each GPU whole layers. Activations are handed on once per stage, so slow links
 # between servers are fine. For **ITL** it buys nothing: one token still goes through all layers, one stage after the
 # other, and reads each stage's weights at the bandwidth of that stage's GPUs only. See it with `minillm simulate
-# --model llama-3-70b --hardware h100-sxm --tp 1 --pp 4 --qps 1 --traffic chat`, and again with `--tp 4 --pp 1`. For
-# the **TTFT of a long prompt** it does: its chunks follow each other through the stages
+# --model llama-3-70b --hardware h100-sxm --tp 1 --pp 4 --qps 1 --traffic chat`, and again with `--tp 4 --pp 1`. It
+# does shorten the **TTFT of a long prompt**: its chunks follow each other through the stages
 # ([05b](05b_disaggregation.ipynb) has the table). Our simulator doesn't model that: there, a single prompt's chunks
 # go through the stages one after the other.
 #
@@ -289,9 +289,9 @@ print(inspect.getsource(MoE.forward))
 #   size for decode, so that CUDA graphs can record it, and a contiguous one for prefill.
 # - **Fewer bits for experts**: they're most of the weights. gpt-oss ships them in MXFP4, so its 120B fits one 80 GB
 #   GPU.
-# - **Other ways to cut the KV bill**: sparse attention reads a chosen part of the KV (fewer reads, same memory);
+# - **Other ways to spend less on KV**: sparse attention reads a chosen part of the KV (fewer reads, same memory);
 #   linear attention in most layers keeps a state per request instead of KV per token ([lesson
-#   07b](07b_smaller_kv.ipynb)).
+#   06c](06c_linear_attention.ipynb)).
 #
 # </details>
 

@@ -1,12 +1,13 @@
 # %% [markdown]
 # # 06c · Linear and sparse attention
 #
-# "KV grows with every token": half of this course rests on it. Many of this year's models only partly obey. Some
-# layers keep one state instead, however long the text. Others keep everything and read little of it. What's left of
-# the rules?
+# "KV grows with every token": half of this course rests on it, and for many of this year's models it's only partly
+# true. Some keep one state of fixed size in most layers, however long the text. Others keep everything and read little
+# of it. Which of the rules still hold?
 #
-# After this lesson you can read off a `config.json` what a request will cost you, and say why a prefix cache of such
-# a model isn't what you're used to. Everything here is arithmetic on published sizes: no model is loaded.
+# After this lesson you can read off a `config.json` what a request will cost you, and say why the prefix
+# cache of such a model doesn't behave the way you're used to. Everything here is arithmetic on published sizes: no
+# model is loaded.
 #
 # - **Five minutes** (five): four models, and a bet on a short chat.
 # - **The lab** (five): what's kept, what's read, and what snapshots cost.
@@ -74,13 +75,14 @@ pictures.bytes_explorer()
 #   model grows like the dense one, plus an index key per token: no memory is saved at all.
 # - *Read*: the sparse model bends at 2,048 tokens; after that it's the index keys that grow, at a tenth of the pace.
 #   The hybrid's floor is twice its state, which is read *and* written back in every step.
-# - So more long requests fit with the hybrid; the sparse one decodes them faster in the same memory.
+# - So with the hybrid more long requests fit. With the sparse model no more fit, but each decodes faster.
 #
 # </details>
 #
 # ### A flat fee, times the batch
 #
-# Weights are shared by a batch. States aren't: each request brings its own. What do these reads take at least?
+# Weights are shared by a batch. States aren't: each request brings its own. How long does moving them take at least, at
+# the bandwidth of one B200?
 
 # %%
 pictures.reads_explorer()
@@ -96,9 +98,9 @@ pictures.reads_explorer()
 #
 # ### A prefix cache of snapshots
 #
-# Keys and values of a prefix are a prefix of the keys and values: a cache can be cut anywhere. A state can't. It's a
-# running sum over all tokens, so a prompt that shares 700 tokens with an earlier one needs the state *at* 700, or at
-# some point before. Engines keep **snapshots** on a grid, and a hit resumes at the last one. How far apart should
+# The KV of a prompt's first 700 tokens is simply the first part of its KV: you can cut it anywhere. A state you can't:
+# it's a running sum over all tokens, so a prompt that shares 700 tokens with an earlier one needs the state *at* 700,
+# or at some point before. Engines keep **snapshots** on a grid, and a hit resumes at the last one. How far apart should
 # they be?
 
 # %%
@@ -143,11 +145,11 @@ pictures.snapshots_explorer()
 #
 # </details>
 #
-# **Weak, senior, staff**: "Should we switch from a dense 70B to a hybrid of the same quality?"
+# **"Should we switch from a dense 70B to a hybrid of the same quality?"**
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Yes, linear attention is O(n), so it's faster." | "For long contexts: KV shrinks by the share of linear layers, so more requests fit and decode reads less." | "At which lengths, and with how much prefix reuse? Below the break-even of a few thousand tokens the state costs more than it saves, and at large batch it's moved twice a step. If half our prompt tokens are cache hits today, a coarse grid may lose more TTFT than decode gains. I'd replay a day of real traffic: hit rate, ITL by context, retrieval evals at our p99 length." |
+# | "Yes, linear attention is O(n), so it's faster." | "For long contexts: KV shrinks by the share of linear layers, so more requests fit and decode reads less." | "At which lengths, and with how much prefix reuse? Below the break-even of a few thousand tokens the state costs more than it saves, and every request in the batch moves its own twice a step. If half our prompt tokens are cache hits today, a coarse grid may lose more TTFT than decode gains. I'd replay a day of real traffic: hit rate, ITL by context, retrieval evals at our p99 length." |
 #
 # **Three numbers to know cold**
 

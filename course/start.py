@@ -19,8 +19,8 @@ where_next()
 # ## Four paths
 #
 # Pick the one that's yours. Each row is a lesson or something to do, with its time and, once you've begun, how far you
-# are. The five squares are the phases of a request (queue, prefill, first token, decode, stream); filled are those that a
-# lesson is about.
+# are. The five squares are the phases of a request (queue, prefill, first token, decode, stream); the filled ones are
+# what the lesson is about.
 
 # %%
 show_paths()
@@ -69,7 +69,7 @@ export()
 #
 # Each row is a technique, and each cell holds **two pairs of runs**, without it and with it: on the left (A) traffic
 # where it should help, on the right (B) traffic where it should do nothing, or cost something in another column. The
-# numbers are **seconds per request**: −1.3 is 1.3 seconds less, and a dot no change worth mentioning. The last columns
+# numbers are **seconds per request**: −1.3 is 1.3 seconds less, a dot means no real change. The last columns
 # are the whole request (E2E), the longest gaps between tokens (ITL p99, in milliseconds), and the share of requests with
 # a first token within two seconds (in percentage points).
 
