@@ -1,4 +1,4 @@
-"""The checks of an engine's scheduler and block manager. Each has a public bug behind it, or several."""
+"""The checks of an engine's scheduler and block manager. A check's `seen` is a public bug that it would have found."""
 
 import random
 from collections.abc import Callable
