@@ -3,8 +3,10 @@ its check along."""
 
 import multiprocessing
 import os
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 
@@ -71,8 +73,9 @@ def _in_a_process(run: Callable[[], None]) -> Found:
     """What came of a check that runs in a process of its own. What the engine prints goes to standard error."""
 
     def send() -> None:
-        os.dup2(2, 1)
-        theirs.send(outcome_of(run))
+        os.dup2(2, 1)  # an extension's
+        with redirect_stdout(sys.stderr):
+            theirs.send(outcome_of(run))
 
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
