@@ -118,8 +118,8 @@ class TabRunner:
         return DoneStep(StepOutput(tokens, forward_end, stages, errors=errors))
 
     def _sampled(self, row: int, request: Request) -> int:
-        """By temperature alone, which is all that a chat sends, and by the engine's rule (runner/sampler.py): one random
-        number for each position, whatever else runs."""
+        """By temperature alone, which is all that a chat sends, and by the engine's rule (runner/sampler.py): one
+        random number for each position, whatever else runs."""
         params = request.params
         if params.takes_likeliest:
             return self.decoder.likeliest(row)
