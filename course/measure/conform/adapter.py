@@ -1,7 +1,7 @@
 """What an adapter offers, so that an engine's scheduler and block manager can be tried without its model or a GPU.
 
-An adapter is a Python file with a class named `Adapter`, some 30 lines: it makes the engine's own scheduler, and in
-each step turns what that schedules into rows for a :class:`CountingModel`, as the engine's runner would for a GPU.
+An adapter is a Python file with a class named `Adapter`: it makes the engine's own scheduler, and in each step turns
+what that schedules into rows for a :class:`CountingModel`, as the engine's runner would for a GPU.
 """
 
 import importlib.util

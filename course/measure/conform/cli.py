@@ -62,11 +62,10 @@ def conform(
     badge_file: BadgeFile = None,
     as_json: Json = False,
 ) -> None:
-    """Is an engine right? Tries any engine on what engines get wrong: borders, caches, preemption, leaving, leaks.
+    """Check an engine where engines go wrong: block boundaries, caches, preemption, disconnects, leaks.
 
-    A server is started (-- COMMAND) or named (--url). A scheduler is driven through an adapter of some 30 lines
-    (--adapter), over a model that counts what it reads, without weights or a GPU. Exit status 1 if a check failed, or
-    none passed.
+    A server is started (-- COMMAND) or named (--url). A scheduler is driven through an adapter (--adapter), over a
+    counting model without weights or a GPU. Exit status 1 if a check failed, or none passed.
     """
     from rich.console import Console
 
