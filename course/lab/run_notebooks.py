@@ -18,16 +18,20 @@ import queue
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import nbformat
+
+if TYPE_CHECKING:
+    from minillm.model.loader import LoadedModel
+    from minillm.policies.config import EngineConfig
 
 CELL_TIMEOUT_S = 600
 PROCESSES: BaseContext = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
@@ -74,27 +78,38 @@ def import_parts(statement: ast.ImportFrom) -> None:
 
 
 def load_once() -> None:
-    """Load the weights that a lab begins with: a process that is forked has them. Not with several threads in this
-    process: of OpenMP's, a forked one would have none, and wait for them."""
+    """Load the weights that a lab begins with, and have `loading.load_model` give them to every engine that wants the
+    same: a process that is forked has them. Engines may share a LoadedModel.
+
+    Not where a forked process couldn't go on with what this one has: OpenMP's threads, or a GPU's context. What can't
+    be loaded is left for the cell that does.
+    """
     import torch
 
     from course.lab.lab import Lab
+    from minillm.core.errors import MinillmError
     from minillm.frontend import loading
-    from minillm.frontend.engine_thread import WEIGHT_FIELDS
-    from minillm.model.loader import LoadedModel
-    from minillm.policies.config import EngineConfig
 
-    lab = Lab()
-    if lab.simulated is not None or torch.get_num_threads() > 1:
+    if torch.get_num_threads() > 1 or torch.cuda.device_count() > 0:  # device_count asks NVML: nothing is set up
         return
-    usual, load = lab.config(), loading.load_model
-    model = load(usual)
+    with suppress(MinillmError):
+        lab = Lab()
+        if lab.simulated is None:
+            usual = lab.config()
+            loading.load_model = shared(usual, loading.load_model(usual), loading.load_model)
 
-    def shared(config: EngineConfig) -> LoadedModel:
+
+def shared(
+    usual: "EngineConfig", model: "LoadedModel", load: "Callable[[EngineConfig], LoadedModel]"
+) -> "Callable[[EngineConfig], LoadedModel]":
+    """What loads a model: the given one, where its weights are those of the usual configuration."""
+    from minillm.frontend.engine_thread import WEIGHT_FIELDS
+
+    def load_model(config: "EngineConfig") -> "LoadedModel":
         is_usual = all(getattr(config, name) == getattr(usual, name) for name in WEIGHT_FIELDS)
         return model if is_usual else load(config)
 
-    loading.load_model = shared
+    return load_model
 
 
 def run_all(notebooks: Sequence[Path], jobs: int) -> list[str]:

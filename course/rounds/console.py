@@ -9,10 +9,11 @@ draws them. What a state holds is written down where it's read, in course/lab/vi
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from course.drills.clock import written
+from course.grading.actions import Fields, checked
 from course.rounds.errors import CommitmentError
 from course.rounds.judge import LEVELS, AreaResult, JudgedItem, judge
 from course.rounds.pages import BOARD, Pages, RoundField, RoundPage, pages
@@ -22,7 +23,7 @@ from course.rounds.sitting import RoundSitting
 
 State = dict[str, Any]
 """JSON-able; round_types.js says what's in it."""
-FIELDS: Mapping[str, Mapping[str, type]] = {"look": {}, "start": {}, "ask": {"fact": str}, "go_on": {"filled": dict}}
+FIELDS: Fields = {"look": {}, "start": {}, "ask": {"fact": str}, "go_on": {"filled": dict}}
 """What each action brings along; what is left out is empty."""
 
 
@@ -48,7 +49,7 @@ class RoundSession:
         Raises:
             CommitmentError: it's no action, comes out of turn, or can't be read; nothing has changed then.
         """
-        do, given = _checked(action)
+        do, given = checked(action, FIELDS, CommitmentError)
         getattr(self, f"_{do}")(**given)
         return self.state()
 
@@ -147,19 +148,6 @@ class RoundSession:
             ],
             "sample": sample_text(drawn),
         }
-
-
-def _checked(action: object) -> tuple[str, dict[str, Any]]:
-    """An action's name and all its fields. Raises CommitmentError: it's no action, or a field is of another kind."""
-    do = str(action.get("do")) if isinstance(action, Mapping) else ""
-    if not isinstance(action, Mapping) or do not in FIELDS:
-        raise CommitmentError(f"no action {action!r}: choose from {', '.join(FIELDS)}")
-    given = {name: value for name, value in action.items() if name != "do"}
-    for name, value in given.items():
-        texts = value.values() if isinstance(value, dict) else [value]
-        if not isinstance(value, FIELDS[do].get(name, type(None))) or not all(isinstance(each, str) for each in texts):
-            raise CommitmentError(f"{do} can't be given {name}={value!r}")
-    return do, {name: given.get(name, kind()) for name, kind in FIELDS[do].items()}
 
 
 def _shown_field(field: RoundField) -> State:

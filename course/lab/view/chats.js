@@ -173,15 +173,23 @@ async function renderChats({ python, server, el }) {
 
   /** @param {number} i */
   async function stop(i) {
-    await python.ask("chats.stop", { number: chats[i].request }, server);
+    try {
+      await python.ask("chats.stop", { number: chats[i].request }, server);
+    } catch (error) {
+      say(told, `Chat ${i + 1}: ${inWords(error)}`);
+    }
   }
 
   async function forget() {
     await Promise.all(chats.map(async ({ turns, request, input }, i) => {
       if (request !== null) return;
-      await python.ask("chats.forget", { chat: i }, server);
-      turns.replaceChildren();
-      input.value = QUESTIONS[i];
+      try {
+        await python.ask("chats.forget", { chat: i }, server);
+        turns.replaceChildren();
+        input.value = QUESTIONS[i];
+      } catch (error) {
+        say(told, `Chat ${i + 1}: ${inWords(error)}`);
+      }
     }));
   }
 

@@ -1,10 +1,13 @@
 """What an adapter offers, so that an engine's scheduler and block manager can be tried without its model or a GPU.
 
-An adapter is a Python file with a class named `Adapter`, some 30 lines: it makes the engine's own scheduler, and in
-each step turns what that schedules into rows for a :class:`CountingModel`, as the engine's runner would for a GPU.
+An adapter is a Python file with a class named `Adapter`: it makes the engine's own scheduler, and in each step turns
+what that schedules into rows for a :class:`CountingModel`, as the engine's runner would for a GPU.
 """
 
 import importlib.util
+import sys
+from contextlib import redirect_stdout
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -68,6 +71,8 @@ BUILT_IN = Path(__file__).parent / "adapters"
 def load_adapter(name: str) -> type[Adapter]:
     """The class `Adapter` of a file, or of a built-in one by its name, such as nano_vllm.
 
+    What the file prints while it's imported goes to standard error: standard output may be one JSON object.
+
     Raises:
         AdapterError: there's no such file, it can't be imported, or it has no such class.
     """
@@ -76,12 +81,14 @@ def load_adapter(name: str) -> type[Adapter]:
     if not path.is_file():
         known = ", ".join(sorted(each.stem for each in BUILT_IN.glob("[!_]*.py")))
         raise AdapterError(f"no adapter {name}: give a Python file with a class Adapter, or one of {known}")
-    spec = importlib.util.spec_from_file_location("conform_adapter", path)
-    assert spec is not None and spec.loader is not None  # a file that ends in .py
+    loader = SourceFileLoader("conform_adapter", str(path))
+    spec = importlib.util.spec_from_file_location("conform_adapter", path, loader=loader)
+    assert spec is not None  # a loader is given
     module = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
+        with redirect_stdout(sys.stderr):
+            loader.exec_module(module)
+    except (Exception, SystemExit) as error:
         raise AdapterError(f"{path}: {type(error).__name__}: {error}") from error
     if not hasattr(module, "Adapter"):
         raise AdapterError(f"{path} has no class Adapter")

@@ -27,7 +27,7 @@ def serving(command: Sequence[str], model: Path, log: Path) -> Iterator[str]:
         ServerError: it ended, or doesn't answer after three minutes.
     """
     port = _free_port()
-    filled = [word.format(model=model, port=port) for word in command]
+    filled = [word.replace("{model}", str(model)).replace("{port}", str(port)) for word in command]
     url = f"http://127.0.0.1:{port}"
     with log.open("wb") as output:
         try:
@@ -59,6 +59,7 @@ def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
             if httpx.get(f"{url}/v1/models", timeout=5).status_code == 200:
                 return
         except httpx.HTTPError:
-            time.sleep(0.3)
+            pass  # nothing listens there yet
+        time.sleep(0.3)
     ended = "it ended" if process.poll() is not None else f"nothing answers at {url} after {START_LIMIT_S:.0f} s"
     raise ServerError(f"{ended}. The end of what it printed:\n{log.read_text(errors='replace')[-1500:]}")

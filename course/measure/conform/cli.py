@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from minillm.core.errors import MinillmError
+from minillm.host.storage import storage_errors, write_whole
 
 if TYPE_CHECKING:
     from course.measure.conform.client import Client
@@ -39,6 +40,7 @@ Requests = Annotated[int, typer.Option(min=16, help="Requests of a server's chec
 BadgeFile = Annotated[Path | None, typer.Option("--badge", help="Write an SVG for a README.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 
+CHECKPOINT_BYTES = 1_000_000
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -60,10 +62,10 @@ def conform(
     badge_file: BadgeFile = None,
     as_json: Json = False,
 ) -> None:
-    """Is an engine right? Tries any engine on what engines get wrong: borders, caches, preemption, leaving, leaks.
+    """Check an engine where engines go wrong: block boundaries, caches, preemption, disconnects, leaks.
 
-    A server is started (-- COMMAND) or named (--url). A scheduler is driven through an adapter of some 30 lines
-    (--adapter), over a model that counts what it reads, without weights or a GPU. Exit status 1 if anything is wrong.
+    A server is started (-- COMMAND) or named (--url). A scheduler is driven through an adapter (--adapter), over a
+    counting model without weights or a GPU. Exit status 1 if a check failed, or none passed.
     """
     from rich.console import Console
 
@@ -71,14 +73,14 @@ def conform(
     from course.measure.conform.runs import scheduling_verdicts, serving_verdicts
 
     if write_checkpoint is not None:
-        from course.measure.conform.checkpoint import write_checkpoint as write
-
-        print(write(write_checkpoint))
+        _write_checkpoint(write_checkpoint)
         return
     if sum((bool(command), adapter is not None, url is not None)) != 1:
         raise ConformError("name one thing to try: -- COMMAND, --url URL or --adapter NAME (see --help)")
     if checkpoint is not None and url is None:
         raise ConformError("--checkpoint says what a server at --url serves; a COMMAND gets one of its own")
+    if checkpoint is not None and not (checkpoint / "config.json").is_file():
+        raise ConformError(f"{checkpoint} holds no checkpoint: it has no config.json")
     console, verdicts = Console(highlight=False, soft_wrap=True, stderr=as_json), []
     if adapter is not None:
         subject, found = f"adapter {adapter}", scheduling_verdicts(adapter, only or ())
@@ -94,11 +96,20 @@ def conform(
     if not verdicts:
         raise ConformError(f"no check has {' or '.join(only or ())} in its name")
     console.print(report.summary(verdicts))
-    if badge_file is not None:
-        badge_file.write_text(report.badge(verdicts), encoding="utf-8")
     if as_json:
         print(json.dumps(report.as_json(subject, verdicts)))
+    if badge_file is not None:
+        write_whole(badge_file, report.badge(verdicts).encode(), "name a file with --badge in a folder")
     raise typer.Exit(0 if report.is_conforming(verdicts) else 1)
+
+
+def _write_checkpoint(folder: Path) -> None:
+    """Write the tiny checkpoint, and print where. Raises StorageError if the folder can't be written."""
+    from course.measure.conform.checkpoint import write_checkpoint
+
+    with storage_errors(folder, CHECKPOINT_BYTES, "name a folder"):
+        folder.mkdir(parents=True, exist_ok=True)
+        print(write_checkpoint(folder))
 
 
 @contextmanager

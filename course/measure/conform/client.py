@@ -46,7 +46,7 @@ class Client:
         try:
             models = self.http.get(f"{self.url}/v1/models").raise_for_status()
             self.model = models.json()["data"][0]["id"]
-        except (httpx.HTTPError, ValueError, LookupError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError) as error:
             raise UnreachableError(f"{self.url}/v1/models: {type(error).__name__}: {error}") from error
 
     def known(self) -> Reference:
@@ -63,12 +63,10 @@ class Client:
         response = self.http.post(f"{self.url}/v1/completions", json=self._body(prompt, options))
         if response.status_code != 200:
             raise ConformityError(str(options), "an answer", f"HTTP {response.status_code}: {response.text[:200]}")
-        body = response.json()
-        choice = body["choices"][0]
-        listed = (choice.get("logprobs") or {}).get("token_logprobs")
-        return Answer(
-            choice["text"], choice["finish_reason"], (body.get("usage") or {}).get("completion_tokens"), listed
-        )
+        try:
+            return _answer(response.json())
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise ConformityError(str(options), "a completion as OpenAI's API has it", response.text[:200]) from error
 
     def status(self, prompt: Any, **options: Any) -> int:
         """The HTTP status of a request."""
@@ -110,3 +108,11 @@ class Client:
 
     def num_running(self) -> float:
         return self.gauge("num_requests_running") or 0.0
+
+
+def _answer(body: Any) -> Answer:
+    """The first choice of a completion."""
+    choice = body["choices"][0]
+    listed = (choice.get("logprobs") or {}).get("token_logprobs")
+    used = (body.get("usage") or {}).get("completion_tokens")
+    return Answer(choice["text"], choice["finish_reason"], used, listed)

@@ -4,7 +4,10 @@ It has the data flow of a transformer of two layers, and nothing else of one: th
 token are its id and position, the second's a digest of all that it attends to in the first. The next token is a digest
 of what the last token attends to in the second. So a token that is computed at a wrong position, a block that another
 request has overwritten, a prefix that was never computed or a context one position too long each yield another next
-token, as they would in a real model -- where nobody would notice.
+token, as they would in a real model, whose answer would still read well.
+
+Digests are Python's own hashes of tuples of integers. Unlike those of texts they're the same in each process, and what
+an engine says is only ever compared with what the same process expects.
 """
 
 from collections.abc import Sequence

@@ -2,12 +2,18 @@
 its check along."""
 
 import multiprocessing
+import os
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
 from functools import partial
+from pathlib import Path
+
+import httpx
 
 from course.measure.conform.adapter import load_adapter
-from course.measure.conform.client import Client
+from course.measure.conform.client import TIMEOUT_S, Client
 from course.measure.conform.scheduling import SCHEDULING_CHECKS
 from course.measure.conform.serving import SERVING_CHECKS
 from course.measure.conform.verdict import ConformityError, NotOfferedError, Outcome, Verdict
@@ -27,9 +33,11 @@ def outcome_of(run: Callable[[], None]) -> Found:
         return Outcome.FAIL, error.sent, error.expected, error.got
     except (NotImplementedError, NotOfferedError) as error:
         return Outcome.SKIPPED, "", "", str(error)
+    except httpx.TimeoutException:
+        return Outcome.FAIL, "", "an answer", f"none after {TIMEOUT_S:.0f} s"
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{where.filename.rsplit('/', 2)[-1]}:{where.lineno}"
+        place = f"{Path(where.filename).name}:{where.lineno}"
         return Outcome.CRASH, "", "", f"{type(error).__name__} at {place}: {error}".rstrip(": ")
     return Outcome.PASS, "", "", ""
 
@@ -62,9 +70,16 @@ def serving_verdicts(client: Client, only: Sequence[str] = ()) -> Iterator[Verdi
 
 
 def _in_a_process(run: Callable[[], None]) -> Found:
+    """What came of a check that runs in a process of its own. What the engine prints goes to standard error."""
+
+    def send() -> None:
+        os.dup2(2, 1)  # an extension's
+        with redirect_stdout(sys.stderr):
+            theirs.send(outcome_of(run))
+
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=lambda: theirs.send(outcome_of(run)), daemon=True)
+    process = context.Process(target=send, daemon=True)
     process.start()
     theirs.close()
     try:

@@ -7,8 +7,7 @@ from itertools import chain
 from typing import Protocol
 
 from minillm.core.batch import ScheduledBatch, ScheduledRequest, StepOutput
-from minillm.core.errors import ConfigError, InvalidSamplingParamsError
-from minillm.core.params import SamplingParams
+from minillm.core.errors import ConfigError
 from minillm.core.request import Request
 from minillm.core.timeline import Clock
 from minillm.policies.config import EngineConfig
@@ -119,7 +118,8 @@ class TabRunner:
         return DoneStep(StepOutput(tokens, forward_end, stages, errors=errors))
 
     def _sampled(self, row: int, request: Request) -> int:
-        """By the engine's rule (runner/sampler.py): one random number for each position, whatever else runs."""
+        """By temperature alone, which is all that a chat sends, and by the engine's rule (runner/sampler.py): one
+        random number for each position, whatever else runs."""
         params = request.params
         if params.takes_likeliest:
             return self.decoder.likeliest(row)
@@ -127,12 +127,3 @@ class TabRunner:
 
     def copy_blocks(self, batch: ScheduledBatch) -> None:
         """Nothing is ever saved."""
-
-
-def check_params(params: SamplingParams) -> None:
-    """Raise InvalidSamplingParamsError: a request asks for more than `_sampled` does."""
-    others = (params.has_penalty, params.has_filter, params.logit_bias, params.logprobs is not None)
-    if any(others) or params.structured_outputs is not None:
-        raise InvalidSamplingParamsError(
-            "a tab samples by temperature alone: leave out penalties, filters, logit_bias, logprobs and grammars"
-        )

@@ -46,3 +46,16 @@ def test_the_weights_of_the_lab_are_loaded_once(tiny_llama_path: Path, monkeypat
     lab = Lab()
     usual, other = lab.config(), lab.config(dtype="bfloat16" if lab.config().dtype == "float32" else "float32")
     assert loading.load_model(usual) is loading.load_model(usual) is not loading.load_model(other)
+
+
+def test_weights_that_no_kernel_could_use_or_that_are_not_there_are_left_for_the_cells(
+    tiny_llama_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = loading.load_model
+    monkeypatch.setattr(loading, "load_model", before)
+    for model, threads, gpus in ((tiny_llama_path, 2, 0), (tiny_llama_path, 1, 1), (tmp_path / "nowhere", 1, 0)):
+        monkeypatch.setenv("MINILLM_LAB_MODEL", str(model))
+        monkeypatch.setattr("torch.get_num_threads", lambda count=threads: count)
+        monkeypatch.setattr("torch.cuda.device_count", lambda count=gpus: count)
+        load_once()
+        assert loading.load_model is before

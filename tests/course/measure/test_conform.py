@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from course.measure.conform.adapter import Adapter, AdapterError, Limits, RefusedError, load_adapter
+from course.measure.conform.adapter import Adapter, AdapterError, Limits, load_adapter
 from course.measure.conform.adapters.minillm import Adapter as Minillm
 from course.measure.conform.adapters.minillm import CountingRunner
 from course.measure.conform.checkpoint import Reference, write_checkpoint
@@ -113,15 +113,49 @@ def test_the_model_depends_on_all_that_it_reads() -> None:
 
 
 def test_an_adapter_that_cannot_be_used(tmp_path: Path) -> None:
-    broken = tmp_path / "broken.py"
+    broken, ends, text, empty = (tmp_path / name for name in ("broken.py", "ends.py", "text.txt", "empty.py"))
     broken.write_text("import nobody_has_this")
-    for name, said in (("no_such_engine", "mini_sglang"), (str(broken), "nobody_has_this"), (__file__, "")):
-        if name == __file__:
-            assert load_adapter(name) is not None  # it imports one
-        else:
-            with pytest.raises(AdapterError, match=said):
-                load_adapter(name)
-    assert issubclass(RefusedError, Exception)
+    ends.write_text("import sys; sys.exit(3)")
+    text.write_text("some text")
+    empty.write_text("")
+    for name, said in {
+        "no_such_engine": "mini_sglang",
+        str(broken): "nobody_has_this",
+        str(ends): "SystemExit: 3",
+        str(text): "SyntaxError",
+        str(empty): "no class Adapter",
+    }.items():
+        with pytest.raises(AdapterError, match=said):
+            load_adapter(name)
+    assert load_adapter("minillm").__module__ == "conform_adapter"
+
+
+NOISY = """
+import os
+from course.measure.conform.adapters.minillm import Adapter as Minillm
+print("imported")
+class Adapter(Minillm):
+    def step(self):
+        print("a step")
+        os.write(1, b"from C")
+        return super().step()
+"""
+SILENT = """
+class Adapter:
+    def __init__(self, limits, model):
+        raise NotImplementedError("none of it")
+"""
+
+
+def test_an_adapter_that_prints_and_one_that_offers_nothing(run: Run, tmp_path: Path) -> None:
+    noisy, silent, badge_file = tmp_path / "noisy.py", tmp_path / "silent.py", tmp_path / "conform.svg"
+    noisy.write_text(NOISY)
+    status, out, err = run("conform", "--adapter", str(noisy), "--only", "alone", "--json", "--badge", str(badge_file))
+    assert status == 0 and json.loads(out)["counts"] == {"pass": 1}
+    assert "imported" in err and "a step" in err and "from C" in err and "1 of 1" in badge_file.read_text()
+    silent.write_text(SILENT)
+    status, out, _ = run("conform", "--adapter", str(silent), "--only", "alone", "--json")
+    assert status == 1 and not json.loads(out)["conforms"]
 
 
 # ------------------------------------------------------------------ over HTTP
@@ -178,14 +212,34 @@ def test_a_careless_server_is_found(tiny: Path, monkeypatch: pytest.MonkeyPatch)
         assert outcome_of(lambda name=name: checks[name].run(client))[0] is outcome, name  # type: ignore[misc]
 
 
-def test_nothing_or_two_things_to_try(run: Run) -> None:
+@pytest.mark.parametrize("answers_at_all", [True, False])
+def test_a_server_that_says_something_else_or_nothing_fails(
+    answers_at_all: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/completions" and not answers_at_all:
+            raise httpx.ReadTimeout("nothing came")
+        return httpx.Response(200, json={"data": [{"id": "tiny"}]})
+
+    make = httpx.Client
+    monkeypatch.setattr(httpx, "Client", lambda **options: make(transport=httpx.MockTransport(answer)))
+    [usage] = (check for check in SERVING_CHECKS if check.name == "usage")
+    outcome, _, expected, _ = outcome_of(lambda: usage.run(Client("http://odd")))
+    assert outcome is Outcome.FAIL and expected
+
+
+def test_nothing_or_two_things_to_try(run: Run, tmp_path: Path) -> None:
     for arguments in ((), ("--url", "http://localhost:1", "--adapter", "minillm"), ("--checkpoint", "x", "python")):
         status, _, err = run("conform", *arguments)
         assert status == 2 and ("one thing" in err or "COMMAND" in err)
     status, _, err = run("conform", "--url", "http://127.0.0.1:1")
     assert status == 2 and "/v1/models" in err
-    status, _, err = run("conform", sys.executable, "-c", "print('no server')")
-    assert status == 2 and "no server" in err
+    status, _, err = run("conform", sys.executable, "-c", "print({'no': 'server'})")
+    assert status == 2 and "{'no': 'server'}" in err
+    status, _, err = run("conform", "--url", "http://127.0.0.1:1", "--checkpoint", str(tmp_path))
+    assert status == 2 and "config.json" in err
+    status, _, err = run("conform", "--write-checkpoint", __file__)
+    assert status == 2 and __file__ in err
 
 
 def test_a_badge_counts_what_ran() -> None:
