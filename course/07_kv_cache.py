@@ -70,7 +70,7 @@ bet.score(run.slots(full, run.chat_tokens(lab)))
 stack(draw_frame(full, title="One chat more than fits: which one waits?"), words.full(full))
 
 # %% [markdown]
-# **Concurrency is the memory for KV, divided by the KV of one request.** No panel with "GPU utilization" shows it.
+# **Concurrency is the memory for KV, divided by the KV of one request.** No GPU-utilization panel shows it.
 
 # %% [markdown]
 # ## The lab
@@ -115,8 +115,9 @@ stack(pictures.traces_table(traces), draw_frame(traces["max_len"]), words.reserv
 #
 # **The line**
 #
-# > "KV per token is two times layers, KV heads, head size and bytes. Free memory over that, over the context, is how
-# > many requests run. If they wait while KV is full, I free memory instead of making steps faster, until none waits."
+# > "KV per token is two times layers, KV heads, head size and bytes. Free memory over that, over the context length, is
+# > how many requests run. If they queue while KV is full, I free KV memory until the queue is gone; faster steps can
+# > wait."
 #
 # **Follow-ups**
 #
@@ -131,8 +132,8 @@ stack(pictures.traces_table(traces), draw_frame(traces["max_len"]), words.reserv
 # <details><summary>"You doubled the pool and nothing changed. Why?"</summary>
 #
 # The working set already fit. Arrivals × seconds in a slot × KV of each was below the old pool, so no request was
-# waiting for a block. Usage well under 1 and an empty queue would have said so beforehand. Then it's slots,
-# arithmetic or the step itself.
+# waiting for a block. Usage well under 1 and an empty queue would have said so beforehand. So the
+# limit is slots, compute or the step time itself.
 #
 # </details>
 #
@@ -167,8 +168,9 @@ words.three_numbers(run.large(run.accounts(lab)))
 # ### Where it hurts: thrashing
 #
 # Paging admits more than may eventually fit; that's the point. When the pool runs out under running requests, one of
-# them, the last to be admitted, is **preempted**: its blocks go to the others. It comes back in one of two ways. *Recompute*: prefill its prompt, and what it had generated, once more. *Swap*: its blocks were copied to host
-# memory, and are copied back. (vLLM v1 recomputes, unless KV offloading is on and still has the blocks.)
+# them, the last to be admitted, is **preempted**: its blocks go to the others. It comes back in one of two ways.
+# *Recompute*: prefill its prompt, and what it had generated, once more. *Swap*: its blocks were copied to host memory,
+# and are copied back. (vLLM v1 recomputes, unless KV offloading is on and still has the blocks.)
 
 # %%
 twice = lab.predict(
@@ -347,7 +349,7 @@ check.card()
 # - **Swap on a busy link.** Real copies share the bus with everything else, and host memory may hang off another
 #   socket.
 # - **Kernels.** Whether attention over blocks is slower than over contiguous KV depends on the kernel. On an H100 ours
-#   read paged KV at 98% of memory speed, with 128 requests of 4,096 tokens (docs/measured.md).
+#   read paged KV at 98% of a plain copy's bandwidth, with 128 requests of 4,096 tokens (docs/measured.md).
 #
 # ## Sources
 #

@@ -75,7 +75,7 @@ pictures.tier_explorer()
 # - Somewhere around 5 GB/s for all four GPUs the two curves meet, 1.2 GB/s each. Below that, a tier makes TTFT worse,
 #   however high its hit rate. The remote store above is right at that border.
 # - Latency matters for short prefixes only. A small model shifts the balance: its prefill is cheap, but its KV isn't
-#   much smaller. An 8B on one H100 needs about as much by the formula below, over a single link.
+#   much smaller. By the formula below an 8B on one H100 needs about the same 5 GB/s, over a single link.
 #
 # </details>
 #
@@ -134,7 +134,7 @@ stack(pictures.losses_table(rounded), words.rounding(rounded))
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Evict them, and buy more GPUs if it gets slow." | "Offload paused agents to host memory and fetch them when the tool returns: for long contexts PCIe beats prefilling again." | "How long do tools take, by percentile, and how often does an agent come back? Keeping costs bytes × seconds, dropping costs a prefill per call, moving costs the link. So: keep short tools, move long ones, and drop branches that the framework cancelled, which needs a hint from it. I'd watch resumed turns' TTFT and the chats' queue, because one pays for the other." |
+# | "Evict them, and buy more GPUs if it gets slow." | "Offload paused agents to host memory and fetch them when the tool returns: for long contexts PCIe beats prefilling again." | "How long do tools take, by percentile, and how often does an agent come back? Keeping costs bytes × seconds, dropping costs a prefill per call, moving costs the link. So: keep KV through short tool calls, move it for long ones, and drop cancelled branches, which takes a hint from the framework. I'd watch resumed turns' TTFT and the chats' queue, because one pays for the other." |
 #
 # **Three numbers to know cold**
 
@@ -151,7 +151,8 @@ words.three_numbers()
 # 3. Break-even: $B^* = k F / 2P$.
 # 4. 70B on four H100s: $k$ = 328 kB, $F$ = 2 PFLOP/s, $2P$ = 140 GFLOP per token. A token takes 70 µs to compute, so
 #    $B^*$ = 328 kB / 70 µs = 4.7 GB/s.
-# 5. PCIe 5.0 has some 50 GB/s per GPU: ten times that, and more. A 10 GbE store has 1.25: it loses.
+# 5. PCIe 5.0 has some 50 GB/s per GPU: ten times that over one link, forty over four. A 10 GbE store has 1.25: it
+#    loses.
 #
 # </details>
 
@@ -177,9 +178,9 @@ grown = run.growths(lab)
 pictures.draw_window(grown)
 
 # %% [markdown]
-# Once past the window, a request costs the same however long it gets. What does the model lose? A passage with
-# unguessable numbers in it (a **needle**) is given once, then other text, then the same passage again. A model that
-# still sees the first copy predicts nearly every token of the second.
+# Past the window, a request holds the same number of blocks, however long it gets. What does the model lose? A passage
+# with unguessable numbers in it (a **needle**) is given once, then other text, then the same passage again. A model
+# that still sees the first copy predicts nearly every token of the second.
 #
 # ### Predict
 
@@ -218,8 +219,8 @@ pictures.pause_explorer()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - *Keep* costs room in proportion to tool time; *drop* costs GPU time in proportion to tool calls, however long they
-#   take. So short tools speak for keeping, long ones for moving.
+# - *Keep* costs KV memory in proportion to tool time; *drop* costs GPU time in proportion to tool calls, however long
+#   they take. So short tool calls favour keeping, long ones moving.
 # - Over PCIe, moving wins from a few thousand tokens on. At 5 GB/s it's no better than prefilling again: the same
 #   border as above.
 # - Human approval is a tool that takes ten minutes. No pool on a GPU is made for that.
@@ -231,8 +232,8 @@ pictures.pause_explorer()
 # ### Where it does nothing
 #
 # - **No reuse.** One-shot prompts never hit a tier, and writing them there only burns bandwidth.
-# - **Requests aren't waiting for room, or for prefill.** To the right of lesson 07's cliff, a smaller cache changes
-#   nothing.
+# - **Requests aren't waiting for KV memory, or for prefill.** To the right of lesson 07's cliff, a smaller cache
+#   changes nothing.
 # - **A window longer than your contexts** frees nothing.
 #
 # ### The arithmetic
@@ -243,9 +244,9 @@ pictures.pause_explorer()
 #
 # $$\ell + \frac{n\,k}{B} < \frac{2 P n}{F} \quad\Longrightarrow\quad B > \frac{k\,F}{2P} \text{ for long prefixes}$$
 #
-# For Llama-3-70B on four H100s at half their peak that's 327,680 B × 2.0 PFLOP/s / (2 × 70e9) = 4.7 GB/s over all
-# four: why PCIe is plenty and a slow network isn't. (That leaves out attention, $2 L q n^2$ FLOPs with $L$ layers and
-# $q$ numbers in a token's queries. It's as many as the rest at $n = P/(L q)$, so fetching wins by more, the longer
+# For Llama-3-70B on four H100s at half their peak that's 327,680 B × 2.0 PFLOP/s / (2 × 70e9) = 4.7 GB/s over all four,
+# which is why PCIe is plenty and a slow network isn't. (That leaves out attention, $2 L q n^2$ FLOPs with $L$ layers
+# and $q$ numbers in a token's queries. It's as many as the rest at $n = P/(L q)$, so fetching wins by more, the longer
 # the prefix.)
 #
 # ### What an article says

@@ -207,8 +207,8 @@ check.card()
 #
 # Prompt lookup costs no step of any model. Here are three kinds of text, one request at a time: copying a paragraph,
 # everyday questions, and verse sampled at temperature 1. Each is served three ways: without drafts; *always*
-# drafting; and with the engine's **gates**, which watch acceptance and decide whether to draft, and how far. What a
-# row costs, they take from the table above.
+# drafting; and with the engine's **gates**, which watch acceptance and decide whether to draft, and how far. The cost
+# of a row comes from the table above.
 
 # %%
 work = [run.one_by_one(lab, kind) for kind in run.KINDS]
@@ -228,11 +228,11 @@ pictures.draw_strips(kinds)
 # | field | drafts nothing when |
 # |---|---|
 # | `acceptance_floor` | drafts are accepted too rarely to be worth a row (it retries now and then) |
-# | `adaptive_k` | (drafts shorter, not nothing) a position that far out is unlikely to be reached |
+# | `adaptive_k` | (it shortens the draft instead) a position that far out is unlikely to be reached |
 # | `max_batch` | more requests than this are running, and checking costs more than drafts can gain |
 # | `min_output_tokens` | the request's `max_tokens` is smaller than this |
 #
-# <details><summary>What they are if you don't set them, and on vLLM</summary>
+# <details><summary>The defaults, and the equivalent on vLLM</summary>
 #
 # This engine assumes that a row costs 12 to 25% of a step on a CPU and 1% on a GPU. vLLM gates by load alone:
 # `num_speculative_tokens_per_batch_size` in `--speculative-config`, such as `[[1, 64, 3], [65, 128, 1]]`.
@@ -294,8 +294,8 @@ pictures.gain_map()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - Lookup keeps its gain longest: it only pays for rows. The 1B model also pays for its own steps, which don't get
-#   cheaper per request as quickly as the target's.
+# - Lookup keeps its gain longest: extra rows are all it costs. The 1B model also takes steps of its own, which don't
+#   get cheaper per request as quickly as the target's.
 # - On the stack of 2023, a 1B model has few bytes to read, yet its steps are costly: they're bound by kernel launches.
 # - At long contexts the gain survives larger batches: a verification reads a request's KV once for all its rows.
 # - A draft model's weights and KV take memory: on a server short of KV blocks, fewer requests run at once. (Short
@@ -339,9 +339,9 @@ simulated_70b.error_band(simulated_70b.deployment(model=simulated.MIXTURE, tp=si
 # sizes. In 32 bits this engine's tests require identical tokens.)
 
 # %% [markdown]
-# **Sampled.** Let $p$ be the model's distribution of the next token, and $q$ the drafter's. A
-# draft token $x$, drawn from $q$, is accepted with probability $\min(1, p(x)/q(x))$. If it fails, the token is drawn from
-# where $q$ fell short: $\max(p - q, 0)$, normalized. Token $x$ then comes out with probability
+# **Sampled.** Let $p$ be the model's distribution of the next token, and $q$ the drafter's. A draft token $x$, drawn
+# from $q$, is accepted with probability $\min(1, p(x)/q(x))$. If rejected, another token is drawn from the residual,
+# $\max(p - q, 0)$, normalized. Token $x$ then comes out with probability
 #
 # $$\min(p, q)(x) + \Bigl(1 - \sum_y \min(p, q)(y)\Bigr) \cdot \frac{\max(p - q, 0)(x)}{\sum_y \max(p - q, 0)(y)} = p(x), \qquad
 # \alpha = \sum_y \min(p, q)(y)$$
@@ -427,9 +427,9 @@ in_short(
 #   hides the kinds that lose.
 # - **Your cost of checking.** Two CPU cores have little arithmetic to spare, an H100 has plenty, and a mixture of
 #   experts is another matter. Measure a verification at your batch.
-# - **Trees.** Some systems check several continuations at once. This engine checks one.
-# - **Overlap.** With drafts on, this engine doesn't plan a step while the one before runs. On an H100 a token took a
-#   tenth longer, though nothing was drafted (part of that is the lookup). vLLM and SGLang plan ahead.
+# - **Trees.** Some systems check several continuations in one step. This engine checks one.
+# - **Overlap.** With drafts on, this engine doesn't plan a step while the one before runs. On an H100, with nothing
+#   drafted, a token took a tenth longer at batch 1 and 30% longer at 64 (lookup included). vLLM and SGLang plan ahead.
 #
 # ## Sources
 #

@@ -144,9 +144,9 @@ words.quality(scores, matrix.share_on_grid)
 #
 # <details><summary>"We went to W4A16, and p99 at peak got worse. Why?"</summary>
 #
-# At peak the batch is past W4A16's knee. It multiplies in 16 bits like bf16 but reads a quarter, so it turns
-# compute-bound at a quarter of bf16's batch: some 75 rows on an H100 by the data sheet. Beyond that nothing waits for
-# weights, and unpacking comes on top. FP8 at peak, or more replicas with smaller batches.
+# At peak the batch is past W4A16's knee. It multiplies in 16 bits like bf16 but reads about a quarter of the bytes, so
+# it turns compute-bound at about a quarter of bf16's batch: 78 rows on an H100 by the data sheet. Beyond that nothing
+# waits for weights, and unpacking comes on top. FP8 at peak, or more replicas with smaller batches.
 #
 # </details>
 #
@@ -287,8 +287,8 @@ pictures.four_bits_explorer(matrix)
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - As they are, four bits move weights by about a tenth in any of these formats. What tells formats apart is an
-#   outlier.
+# - As they are, four bits move weights by about a tenth in any of these formats. It takes an outlier to separate the
+#   formats.
 # - int4's levels are evenly spaced, so one outlier coarsens its whole group. FP4's are dense near zero, and NVFP4's
 #   groups are small: fewer neighbours pay.
 # - A power of two wastes up to half of the range: MXFP4 is the coarser of the two, and on Hopper it runs as W4A16,
@@ -310,7 +310,8 @@ pictures.formats_explorer()
 # - At small batch the order is by bytes: W4A16 and NVFP4 first, bf16 last.
 # - W4A16 turns upwards first, at about a quarter of bf16's knee: it multiplies at the same rate and has less to read.
 #   At large batch it's no faster than bf16 (and a real kernel is slower, because it unpacks).
-# - FP8 halves both sides, so on paper it beats bf16 everywhere. NVFP4 nearly does it again, on hardware that has it.
+# - FP8 halves both sides, so on paper it beats bf16 everywhere. NVFP4 nearly halves them again, on hardware that has
+#   it.
 #
 # </details>
 
@@ -351,9 +352,8 @@ stack(simulated.cramped_table(cramped), words.cramped(cramped))
 # - **Rounding error**: with levels $\Delta$ apart, a weight moves by at most $\Delta/2$, and by $\Delta/\sqrt{12}$ in
 #   root mean square. $\Delta = (\max - \min) / (2^b - 1)$ over the group.
 # - **Names**: W8A16 is this engine's (8-bit weights, 16-bit activations: less to read). W8A8 also rounds activations
-#   and multiplies in 8 bits: in int8 or FP8 up to Hopper, in FP8 or FP4 on Blackwell (prefill gains, but activations
-#   have the worse outliers). W4A16 suits small batches and
-#   small memory.
+#   and multiplies in 8 bits: in int8 (from Turing on) or FP8 (from Ada and Hopper on). Prefill gains, but activations
+#   have the worse outliers. W4A4, such as NVFP4, needs Blackwell. W4A16 suits small batches and small memory.
 # - **8-bit KV** halves KV reads, which matter at long contexts and large batches, just where weights no longer do.
 #   And it nearly doubles the tokens that fit.
 

@@ -132,8 +132,8 @@ stack(pictures.too_many_table(busy), words.tell_busy(busy))
 #
 # **The line**
 #
-# > "I measure TTFT and ITL at the client, beside the server's own. A client's median near zero with a large p99,
-# > while the server is smooth, means something buffers. Everything late, and a front-end core full: too many chunks."
+# > "I measure TTFT and ITL at the client, beside the server's own. A client's median near zero with a large p99, while
+# > the server is smooth, means something buffers. If everything is late and a front-end core is full: too many chunks."
 #
 # **Follow-ups**
 #
@@ -147,8 +147,8 @@ stack(pictures.too_many_table(busy), words.tell_busy(busy))
 #
 # <details><summary>"Why not stream every token, always?"</summary>
 #
-# Each chunk costs CPU: JSON, framing, a system call. Past one core's worth, chunks are late and later, while every
-# engine metric looks fine. Several tokens per chunk divide the cost. People read some five words a second, so a chunk
+# Each chunk costs CPU: JSON, framing, a system call. Past one core's worth, chunks get later and later, while every
+# engine metric looks fine. Several tokens per chunk divide the cost. People read some four words a second, so a chunk
 # every 50 ms is plenty; a voice pipeline or an editor may want each token.
 #
 # </details>
@@ -308,9 +308,9 @@ told
 # - **The cost of a chunk in your server.** Python's is high. Yours may build events in other processes or another
 #   language: the arithmetic stays, the constant doesn't. (Events here are built by hand. A framework that
 #   validates each one takes more.)
-# - **Your proportions.** An 8B on an H100 has about the ITL that the default model has on two cores (docs/measured.md:
-#   6.2 ms alone), so the rhythms carry over. TTFT is another matter: the longer your prefill or queue, the smaller a
-#   buffer's share of it.
+# - **Your proportions.** An 8B on an H100 has an ITL of the same order as the default model's on two cores (6.2 ms
+#   alone, docs/measured.md; some 10 ms here), so the rhythms carry over. TTFT is another matter: the longer your
+#   prefill or queue, the smaller a buffer's share of it.
 # - **One process.** Client, proxy, server and engine share one process, and Python's lock. They also share a clock;
 #   across machines you'd have to compare clocks first.
 #

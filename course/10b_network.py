@@ -208,8 +208,8 @@ told
 # ```
 #
 # Run the last line where your users are (`http:` for the SGLang line; `HOST` is your server). `time_connect` is one
-# round trip, `time_appconnect` adds TLS, and `time_starttransfer` adds the request and its answer: one more round trip,
-# since listing models computes nothing.
+# round trip (plus DNS, if `HOST` is a name), `time_appconnect` adds TLS, and `time_starttransfer` adds the request and
+# its answer: one more round trip, since listing models computes nothing.
 #
 # Then compare the client's TTFT with the server's mean `vllm:time_to_first_token_seconds`
 # (`sglang:time_to_first_token_seconds`). The difference should be about one round trip on a kept connection, and about

@@ -66,7 +66,7 @@ stack(
 #
 # A user closes the tab halfway through an answer. The first client is connected to the server directly. The second
 # sits behind a **gateway** that keeps reading to the end (because it logs, checks or bills whole answers, say). How
-# much of the rest is generated for nobody?
+# much of the rest is generated though no one will read it?
 
 # %%
 server = LabServer(lab, instead_of=globals().get("server"))
@@ -100,7 +100,7 @@ pictures.faults_table(troubles)
 # - *Does the engine wait?* No. A batch that waited for one client would hold up all of them.
 # - *Where does the text wait?* In the operating system, up to 64 KiB. The rest stays in the process, merged, so it's
 #   never more than the answer itself.
-# - *For how long?* For `--reader-timeout-s`. Then the server closes the connection.
+# - *For how long?* For `--reader-timeout` seconds. Then the server closes the connection.
 # - *Which other requests notice?* None, beyond the usual: the slow client's answer shares their steps until it's
 #   done, like any other.
 

@@ -113,7 +113,7 @@ pictures.knee_of_70b()
 #
 # ### The worksheet
 #
-# The answer first: replicas, GPUs, dollars. While you move something it's computed on paper, as if nothing queued. Let
+# The answer first: replicas, GPUs, dollars. While you drag a slider it's computed on paper, as if nothing queued. Let
 # go, and a simulation takes its place: it looks for the **knee**, here the highest *rate* at which one replica meets
 # the SLO for 95 in 100 requests, then counts replicas. The runs are short, so the knee is good to about 10%.
 

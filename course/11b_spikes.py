@@ -114,7 +114,7 @@ explorer.cold_start()
 #
 # ### The queue wait as an alarm
 #
-# Something has to tell you that a spike has begun. Utilisation won't: it's high on every busy server. Does queue wait,
+# Something has to tell you that a spike has begun. Utilization won't: it's high on every busy server. Does queue wait,
 # before clients start to give up? The alarm fires when a request leaves the queue after more than two seconds, for a
 # slot or because its client gave up.
 
@@ -258,8 +258,8 @@ undone.score(words.until_undone())
 pictures.canary()
 
 # %% [markdown]
-# Which rule? A short window is quick but noisy; a long one is reliable but slow. The last row is a deploy that changed
-# nothing.
+# Which rule? A short window reacts fast but can fire on noise; a long one is steadier but slow. The last row is a
+# deploy that changed nothing: does any rule fire on it?
 
 # %%
 pictures.rules_table()

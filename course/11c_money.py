@@ -67,7 +67,7 @@ simulated_70b.error_band(fleet.deployment())
 #
 # Too many requests miss the SLO. More replicas mean more rent; a setting is free. In the chart, a replica moves you to
 # the right (rent), and up (requests within the SLO) if it helps. A setting moves you straight up, or nowhere. For each
-# of the three troubles, decide first which of the two you'd try.
+# of the three problems, decide first which of the two you'd try.
 
 # %%
 pictures.mends()

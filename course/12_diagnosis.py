@@ -78,9 +78,9 @@ desk = IncidentDesk(first)  # 10 minutes
 desk
 
 # %% [markdown]
-# *Phase*: where are the seconds lost? It may be outside the engine. *What proves it*: the evidence that would look
-# different without the problem. *Ruled out by*: the answer that another suspect doesn't survive. *Spike or steady*:
-# will it pass by itself?
+# *Phase*: where were seconds lost since last week? It may be outside the engine. *What proves it*: the evidence that
+# would look different without the problem. *Ruled out by*: the answer that another suspect doesn't survive. *Spike or
+# steady*: will it pass by itself?
 #
 # **Mitigate, split, ask, commit, canary, deploy, look.**
 #
@@ -101,7 +101,7 @@ question.score(outcome)
 readings
 
 # %% [markdown]
-# GPU utilisation is high in nearly all incidents: a step that does little keeps the GPU as "busy" as one that does a
+# GPU utilization is high in nearly all incidents: a step that does little keeps the GPU as "busy" as one that does a
 # lot. So a high value tells you nothing. (A low one does: with a deep queue, something starves the GPU.)
 
 # %%
@@ -130,7 +130,7 @@ pictures.both_incidents(first.fresh(), second.fresh())
 #
 # If users are suffering and there's capacity, yes, as mitigation: it halves each replica's load and can be undone.
 # But it proves nothing, since it helps with many causes. It doesn't help where requests are slow even alone, or where
-# one replica is ill.
+# one replica is unhealthy.
 #
 # </details>
 #
@@ -265,8 +265,9 @@ months_beside
 # %% [markdown]
 # Fewer bits make weights cheaper to read, which helps where a step waits for weights. Here steps are long because they
 # carry three times the prompt tokens. A request's own prefill is only 2% of its time, but everyone's prefill is in
-# everyone's steps: decode slows down, the server falls behind, and requests queue. The story is often told with a
-# moral: "there were too many slots, lower them". Does that fix it? A18, at the end, says.
+# everyone's steps: decode slows down, the server falls behind, and requests queue. (The dominant phase is where seconds
+# were lost since last week. That's the queue, even if decode takes more in all.) The story often has a moral: "there
+# were too many slots, lower them". Does that fix it? A18, at the end, says.
 #
 # ### Post-mortem two: one contract
 #
@@ -343,8 +344,8 @@ truth.effects
 # %% [markdown]
 # **How it's graded.** *Minutes to mitigation* (28): how much the best quick change did for users, and how soon; no
 # diagnosis needed. *Diagnosis* (42): the cause, where the time is lost, and the evidence. *Follow-up* (30): what's
-# deployed at the end. The last two count in proportion to your case: a reading counts if it differs materially from
-# last week and wouldn't have under the look-alike, or the other way round, and another should rule that look-alike
+# deployed at the end. The last two count in proportion to your case: a reading counts if it moved materially since last
+# week and wouldn't have under the cause that looks most like yours (or the reverse), and another should rule that cause
 # out. A right guess without a case is worth nothing. A rollback takes ten minutes, a setting thirty, and a fix of weeks
 # can't end an incident. Once you've seen the true cause, playing it again is practice.
 #
@@ -391,7 +392,7 @@ check.card()
 # ## What this lab cannot tell you
 #
 # - **Whether your cause is in the list.** Real incidents can have three causes, one of them new.
-# - **Real minutes.** An hour of the incident is played as about a minute of traffic.
+# - **Real minutes.** An hour of the incident is played as a minute or two of traffic (the page says how long).
 # - **Every way in which a dashboard can lie.** At difficulty 2 and 3 panels can be missing or show last week's data, and
 #   the change log can leave the culprit out. But all panels share one clock, and a reading is never slightly wrong.
 # - **Rollouts.** In real ones old and new run side by side.

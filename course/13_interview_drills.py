@@ -170,8 +170,9 @@ lesson.samples_table(dump)
 # after that"), says what each open question would change, and puts a number on every term it uses.
 #
 # That reader is you, and a reader has to be calibrated. Two of the five samples are drawn for you to grade first, so
-# strong may stand beside staff, and your own grade weighs what those two grades were worth. A level that you give
-# yourself counts only with a quote from your answer that shows it: at least eight words, and another quote each time.
+# strong may stand beside staff, and the closer those two grades come to the real levels, the more your grade of
+# yourself counts. A level that you give yourself counts only with a quote from your answer that shows it: at least
+# eight words, and another quote each time.
 #
 # ### A mock interview
 #
@@ -198,8 +199,8 @@ RoundDesk("weights")  # forty minutes of its own
 # ### All drills
 #
 # Each can be drawn with other numbers and other statements: `DrillDesk("ttft-7s", seed=4)`; its number in this list, as
-# in `DrillDesk("3")`, works as a name, too. A title is half of an answer, so titles, topics and sources appear once
-# you've sat a drill. In a terminal: `minillm drill list`.
+# in `DrillDesk("3")`, works as a name, too. A title gives away half the answer, so titles, topics and sources appear
+# once you've sat a drill. In a terminal: `minillm drill list`.
 
 # %%
 lesson.drills_table()
@@ -221,7 +222,7 @@ lesson.what_next()
 #
 # Menus can be guessed. Here is the fluent answer to the dump, false from end to end, with the *staff* answer's
 # commitments under it, three times: with no statement answered, with a confident yes to all, and with the answers of
-# one who knows the case.
+# someone who knows the case.
 
 # %%
 lesson.right_menus(dump)
@@ -230,8 +231,8 @@ lesson.right_menus(dump)
 # The prose was the same each time, and no program read it. Commitments count only as far as the statements bear them
 # out. Whether the prose argues well is for a reader to say, so there's no total: the parts can't be added.
 #
-# A language model can be the third judge (`minillm drill grade ... --judge-url`). It grades the five samples first,
-# how often it agreed is shown, and one that is too far off isn't heard.
+# A language model can be the third judge (`minillm drill grade ... --judge-url`). It grades the five samples first;
+# you see how often it agreed, and a model that's too far off isn't used.
 #
 # ### The dump, on a simulated server
 #
@@ -257,7 +258,7 @@ simulated_70b.error_band(simulated_70b.deployment(**run.SERVER))
 # The second is Little's law: $N$ requests are in flight. TPOT is a request's mean gap. The p99 of a gap times a count
 # usually overestimates, and it isn't any request's time; say so when you use it.
 #
-# **The statements.** Call $q$ how likely you say it is that a statement is true, and $t$ what it is, 1 or 0. You get
+# **The statements.** Let $q$ be the probability you give that a statement is true, and $t$ the truth, 1 or 0. You get
 # $1 - 4(q - t)^2$: Brier's rule, shifted so that a coin toss scores 0. It's *proper*: whatever you know, you earn
 # the most on average by saying exactly how sure you are. Each column's best entry is on the diagonal:
 
