@@ -165,7 +165,11 @@ async function renderChats({ python, server, el }) {
     const alone = decodeStep(1);
     await ask(chats.map((_, i) => i));
     const together = decodeStep(chats.length);
-    if (failed || alone === null || together === null) return;
+    if (failed) return;
+    if (alone === null || together === null) {
+      say(told, "Your bet isn't decided: in no step did all eight chats decode together. Reload the page to bet again.");
+      return;
+    }
     const ratio = together / alone, [nearest] = [...TIMES].sort((a, b) => Math.abs(Math.log(ratio / a)) - Math.abs(Math.log(ratio / b)));
     say(told, `You said ${betOn === 1 ? "as long" : `${betOn} times`}: ${nearest === betOn ? "right" : "not this time"}. Alone, a token took ${seconds(alone)}; beside seven others, ${seconds(together)}, `
       + `${number(ratio)} times as long. So eight chats together get ${number(chats.length / ratio)} times the tokens a second. A step reads the weights once, however many chats share it, and multiplies for each of them.`);

@@ -1,11 +1,13 @@
 """A server that is started for the checks, and ended with them."""
 
+import os
 import shlex
+import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -13,6 +15,7 @@ import httpx
 from minillm.core.errors import MinillmError
 
 START_LIMIT_S = 180.0
+END_LIMIT_S = 20.0
 
 
 class ServerError(MinillmError):
@@ -31,19 +34,24 @@ def serving(command: Sequence[str], model: Path, log: Path) -> Iterator[str]:
     url = f"http://127.0.0.1:{port}"
     with log.open("wb") as output:
         try:
-            process = subprocess.Popen(filled, stdout=output, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(filled, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         except OSError as error:
             raise ServerError(f"{shlex.join(filled)}: {error}") from error
     try:
         _wait(url, process, log)
         yield url
     finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a command and what it has started: a shell's server, a server's workers."""
+    with suppress(ProcessLookupError):  # nothing of it is left
+        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(END_LIMIT_S)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _free_port() -> int:

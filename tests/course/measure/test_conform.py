@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
+from patience import wait_for
 
 from course.measure.conform.adapter import Adapter, AdapterError, Limits, load_adapter
 from course.measure.conform.adapters.minillm import Adapter as Minillm
 from course.measure.conform.adapters.minillm import CountingRunner
 from course.measure.conform.checkpoint import Reference, write_checkpoint
+from course.measure.conform.child import ServerError, serving
 from course.measure.conform.client import Client
 from course.measure.conform.counting import CountingModel, KernelError, Row, expected_tokens
 from course.measure.conform.report import badge
@@ -240,6 +243,24 @@ def test_nothing_or_two_things_to_try(run: Run, tmp_path: Path) -> None:
     assert status == 2 and "config.json" in err
     status, _, err = run("conform", "--write-checkpoint", __file__)
     assert status == 2 and __file__ in err
+
+
+def test_what_a_command_has_started_ends_with_it(tmp_path: Path) -> None:
+    script = "import subprocess; print(subprocess.Popen(['sleep', '600']).pid)"
+    log = tmp_path / "log"
+    with (
+        pytest.raises(ServerError, match="it ended"),
+        serving([sys.executable, "-c", script, "{model}{odd}"], tmp_path, log),
+    ):
+        pass
+    wait_for(lambda: is_over(int(log.read_text())), "the end of what the command had started")
+
+
+def is_over(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE  # where no init looks after orphans
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_a_badge_counts_what_ran() -> None:
