@@ -5,6 +5,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -37,10 +38,12 @@ def serving(command: Sequence[str], model: Path, log: Path) -> Iterator[str]:
             process = subprocess.Popen(filled, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         except OSError as error:
             raise ServerError(f"{shlex.join(filled)}: {error}") from error
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # it has the server ended, too
     try:
         _wait(url, process, log)
         yield url
     finally:
+        signal.signal(signal.SIGTERM, before)
         _end(process)
 
 
