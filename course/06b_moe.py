@@ -75,7 +75,8 @@ pictures.share_explorer(found)
 # Look at batch 16 in the chart: no question occurs twice there. If the measured point is below the curve already, the
 # copies can't be the whole reason. Two counts would separate the causes: the share with unrelated text in every request
 # (what comes back was resemblance), and tokens per expert over many texts (what stays uneven is the router's
-# preference). This run takes neither. On a trained model, vLLM's `balancedness` logs the second, GPU by GPU.
+# preference). This run takes neither. On a trained model, vLLM's `balancedness` sums the second up: the mean load of
+# a GPU over the largest.
 #
 # </details>
 #
@@ -244,6 +245,7 @@ simulated.step_parts("Qwen3 30B-A3B (MoE)")
 #
 # So the knee of an MoE is at a batch $E/k$ times that of a dense model: 16 times for Qwen3 30B-A3B, 32 times for
 # DeepSeek-V3.
+#
 # KV bytes per token and layer, $b$ bytes per number: $2 h\,d\,b$ for MHA ($h$ heads of $d$ numbers), $2 g\,d\,b$ for
 # GQA with $g$ groups, $(d_c + d_r)\,b$ for MLA with a latent of $d_c$ and a rotated key of $d_r$ numbers. On $n$ GPUs
 # under TP, GQA takes $2 g\,d\,b / n$ on each as long as $n \le g$. MLA takes all of it on each, or $1/m$ of it with
