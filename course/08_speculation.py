@@ -314,8 +314,8 @@ simulated_70b.error_band(simulated_70b.deployment())
 # ### A mixture of experts is another matter
 #
 # In a mixture of experts (lesson 06b) each token picks its own experts, so a step that checks five tokens reads more
-# weights than a plain one. Most drafting in production is **MTP** on such a model: set k = 1, α = 0.85 and c = 0.03, and
-# find the batch at which it gains least. Two H100s, simulated:
+# weights than a plain one. Most drafting in production is **MTP** on such a model: set k = 1, α = 0.85 and c = 0.03,
+# and find the batch at which it gains least. Two H100s, simulated:
 
 # %%
 simulated.mixture_lab()
