@@ -279,7 +279,7 @@ lesson.rule_table()
 # ## What this lab cannot tell you
 #
 # - **Whether you'd be hired.** Interviewers also notice tone, whether you listen, and how you take a hint.
-# - **Whether an argument is true.** No program here judges prose.
+# - **Whether an argument is true.** Only you judge prose here, or a language model that you bring.
 # - **Whether your voice carries it.** You can record yourself and listen; nothing here does.
 # - **Other companies' bar.** These levels are this course's own; companies draw their lines elsewhere.
 #
