@@ -2,13 +2,13 @@
 # # 06b · Mixture of experts, MLA and parallelism
 #
 # Lesson 06 said that a decode step reads all the weights once. Most large open models today are mixtures of experts,
-# and for them that's false. Many also compress their KV, and that changes how you spread them over GPUs.
+# and for them that's false. This lesson follows one thread: which experts a step reads, what that does to ITL, why
+# experts are spread over many GPUs, and why the KV cache then has to be spread another way.
 #
 # - **Five minutes** (five): which weights does a step of a mixture of experts read? A bet.
-# - **The lab** (ten): what that does to ITL, expert parallelism up to wide, latent attention.
+# - **The lab** (ten): ITL, expert parallelism up to wide, latent attention.
 # - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
-# - **Going deeper** (five, optional): which part of a step grows, flags, the arithmetic, context and pipeline
-#   parallelism.
+# - **Going deeper** (five, optional): which part of a step grows, the arithmetic, and a reference.
 
 # %%
 from course.lab import open_lab, simulated_70b
@@ -60,9 +60,23 @@ pictures.share_explorer(found)
 # <details><summary>What to look for</summary>
 #
 # Mixtral (2 of 8) reads most of its experts from a batch of four on. DeepSeek-V3 (8 of 256) takes about 36 tokens for
-# the same share: many narrow experts stay sparse for longer. At 128 tokens it has only four tokens per expert, and
-# a product of four rows makes poor use of a GPU's arithmetic. That's why such models want very large batches, and
-# many GPUs that share them.
+# the same share. At 128 tokens it has only four tokens per expert, and a product of four rows makes poor use of a GPU's
+# arithmetic. That's why such models want very large batches, and many GPUs that share them.
+#
+# </details>
+# <details><summary>Why would an engine read fewer experts than the dashed curve?</summary>
+#
+# The curve, 1 − (1 − k/E)^B, assumes two things: that tokens choose independently, and that all experts are equally
+# likely. This run breaks the first by construction. Its prompts are the beginnings of 16 questions with a number in
+# front, so a batch of 64 has four near-copies of each, and near-copies route to much the same experts. It needn't meet
+# the second either: a router is one fixed matrix, and if the hidden states share a direction, the same experts score
+# high for all tokens.
+#
+# Look at batch 16 in the chart: no question occurs twice there. If the measured point is below the curve already, the
+# copies can't be the whole reason. Two counts would separate the causes: the share with unrelated text in every request
+# (what comes back was resemblance), and tokens per expert over many texts (what stays uneven is the router's
+# preference). This run takes neither. On a trained model, vLLM's `balancedness` sums the second up: the mean load of
+# a GPU over the largest.
 #
 # </details>
 #
@@ -77,29 +91,28 @@ stack(pictures.dense_table(), simulated_70b.error_band(simulated.stack(simulated
 
 # %% [markdown]
 # The gain is large for a single request and small in the middle, where the MoE reads nearly as many bytes per step.
-# The gap reopens at large batch: first through KV, of which the dense model has 2.7 times as much per token, and beyond
-# a batch of about 300 through arithmetic, when its linear layers become compute-bound.
+# It grows again at large batch: the dense model has 2.7 times as much KV per token to read, and beyond a batch of about
+# 300 its linear layers become compute-bound.
 #
 # **Where it loses**: memory. All experts have to be resident, so an MoE that's as fast as a 3B model needs the GPUs
-# of a 30B one, and leaves no more memory for KV. At low traffic you pay for weights that few tokens use.
+# of a 30B one. At low traffic you pay for weights that few tokens use. So the weights go on several GPUs, and the next
+# question is how to cut them.
 #
 # ### Expert parallelism
 #
 # **Tensor parallelism** (TP) cuts every expert into slices, and narrow experts become very narrow. **Expert
-# parallelism** (EP) gives each GPU whole experts. What that costs in communication depends on attention. With TP
-# attention, every GPU has every token's hidden state anyway: each computes its own experts for all tokens, and one
-# all-reduce adds the results up, as before. With data parallel attention (below), a token's hidden state is on one
-# GPU only, so it travels to its experts and back: two **all-to-alls** (each GPU sends to all others) per layer.
-# Either way, a layer takes as long as its slowest GPU.
+# parallelism** (EP) gives each GPU whole experts. A token's hidden state then has to reach its experts. With TP
+# attention every GPU has it already, and one all-reduce adds the results up, as before. With data parallel attention
+# (below) it travels there and back: two **all-to-alls** (each GPU sends to all others) per layer. Either way, a layer
+# takes as long as its slowest GPU.
 
 # %%
 pictures.imbalance()
 
 # %% [markdown]
-# <details><summary>When is the imbalance of rows worst? And that of experts? What if GPU 0's experts are popular?</summary>
+# <details><summary>Which imbalance counts, that of rows or that of experts read?</summary>
 #
-# In rows it's worst with few tokens and many GPUs: a few draws are never even. But which of the two counts? In
-# decode, an expert with a few rows is memory-bound, so a GPU's time goes with the *experts it reads*, and those are
+# In decode, an expert with a few rows is memory-bound, so a GPU's time goes with the *experts it reads*, and those are
 # nearly even from a few dozen tokens on. Rows count once experts have enough of them to be compute-bound: in prefill,
 # and at very large batches. There chance has averaged out, and popularity hasn't: with 1.5 times the even share, GPU
 # 0 stays the straggler at any batch. The cure is to replicate popular experts, or move them.
@@ -108,19 +121,26 @@ pictures.imbalance()
 #
 # ### Wide EP, in numbers
 #
-# Why would anyone spread one model over dozens of GPUs? DeepSeek-V3 (weights in fp8) with 64 tokens per GPU in each
-# step; change that number, and find the width from which an expert's product is compute-bound. (In fp8, a weight is
-# one byte and two FLOPs per row: 1,979 TFLOP/s over twice 4.8 TB/s, about 206 rows on an H200.)
+# Why spread one model over dozens of GPUs? DeepSeek-V3 (weights in fp8) with 64 tokens per GPU in each step. Change
+# that number, and find the width from which an expert's product is compute-bound: about 206 rows on an H200 in fp8.
 
 # %%
 pictures.wide_ep_table(tokens_per_gpu=64)
 
 # %% [markdown]
-# The wider, the fewer expert weights a GPU reads per step, the more room it has for KV, and the more rows each expert
-# gets: all three get better together. What a GPU sends doesn't shrink, and it has to cross nodes. That's why wide EP
-# comes with overlap of two half-batches, and with data parallel attention. LMSYS served DeepSeek on 96 H100s this way
-# at 22,300 output tokens a second per node, up to five times what plain TP gave; DeepSeek's own report decodes over
-# 320 GPUs and prefills over 32, since prompts bring enough tokens by themselves.
+# The wider, the fewer expert weights a GPU reads per step, the more memory it has for KV, and the more rows each expert
+# gets: all three get better together. What a GPU sends doesn't shrink, and it has to cross nodes, so wide EP overlaps
+# two half-batches: one computes while the other's all-to-all is on the wire.
+#
+# <details><summary>Where 206 comes from, and who runs this</summary>
+#
+# In fp8, a weight is one byte and two FLOPs per row: 1,979 TFLOP/s over twice 4.8 TB/s.
+#
+# LMSYS served DeepSeek on 96 H100s this way at 22,300 output tokens a second per node, up to five times what plain TP
+# gave. DeepSeek's own report decodes over 320 GPUs and prefills over 32, since prompts bring enough tokens by
+# themselves.
+#
+# </details>
 #
 # ### Latent attention: less KV per token
 #
@@ -132,16 +152,14 @@ pictures.kv_table()
 
 # %% [markdown]
 # That's less than a third of GQA with eight heads, at the quality of full attention (its authors report). But TP
-# splits the KV cache by heads. A latent vector has no heads to split, so every GPU of the group keeps **the same
-# copy**. There are two ways out:
+# splits the KV cache by heads, and a latent vector has no heads to split. There are three ways to spread attention,
+# here on eight GPUs:
 #
-# - **Data parallel attention** (DP attention): each GPU runs attention for its own requests and keeps only their KV;
-#   experts stay spread over all GPUs. The price: attention weights are copied to every GPU, and one request's
-#   attention runs on one GPU.
-# - **Decode context parallelism** (DCP): within a TP group, each GPU keeps every eighth *position* of every request's
-#   KV. Each attends to its positions with all heads, and the partial results are merged exactly. Weights aren't
-#   copied, and a single request still uses all GPUs. The price: an exchange in every attention layer, which pays when
-#   contexts are long.
+# | attention | KV on each GPU | its price | made for |
+# |---|---|---|---|
+# | TP | **a copy of all of it** | KV memory | low traffic, low latency |
+# | **Data parallel attention** (DP attention) | that of its own requests | attention weights on every GPU; a request's attention runs on one GPU | high traffic |
+# | **Decode context parallelism** (DCP), within a TP group | every eighth *position* of every request | an exchange in every attention layer, to merge the partial results exactly | long contexts |
 
 # %%
 pictures.latent_room()
@@ -210,39 +228,23 @@ check.card()
 #
 # ### Which part of a step grows?
 #
-# Vary context and card. This engine's own kernels took 4.1 ms for the MoE at batch 1, 10.8 at 8 and 22.8 at 64, on a
-# single H100 ([measured](../docs/measured.md#On-an-H100)): 50, 81 and 92% of what its memory allows.
+# Vary context and card. The picture is the simulator's. On a single H100, this engine's own kernels took 4.1 ms for the
+# MoE at batch 1, 10.8 at 8 and 22.8 at 64 ([measured](../docs/measured.md#On-an-H100)): 50, 81 and 92% of what its
+# memory allows.
 
 # %%
 simulated.step_parts("Qwen3 30B-A3B (MoE)")
 
 # %% [markdown]
-# ### Flags, and where it loses
-#
-# - **EP.** In vLLM, `--enable-expert-parallel` (experts are spread over TP × DP GPUs); without data parallelism
-#   there's no all-to-all, and `--all2all-backend` changes nothing. With it: `allgather_reducescatter` by default;
-#   `deepep_low_latency` for decode across nodes, `deepep_high_throughput` for prefill; and `--enable-eplb` with
-#   `--eplb-config '{"num_redundant_experts": 32}'` for copies of popular experts. In SGLang: `--ep-size`,
-#   `--moe-a2a-backend deepep`. An all-to-all has a latency, too, and published figures don't all point one way
-#   (TensorRT-LLM had EP ahead of TP for a single request: [docs](../docs/simulator.md)). Measure both.
-# - **DP attention** in vLLM: `--data-parallel-size 8 --enable-expert-parallel` (with `--tensor-parallel-size 1`); in
-#   SGLang: `--tp 8 --dp 8 --enable-dp-attention` (the last is deprecated in 0.5.23 for `--attn-dp-size`).
-#   TensorRT-LLM calls it attention DP. It loses at low load: a
-#   request's attention runs on one GPU instead of eight, and each GPU reads all attention weights for few requests.
-#   And the experts tie all **ranks** (the GPUs of the group) together: every step takes as long as the rank with the
-#   most work, and a rank without requests runs dummy passes. Prefix caches are one per rank: send a conversation back
-#   to its rank.
-# - **DCP** in vLLM: `--tensor-parallel-size 8 --decode-context-parallel-size 8`; in SGLang: `--tp 8 --dcp-size 8`.
-#
 # ### The arithmetic
 #
-# With $E$ experts, $k$ per token, and $B$ tokens in a step, a step is expected to read
+# The whiteboard's formula, with the tokens behind it: with $E$ experts, $k$ per token, and $B$ tokens in a step, a step
+# is expected to read
 #
 # $$E\left(1 - (1 - k/E)^B\right) \text{ experts per layer, with } \frac{B\,k}{E} \text{ tokens for each on average.}$$
 #
-# A product with that few rows is far below the roofline's bend. An expert is compute-bound only when $B\,k/E$ is near
-# FLOP/s over bytes/s, so the knee of an MoE is at a batch $E/k$ times that of a dense model: 16 times for Qwen3
-# 30B-A3B, 32 times for DeepSeek-V3.
+# So the knee of an MoE is at a batch $E/k$ times that of a dense model: 16 times for Qwen3 30B-A3B, 32 times for
+# DeepSeek-V3.
 #
 # KV bytes per token and layer, $b$ bytes per number: $2 h\,d\,b$ for MHA ($h$ heads of $d$ numbers), $2 g\,d\,b$ for
 # GQA with $g$ groups, $(d_c + d_r)\,b$ for MLA with a latent of $d_c$ and a rotated key of $d_r$ numbers. On $n$ GPUs
@@ -260,29 +262,50 @@ print(inspect.getsource(ExpertRouter.forward))
 print(inspect.getsource(MoE.forward))
 
 # %% [markdown]
+# ### Reference
+#
+# Nothing here is needed for the line. Look it up when you deploy one.
+#
+# <details><summary>Flags of vLLM and SGLang, and where each loses</summary>
+#
+# | | vLLM | SGLang | where it loses |
+# |---|---|---|---|
+# | EP | `--enable-expert-parallel` (experts over TP × DP GPUs) | `--ep-size`, `--moe-a2a-backend deepep` | where the all-to-all's latency is more than it saves: measure it against TP |
+# | hot experts | `--enable-eplb`, `--eplb-config '{"num_redundant_experts": 32}'` | not checked | copies take memory |
+# | DP attention | `--data-parallel-size 8 --enable-expert-parallel`, with `--tensor-parallel-size 1` | `--tp 8 --dp 8 --enable-dp-attention` (deprecated in 0.5.23 for `--attn-dp-size`) | at low load: a request's attention runs on one GPU of eight |
+# | DCP | `--tensor-parallel-size 8 --decode-context-parallel-size 8` | `--tp 8 --dcp-size 8` | at short contexts |
+#
+# - vLLM's `--all2all-backend` changes nothing without data parallelism, since there's no all-to-all. With it:
+#   `allgather_reducescatter` by default, `deepep_low_latency` for decode across nodes, `deepep_high_throughput` for
+#   prefill.
+# - Published figures don't all point one way: TensorRT-LLM had EP ahead of TP for a single request
+#   ([docs](../docs/simulator.md)).
+# - With DP attention, experts tie all **ranks** (the GPUs of the group) together: every step takes as long as the rank
+#   with the most work, and a rank without requests runs dummy passes. Prefix caches are one per rank, so send a
+#   conversation back to its rank. TensorRT-LLM calls it attention DP.
+#
+# </details>
+#
 # <details><summary>Context and pipeline parallelism</summary>
 #
 # **Context parallelism** splits a long prompt's tokens over GPUs; keys and values are passed from GPU to GPU (ring
 # attention), or heads are exchanged by all-to-all (Ulysses). It shortens the prefill of very long prompts. In decode
-# there's one new token, so what can be split is the KV it attends to: DCP, above. It does nothing for short contexts.
+# there's one new token, so what can be split is the KV it attends to: DCP, above.
 # (*Sequence* parallelism is something else: Megatron's way to split norms and their activations between all-reduces.)
 #
 # **Pipeline parallelism** gives each GPU whole layers. Activations are handed on once per stage, so slow links
-# between servers are fine. For **ITL** it buys nothing: one token still goes through all layers, one stage after the
-# other, and reads each stage's weights at the bandwidth of that stage's GPUs only. See it with `minillm simulate
-# --model llama-3-70b --hardware h100-sxm --tp 1 --pp 4 --qps 1 --traffic chat`, and again with `--tp 4 --pp 1`. It
-# does shorten the **TTFT of a long prompt**: its chunks follow each other through the stages
-# ([05b](05b_disaggregation.ipynb) has the table). Our simulator doesn't model that: there, a single prompt's chunks
-# go through the stages one after the other.
+# between servers are fine. For **ITL** it buys nothing: one token still goes through all stages, one after the other.
+# See it with `minillm simulate --model llama-3-70b --hardware h100-sxm --tp 1 --pp 4 --qps 1 --traffic chat`, and again
+# with `--tp 4 --pp 1`. It does shorten the **TTFT of a long prompt**, whose chunks follow each other through the stages
+# ([05b](05b_disaggregation.ipynb) has the table). Our simulator doesn't model that: there, a chunk waits until the one
+# before has left the last stage.
 #
 # Rule of thumb: TP inside the NVLink domain, EP with DP attention for large MoEs, PP across servers when the model
 # doesn't fit one, or for the prefill of very long prompts.
 #
 # </details>
-#
 # <details><summary>What large deployments add</summary>
 #
-# - **Two batches, overlapped.** While one half of the batch computes, the other half's all-to-all is on the wire.
 # - **Shared experts** see every token, so they behave like a dense MLP; **group-limited routing** lets a token choose
 #   experts on a few nodes only, which bounds what the all-to-all sends between nodes.
 # - **Grouped products** (DeepGEMM's, for one) run all experts of a GPU in one kernel: with a *masked* layout of fixed

@@ -11,7 +11,7 @@
 # - **Five minutes** (five): drafts, checked token by token, and a bet on what they're worth.
 # - **The lab** (five): what a verification yields, what it costs, and what dashboards call acceptance.
 # - **In the interview** (fifteen): the line, its follow-ups, a derivation; then the check.
-# - **Going deeper** (twenty-five): three kinds of text, a full batch, today's drafters, 70 billion weights, mixtures
+# - **Going deeper** (twenty): which drafter for what, three kinds of text, a full batch, 70 billion weights, mixtures
 #   of experts, why nothing is lost.
 
 # %%
@@ -52,8 +52,9 @@ words.watched(told)
 # %% [markdown]
 # ### Predict
 #
-# **Acceptance**, α, is the probability that a draft token is accepted, given that the ones before it were. Say α =
-# 0.6, drafts of k = 4 tokens, and each draft token costs a tenth of a decode step.
+# **Acceptance**, α, is the probability that a draft token is accepted, given that the ones before it were: accepted
+# over *tested*. This lesson means nothing else by it. Say α = 0.6, drafts of k = 4 tokens, and each draft token costs
+# c = 0.1 decode steps.
 
 # %%
 bet = lab.predict(
@@ -92,7 +93,7 @@ pictures.draw_places([run.longest(points), point])
 pictures.AcceptanceLab(lab, [point, *points])
 
 # %% [markdown]
-# ### α is not what a dashboard calls the acceptance rate
+# ### What dashboards call acceptance
 #
 # vLLM's log divides accepted tokens by *proposed* ones, and those behind a rejected one count as proposed: (α + α² +
 # … + α^k) / k. That falls when k grows, though the drafter is as good as before. Put it into the formula in α's place,
@@ -203,12 +204,22 @@ check.card()
 # %% [markdown]
 # ## Going deeper
 #
+# ### Which drafter?
+#
+# The same three numbers are behind each row; what follows measures or computes them.
+#
+# | drafter | what it needs | where it pays | where it doesn't |
+# |---|---|---|---|
+# | **prompt lookup** | nothing: no weights, no KV, c near 0 | answers that copy the prompt; larger batches than any other, since extra rows are all it costs | chat and verse, where it finds little to propose |
+# | **draft model** | weights and a KV cache of its own; a prefill of every prompt | small batches in front of a large dense model | servers short of KV; batches where its own steps cost more than its drafts save |
+# | **EAGLE-3 head** | one trained layer, with its KV | small batches, at a draft model's c without its prefill | batches where a verification costs more plain steps than it yields tokens (true of every drafter) |
+# | **MTP module** | a model trained with it | mixtures of experts at batches that read most experts anyway | a mixture with a handful of requests: the second token reads other experts |
+#
 # ### Copying, chat and verse
 #
-# Prompt lookup costs no step of any model. Here are three kinds of text, one request at a time: copying a paragraph,
-# everyday questions, and verse sampled at temperature 1. Each is served three ways: without drafts; *always*
-# drafting; and with the engine's **gates**, which watch acceptance and decide whether to draft, and how far. The cost
-# of a row comes from the table above.
+# Prompt lookup on three kinds of text, one request at a time: copying a paragraph, everyday questions, and verse
+# sampled at temperature 1. Each is served without drafts; *always* drafting; and with the engine's **gates**, which
+# watch acceptance and decide whether to draft, and how far.
 
 # %%
 work = [run.one_by_one(lab, kind) for kind in run.KINDS]
@@ -223,26 +234,25 @@ pictures.draw_strips(kinds)
 
 # %% [markdown]
 # Each column is one step: the model's own token at the bottom, accepted draft tokens above it, and rejected ones
-# on top. The gates are fields of `speculative`:
+# on top.
 #
-# | field | drafts nothing when |
+# <details><summary>The gates, field by field, and the equivalent on vLLM</summary>
+#
+# | field of `speculative` | drafts nothing when |
 # |---|---|
-# | `acceptance_floor` | drafts are accepted too rarely to be worth a row (it retries now and then) |
+# | `acceptance_floor` | α so far is too low to be worth a row (it retries now and then) |
 # | `adaptive_k` | (it shortens the draft instead) a position that far out is unlikely to be reached |
 # | `max_batch` | more requests than this are running, and checking costs more than drafts can gain |
 # | `min_output_tokens` | the request's `max_tokens` is smaller than this |
 #
-# <details><summary>The defaults, and the equivalent on vLLM</summary>
-#
-# This engine assumes that a row costs 12 to 25% of a step on a CPU and 1% on a GPU. vLLM gates by load alone:
-# `num_speculative_tokens_per_batch_size` in `--speculative-config`, such as `[[1, 64, 3], [65, 128, 1]]`.
+# By default this engine assumes that a row costs 12 to 25% of a step on a CPU and 1% on a GPU. vLLM gates by load
+# alone: `num_speculative_tokens_per_batch_size` in `--speculative-config`, such as `[[1, 64, 3], [65, 128, 1]]`.
 #
 # </details>
 #
 # ### A full batch
 #
-# Copying is the best case for lookup. Now as many requests copy as the last row of costs has: without drafts, with
-# every gate held open, and with the gates.
+# Copying is the best case for lookup. Now as many requests copy as the last row of costs has.
 
 # %%
 crowd = lab.predict("crowd", "Many requests copy at the same time, every gate open. Each decodes:", list(run.CROWDED))
@@ -258,32 +268,28 @@ stack(pictures.served_table(together), words.crowd(together, checking))
 # %% [markdown]
 # ### Today's drafters
 #
-# A small draft model needs its own KV cache and has to prefill every prompt. Heads cut both down to a single layer:
-# **EAGLE-3** adds one that reads the hidden states (the vectors between layers) of the target, the large model; **MTP**
-# modules (multi-token prediction, DeepSeek-V3) are trained along with the model. At best, a draft token costs the bytes it
-# reads over the bytes of a decode step. For Llama-3 70B in bf16:
+# An **EAGLE-3** layer reads the hidden states (the vectors between layers) of the target, the large model; **MTP** is
+# multi-token prediction. At best, c is the bytes that a draft token reads over those of a decode step. For Llama-3 70B
+# in bf16, from shapes and papers:
 
 # %%
 pictures.drafters_table()
 
 # %% [markdown]
-# DeepSeek-V3's report says its one extra token is accepted 85 to 90% of the time. How many tokens per step should that
-# give, before costs?
+# DeepSeek-V3's report says α is 85 to 90% for its one extra token. How many tokens per step should that give?
 
 # %%
 print(pictures.mtp())
 
 # %% [markdown]
-# The difference is what checking and drafting cost. (On vLLM, `--speculative-config` takes a JSON object with
-# `method`, such as `eagle3`, `mtp` or `ngram`, and `num_speculative_tokens`.) This engine has a head of the same kind
-# (`speculative.method=draft_head`), trained for the default model; the player at the top shows it.
+# The difference is what checking and drafting cost. (The player at the top shows this engine's own head of that kind,
+# `speculative.method=draft_head`.)
 
 # %% [markdown]
 # ### The same at 70B
 #
-# Llama-3 70B on four H100s, simulated: first by batch size, then over acceptance and batch, with the break-even line.
-# (A 1B draft model costs 0.15 steps per token here rather than the 0.018 of the table above: launch and host overhead
-# dominate such short steps.)
+# Llama-3 70B on four H100s, simulated, by batch size, then over α and batch. A 1B draft model's c is 0.15 here, not the
+# 0.018 of bytes alone: launch and host overhead dominate such short steps.
 
 # %%
 simulated.load_lab()
@@ -294,12 +300,10 @@ pictures.gain_map()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - Lookup keeps its gain longest: extra rows are all it costs. The 1B model also takes steps of its own, which don't
-#   get cheaper per request as quickly as the target's.
-# - On the stack of 2023, a 1B model has few bytes to read, yet its steps are costly: they're bound by kernel launches.
+# - Lookup keeps its gain longest. The 1B model also takes steps of its own, which don't get cheaper per request as
+#   quickly as the target's.
 # - At long contexts the gain survives larger batches: a verification reads a request's KV once for all its rows.
-# - A draft model's weights and KV take memory: on a server short of KV blocks, fewer requests run at once. (Short
-#   answers: claim D6, below.)
+# - On a server short of KV blocks, a draft model's weights and KV mean fewer running requests.
 #
 # </details>
 
@@ -310,9 +314,8 @@ simulated_70b.error_band(simulated_70b.deployment())
 # ### A mixture of experts is another matter
 #
 # In a mixture of experts (lesson 06b) each token picks its own experts, so a step that checks five tokens reads more
-# weights than a plain one. Checking isn't free at small batch, and the gain isn't monotonic. Most drafting in
-# production is **MTP** on such a model: set k = 1, α = 0.85 and c = 0.03, and find the batch at which it gains least.
-# Two H100s, simulated:
+# weights than a plain one. Most drafting in production is **MTP** on such a model: set k = 1, α = 0.85 and c = 0.03,
+# and find the batch at which it gains least. Two H100s, simulated:
 
 # %%
 simulated.mixture_lab()
@@ -323,55 +326,47 @@ simulated_70b.error_band(simulated_70b.deployment(model=simulated.MIXTURE, tp=si
 # %% [markdown]
 # <details><summary>Why it gets cheap, and then expensive again</summary>
 #
-# With a handful of requests, two tokens each activate nearly twice as many experts as one each, so a verification
-# reads far more weights: MTP gains least where a dense model gains most. (With one request, launches and the host
-# hide part of that.) Once the batch activates nearly all experts anyway, further tokens add none, and checking gets
-# cheap. In the end arithmetic runs out, as in a dense model. (Experts are taken to be equally likely and independent
-# here. Tokens of one text share some, so a real verification activates fewer.) So don't switch MTP off at large batch
-# by reflex: measure it there.
+# With a handful of requests, two tokens each activate nearly twice as many experts as one each. Once the batch
+# activates nearly all of them anyway, further tokens add none. In the end arithmetic runs out. (Experts are taken to be
+# equally likely and independent. Tokens of one text share some, so a real verification activates fewer.)
 #
 # </details>
 #
 # ### Why nothing is lost
 #
-# **Greedy.** A draft token is accepted only if it's the very token the model would have chosen. (In 16 bits two
-# logits can be so close that the order of summation decides, and texts may diverge, as they do between any two batch
-# sizes. In 32 bits this engine's tests require identical tokens.)
+# **Greedy.** A draft token is accepted only if it's the very token the model would have chosen. (In 16 bits the order
+# of summation can decide between two close logits. In 32 bits this engine's tests require identical tokens.)
 
 # %% [markdown]
 # **Sampled.** Let $p$ be the model's distribution of the next token, and $q$ the drafter's. A draft token $x$, drawn
 # from $q$, is accepted with probability $\min(1, p(x)/q(x))$. If rejected, another token is drawn from the residual,
 # $\max(p - q, 0)$, normalized. Token $x$ then comes out with probability
 #
-# $$\min(p, q)(x) + \Bigl(1 - \sum_y \min(p, q)(y)\Bigr) \cdot \frac{\max(p - q, 0)(x)}{\sum_y \max(p - q, 0)(y)} = p(x), \qquad
-# \alpha = \sum_y \min(p, q)(y)$$
+# $$\min(p, q)(x) + \Bigl(1 - \sum_y \min(p, q)(y)\Bigr) \cdot
+# \frac{\max(p - q, 0)(x)}{\sum_y \max(p - q, 0)(y)} = p(x)$$
 #
-# <details><summary>A drafter that takes its likeliest token</summary>
+# <details><summary>What that makes of α</summary>
 #
-# That α is for a drafter that *samples* its guess from $q$. One that takes its likeliest token, as vLLM's do by default
-# (`draft_sample_method` is `greedy`), has α = $p(\arg\max q)$: lossless as well, and lower at high temperature.
+# It's the same α: the chance that such a token is accepted is $\sum_y \min(p, q)(y)$, the overlap of two distributions.
+# For a drafter that takes its likeliest token, as vLLM's do by default (`draft_sample_method` is `greedy`), it's
+# $p(\arg\max q)$: lossless as well, and lower at high temperature. Either differs from position to position, and real
+# drafts are accepted in runs. The formula takes the mean.
 #
 # </details>
 #
 # Make the drafter as bad as you like: you lose acceptance, and the distribution stays the same. Then try the other two
-# rules. The line is the real model's distribution after a few real words. **Total variation**, in the title, is the
-# largest difference in probability over any set of tokens; *within* is the distance that a thousand plain samples of
-# the same size stay under.
+# rules. The line is the real model's distribution after a few words. **Total variation** is the largest difference in
+# probability over any set of tokens; *within* is the distance that a thousand plain samples of that size stay under.
 
 # %%
 choice = draft_rules.NextToken.after(lab)
 pictures.overlap_lab(choice)
 
 # %% [markdown]
-# **The arithmetic.** With $c$ the cost of a draft token and $v$ that of a verification, both in decode steps:
+# **The arithmetic** is the whiteboard's: $(1 + \alpha + \dots + \alpha^k) / (v + k\,c)$, with $v$ the cost of a
+# verification in plain steps. The paper has $v = 1$, a step that waits for memory.
 #
-# $$\text{speedup} = \frac{1 + \alpha + \dots + \alpha^k}{v + k\,c} = \frac{1 - \alpha^{k+1}}{(1 - \alpha)(v + k\,c)}$$
-#
-# The paper has $v = 1$: a step that waits for memory. On average, no draft yields more than $1/(1-\alpha)$ tokens: 2.5
-# at 0.6, 10 at 0.9. And α is a mean: real drafts are accepted in runs, so acceptance by position needn't follow powers
-# of α.
-#
-# **The code.** These decide how far a request drafts, and whether a sampled draft token is accepted:
+# **The code** that decides how far a request drafts, and whether a sampled draft token is accepted:
 
 # %%
 import inspect
@@ -409,12 +404,12 @@ in_short(
 #
 # 1 + `vllm:spec_decode_num_accepted_tokens_total` / `vllm:spec_decode_num_drafts_total` is the mean acceptance length
 # (log: `Mean acceptance length`; `sglang:spec_accept_length`). Accepted over `vllm:spec_decode_num_draft_tokens_total`
-# is the dashboards' acceptance rate, and it isn't this lesson's α: it falls as k grows.
+# is the dashboards' rate.
 #
 # Raise `--max-concurrency`: for a dense model the gain shrinks, then turns into a loss. Random prompts are hard to
-# draft for, so send your own traffic, or take luck out of it: add `"rejection_sample_method":"synthetic"` and
-# `"synthetic_acceptance_length":2.5` to vLLM's object. Answers become nonsense and the timing stays real, so you see
-# what *any* drafter with that length is worth.
+# draft for, so send your own traffic, or add `"rejection_sample_method":"synthetic"` and
+# `"synthetic_acceptance_length":2.5` to vLLM's object: answers become nonsense, the timing stays real, and you see what
+# *any* drafter with that length is worth.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #
@@ -423,10 +418,9 @@ in_short(
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Your acceptance.** It depends on your model, your drafter and your traffic. Measure it by kind of request: a mean
-#   hides the kinds that lose.
-# - **Your cost of checking.** Two CPU cores have little arithmetic to spare, an H100 has plenty, and a mixture of
-#   experts is another matter. Measure a verification at your batch.
+# - **Your acceptance.** Measure it by kind of request: a mean hides the kinds that lose.
+# - **Your cost of checking.** Two CPU cores have little arithmetic to spare, an H100 has plenty. Measure a verification
+#   at your batch.
 # - **Trees.** Some systems check several continuations in one step. This engine checks one.
 # - **Overlap.** With drafts on, this engine doesn't plan a step while the one before runs. On an H100, with nothing
 #   drafted, a token took a tenth longer at batch 1 and 30% longer at 64 (lookup included). vLLM and SGLang plan ahead.

@@ -5,11 +5,14 @@
 # of the five phases is slow. Fewer bits per weight means fewer bytes to read. So this lesson asks one question, of one
 # kind of traffic after another: **is it waiting for those bytes?**
 #
+# Four kinds of numbers answer it, and each section says which it shows: *measured here* (on two CPU cores in the
+# example run), *measured on an H100* with this engine's kernels, *simulated*, or *from data sheets*.
+#
 # You'll be able to say in advance which traffic gains from fewer bits and which loses, compute the best possible
 # speed-up on the back of an envelope, and set a quality floor before you trust a benchmark.
 #
 # - **Five minutes** (five): round weights to a grid; one request before and after.
-# - **The lab** (five): bytes over bandwidth, by batch; then the price, in quality.
+# - **The lab** (five): bytes over bandwidth, by batch; the price, in quality; and which format when.
 # - **In the interview** (fifteen): the line, its follow-ups, a derivation; then the check.
 # - **Going deeper** (twenty): other traffic, 70B, NVFP4, memory as the bottleneck, pruning, the arithmetic.
 
@@ -86,8 +89,8 @@ stack(pictures.draw_pairs(alone, "batch 1, long answer", "int8"), words.alone(al
 #
 # ### Bytes over bandwidth
 #
-# If a step does wait for weights, how much should it save? *Bytes saved, over the machine's peak bytes per second.*
-# The rest stays as it was.
+# *Measured here.* If a step does wait for weights, how much should it save? *Bytes saved, over the machine's peak bytes
+# per second.* The rest stays as it was.
 
 # %%
 found, roof = run.sweep(shelf), this_machine(lab)
@@ -102,7 +105,8 @@ pictures.promises_table(found, roof)
 stack(pictures.draw_speedups(found), words.by_batch(found, roof))
 
 # %% [markdown]
-# Curves like these belong to **kernels**, not to formats. This engine's own on an H100 (fp8 is PyTorch's):
+# Curves like these belong to **kernels**, not to formats. *Measured on an H100*, with this engine's own (fp8 is
+# PyTorch's):
 
 # %%
 pictures.h100_table()
@@ -115,10 +119,10 @@ pictures.h100_table()
 # %% [markdown]
 # ### Faster, but is it still the same model?
 #
-# A faster model with worse answers is a cheaper product, not an optimization. So before you believe a speed-up, write
-# down a **floor**: the worst you'll accept. Three measures are taken on a text the model didn't write: **perplexity**
-# (how surprised it is by what really comes next), **KL divergence** (how far its next-token probabilities have moved,
-# in nats), and the **same most likely token** (how often both would pick the same one).
+# *Measured here.* A faster model with worse answers is a cheaper product, not an optimization. So before you believe
+# a speed-up, write down a **floor**: the worst you'll accept. Three measures are taken on a text the model didn't
+# write: **perplexity** (how surprised it is by what really comes next), **KL divergence** (how far its next-token
+# probabilities have moved, in nats), and the **same most likely token** (how often both would pick the same one).
 
 # %%
 scores = run.score_formats(shelf)
@@ -130,6 +134,21 @@ words.quality(scores, matrix.share_on_grid)
 # %% [markdown]
 # `minillm bench quality` applies the same rule to more tokens. A few hundred tokens expose a broken model, not a
 # slightly worse one: evaluate on your own tasks.
+#
+# ### Which format when?
+#
+# Ask what the traffic is bound by, and read the row. WxAy means weights in x bits, multiplied with activations in y.
+#
+# | format | bound by | what it buys | what it risks | hardware |
+# |---|---|---|---|---|
+# | **int8 weights** (W8A16) | weight reads: decode at small batch | half the bytes, so at most twice the speed | large batches and prefill, where dequantizing only costs | any, with a good kernel |
+# | **int4 weights** (W4A16) | the same, or memory | about a quarter of the bytes; what that frees holds KV | the same, from a quarter of bf16's batch on; quality, by group size | any, with a good kernel |
+# | **FP8** or int8 (**W8A8**) | weight reads or arithmetic: prefill and large batches, too | half the bytes, and products at twice the rate | outliers of activations | FP8 from Ada and Hopper on, int8 from Turing on |
+# | **NVFP4** (W4A4) | the same | bytes and time of products nearly halved again | 4-bit activations: calibrate, and test long reasoning | Blackwell |
+# | **KV in 8 bits** | KV reads or KV memory: long contexts, many requests | nearly twice the tokens that fit | quality; no help where weights are what you wait for | any, with an attention kernel for it |
+# | **16 bits** | launches, slots, the network | nothing to gain from fewer bits | | any |
+#
+# The table is the rule. Of it, int8, int4 and FP8 weights were measured above; NVFP4 comes from data sheets (below).
 
 # %% [markdown]
 # ## In the interview
@@ -198,8 +217,9 @@ check.card()
 #
 # ### Two other kinds of traffic
 #
-# Test the rule on steps that do more than read. Take the same int8 model with a **full batch**, where many requests
-# share each step (as in lesson 01's service B), and with a **long prompt** and an answer of a few tokens.
+# *Measured here.* Test the rule on steps that do more than read. Take the same int8 model with a **full batch**,
+# where many requests share each step (as in lesson 01's service B), and with a **long prompt** and an answer of a few
+# tokens.
 
 # %%
 others = lab.predict("others", "int8 weights: what happens to E2E there?", list(run.BOTH.values()))
@@ -217,8 +237,8 @@ stack(*both, words.others(batch, prompt, run.share_in_full_batch(lab, found, roo
 # %% [markdown]
 # ### Your own comparison
 #
-# Five kinds of traffic, four formats. Before you press, ask what the requests wait for, and say which bar will move.
-# Each press alternates runs of both formats, so that noise hits both.
+# *Measured here.* Five kinds of traffic, four formats. Before you press, ask what the requests wait for, and say which
+# bar will move. Each press alternates runs of both formats, so that noise hits both.
 
 # %%
 own = pictures.PhasesLab(shelf).show("one slot, a queue", "int8")
@@ -238,17 +258,15 @@ own
 # "Quantization can't help a queue" (claim A2, lesson 02) sounds right, because nothing is computed while a request
 # waits. But it waits for other requests' decode, or for the memory they hold. Shorten their decode or make room for
 # more of them, and the queue shrinks. With the pool fixed, smaller weights free no KV blocks, so only faster decode
-# shortens the queue. int4 reads a third of the bytes but has to unpack them. Past the knee a batch is compute-bound,
-# and fewer bytes don't matter: on two cores that's a dozen or more requests, on an H100 some hundreds. A kernel can
-# lose before that: ours do (the table above).
+# shortens the queue. int4 reads a third of the bytes but has to unpack them. Past the knee fewer bytes don't matter: on
+# two cores that's a dozen or more requests, on an H100 some hundreds. A kernel can lose before that, as ours do.
 #
 # </details>
-#
 
 # %% [markdown]
 # ### The same at 70B
 #
-# Llama-3 70B on four H100s, simulated. int8 and int4 weights are dequantized to 16 bits before they're multiplied, as
+# *Simulated*: Llama-3 70B on four H100s. int8 and int4 weights are dequantized to 16 bits before they're multiplied, as
 # in this engine's kernels. fp8 is multiplied as it is, at twice the 16-bit rate.
 
 # %%
@@ -274,12 +292,11 @@ simulated_70b.error_band(simulated_70b.deployment())
 #
 # ### NVFP4: four bits, floating point
 #
-# The stored format decides the memory side of a step, the multiplied format the compute side. **FP8** is stored *and*
-# multiplied in 8 bits; **W4A16** is stored in 4 and multiplied in 16. **NVFP4** (Blackwell) does both in 4: each
-# number has a sign, two bits of exponent and one of mantissa, so its magnitudes are 0, ½, 1, 1½, 2, 3, 4 and 6.
-# Every 16 of them share an FP8 scale, and the tensor has one in FP32. **MXFP4**, gpt-oss's format, has groups of 32,
-# and a power of two as scale. Push this row's largest weight out, and see the price: the table counts all the *other*
-# weights.
+# The stored format decides the memory side of a step, the multiplied format the compute side. **NVFP4** is 4 bits on
+# both: each number has a sign, two bits of exponent and one of mantissa, so its magnitudes are 0, ½, 1, 1½, 2, 3, 4
+# and 6. Every 16 of them share an FP8 scale, and the tensor has one in FP32. **MXFP4**, gpt-oss's format, has groups
+# of 32, and a power of two as scale. *Computed* from a row of this lab's model: push its largest weight out, and see
+# the price. The table counts all the *other* weights.
 
 # %%
 pictures.four_bits_explorer(matrix)
@@ -298,8 +315,7 @@ pictures.four_bits_explorer(matrix)
 #
 # </details>
 #
-# Here's the weights' part of Llama-3 70B's shortest possible decode step on four GPUs, from data sheets. KV comes on
-# top:
+# *From data sheets*: the weights' part of Llama-3 70B's shortest possible decode step on four GPUs. KV comes on top.
 
 # %%
 pictures.formats_explorer()
@@ -318,7 +334,7 @@ pictures.formats_explorer()
 # %% [markdown]
 # ### When you're out of memory
 #
-# Two H100s hold the 16-bit weights and little else, and chats arrive faster than that setup can serve.
+# *Simulated*: two H100s hold the 16-bit weights and little else, and chats arrive faster than that setup can serve.
 
 # %%
 cramped = simulated.cramped()
@@ -326,6 +342,8 @@ stack(simulated.cramped_table(cramped), words.cramped(cramped))
 
 # %% [markdown]
 # ### Pruning and distillation
+#
+# <details><summary>Two other ways to a smaller model, with the same gate: floors, your own evals, then speed</summary>
 #
 # **Pruning** sets small weights to zero. If the zeros can be anywhere, each remaining number needs its position: CSR
 # stores a 4-byte column index beside each 2-byte number, so it saves bytes only above two thirds zeros. *2 of every 4*
@@ -335,8 +353,9 @@ stack(simulated.cramped_table(cramped), words.cramped(cramped))
 #
 # **Distillation** trains a smaller model on a larger one's outputs. For latency it's simply another model: half the
 # parameters means about half the bytes and half the FLOPs in every phase, with nothing to unpack. It costs a training
-# run, and quality on whatever the training data didn't cover. Both have to pass the same gate as quantization: floors
-# first, your own evals, then speed.
+# run, and quality on whatever the training data didn't cover.
+#
+# </details>
 
 # %% [markdown]
 # ### The arithmetic
@@ -351,11 +370,9 @@ stack(simulated.cramped_table(cramped), words.cramped(cramped))
 #   batch's knee, reads hide behind multiplying: no step waits for them, so nothing is saved and only $d$ remains.
 # - **Rounding error**: with levels $\Delta$ apart, a weight moves by at most $\Delta/2$, and by $\Delta/\sqrt{12}$ in
 #   root mean square. $\Delta = (\max - \min) / (2^b - 1)$ over the group.
-# - **Names**: W8A16 is this engine's (8-bit weights, 16-bit activations: less to read). W8A8 also rounds activations
-#   and multiplies in 8 bits: in int8 (from Turing on) or FP8 (from Ada and Hopper on). Prefill gains, but activations
-#   have the worse outliers. W4A4, such as NVFP4, needs Blackwell. W4A16 suits small batches and small memory.
 # - **8-bit KV** halves KV reads, which matter at long contexts and large batches, just where weights no longer do.
-#   And it nearly doubles the tokens that fit.
+#
+# Errors *computed* from the same weights:
 
 # %%
 pictures.errors_table(matrix)

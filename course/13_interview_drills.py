@@ -10,10 +10,10 @@
 #
 # - **Five minutes** (ten this time): one short drill against the clock, and a bet on what it's worth to know what you
 #   don't know.
-# - **The lab** (fifteen): a long drill, twelve minutes.
+# - **The lab** (fifteen): how a drill is scored, and a long one, twelve minutes.
 # - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
 # - **Going deeper** (fifteen; the mock interview takes 45 more, a design round 40): what separates the levels, all
-#   drills, your history, how statements are scored.
+#   drills, your history, why the scoring rewards honesty.
 
 # %%
 from course.drills import lesson
@@ -41,7 +41,7 @@ dump = find_drill(FLAGSHIP).drawn()
 # 2. **Answer.** Write the way you'd speak, or press Record and say it first (the recording stays in this page).
 # 3. **Commit**: what dominates, what comes second, the number that's asked for, three fixes in order, and which finding
 #    would change your mind. The interviewer pushes back, one question at a time.
-# 4. **Judge.** Eight sentences about this very case, some of them false. You agree or disagree, and say how sure you
+# 4. **Judge.** Eight statements about this very case, some of them false. You agree or disagree, and say how sure you
 #    are. Then you grade two sample answers, and your own.
 
 # %%
@@ -64,14 +64,25 @@ sure
 sure.score(lesson.duel(find_drill("p99-8s").drawn()))
 
 # %% [markdown]
-# Being sure and wrong costs more than twice what being sure and right earns. In a real loop it's the same: the
-# interviewer forgives "I'd have to measure that", and doesn't forgive a confident mistake about the thing you'll be on
-# call for.
+# In a real loop it's the same: the interviewer forgives "I'd have to measure that", and doesn't forgive a confident
+# mistake about the thing you'll be on call for.
 #
 # **Diagnose, derive, rank, ask.**
 
 # %% [markdown]
 # ## The lab
+#
+# ### How a drill is scored
+#
+# | part | points | who judges |
+# |---|---|---|
+# | commitments: what dominates (2), the second problem (1), the number (2), the ranking of fixes (2) | 7 | a program, from the drawn numbers |
+# | a finding that would change your mind (1), and a fix for it that you hadn't put first (1) | 2, so a drill shows "of 9" | a program |
+# | eight statements | each from about −2.6 (sure and wrong) to 1 (sure and right), a guess 0; their mean is shown | a program |
+# | the prose | a level for each criterion, with a quote that shows it | you; it weighs as much as your grades of two samples were right |
+#
+# There's no total. The verdict starts from the statements and the finding, because they show what you understand. The
+# seven points count only a little beyond that: menus can be guessed.
 #
 # ### The flagship
 #
@@ -151,8 +162,8 @@ check.card()
 #
 # ### What separates the levels?
 #
-# There are sample answers at four levels (weak, passing, strong, staff) and a fluent one that is false. What each
-# commits to is checked, out of seven points. How far apart are the strong and the staff answer?
+# There are sample answers at four levels (weak, passing, strong, staff) and a fluent one that is false. They name their
+# finding in prose, so what they commit to is of 7. How far apart are the strong and the staff answer?
 
 # %%
 gap = lab.predict("gap", "From strong to staff: how many points of commitments?", list(lesson.APART))
@@ -165,14 +176,11 @@ gap.score(lesson.strong_to_staff(dump))
 lesson.samples_table(dump)
 
 # %% [markdown]
-# Read it column by column. The upper rows are commitments: they tell right ones from wrong ones, and almost nothing about
-# strong against staff. The lower rows need a reader. A staff answer adds conditions to the order ("if it's still slow
-# after that"), says what each open question would change, and puts a number on every term it uses.
+# Read it column by column. The upper rows are commitments: they tell right ones from wrong ones, and almost nothing
+# about strong against staff. The lower rows need a reader. A staff answer adds conditions to the order ("if it's still
+# slow after that"), says what each open question would change, and puts a number on every term it uses.
 #
-# That reader is you, and a reader has to be calibrated. Two of the five samples are drawn for you to grade first, so
-# strong may stand beside staff, and the closer those two grades come to the real levels, the more your grade of
-# yourself counts. A level that you give yourself counts only with a quote from your answer that shows it: at least
-# eight words, and another quote each time.
+# That reader is you. Two of the five samples are drawn for you to grade first, so strong may stand beside staff.
 #
 # ### A mock interview
 #
@@ -187,10 +195,10 @@ MockInterview(seed=1)
 # %% [markdown]
 # ### An open design round
 #
-# Onsite, the prompt is two vague sentences. Ask for what matters (there isn't time for everything), estimate, draw boxes
-# and arrows, go deep twice, survive a failure and a change of mind. The verdict is a level with reasons, beside what a
-# junior, a senior and a staff candidate do with the same prompt. There are eight: `minillm round list`; `minillm round`
-# says how yours went.
+# Onsite, the prompt is two vague sentences. Ask for what matters (there isn't time for everything), estimate, draw
+# boxes and arrows, go deep twice, survive a failure and a change of mind. You get a level with reasons, beside what a
+# junior, a senior and a staff candidate do with the same prompt. There are eight: `minillm round list`;
+# `minillm round` says how yours went.
 
 # %%
 RoundDesk("weights")  # forty minutes of its own
@@ -220,19 +228,16 @@ lesson.what_next()
 # %% [markdown]
 # ### Where it hurts
 #
-# Menus can be guessed. Here is the fluent answer to the dump, false from end to end, with the *staff* answer's
-# commitments under it, three times: with no statement answered, with a confident yes to all, and with the answers of
-# someone who knows the case.
+# Here is the fluent answer to the dump, false from end to end, with the *staff* answer's commitments under it, three
+# times: with no statement answered, with a confident yes to all, and with the answers of someone who knows the case.
 
 # %%
 lesson.right_menus(dump)
 
 # %% [markdown]
-# The prose was the same each time, and no program read it. Commitments count only as far as the statements bear them
-# out. Whether the prose argues well is for a reader to say, so there's no total: the parts can't be added.
-#
-# A language model can be the third judge (`minillm drill grade ... --judge-url`). It grades the five samples first;
-# you see how often it agreed, and a model that's too far off isn't used.
+# The prose and the commitments were the same each time, and the verdict wasn't: it follows the statements. No program
+# read the prose. A language model can (`minillm drill grade ... --judge-url`): it grades the five samples first, you
+# see how often it agreed, and a model that's too far off isn't used.
 #
 # ### The dump, on a simulated server
 #
@@ -258,9 +263,9 @@ simulated_70b.error_band(simulated_70b.deployment(**run.SERVER))
 # The second is Little's law: $N$ requests are in flight. TPOT is a request's mean gap. The p99 of a gap times a count
 # usually overestimates, and it isn't any request's time; say so when you use it.
 #
-# **The statements.** Let $q$ be the probability you give that a statement is true, and $t$ the truth, 1 or 0. You get
-# $1 - 4(q - t)^2$: Brier's rule, shifted so that a coin toss scores 0. It's *proper*: whatever you know, you earn
-# the most on average by saying exactly how sure you are. Each column's best entry is on the diagonal:
+# **Why honesty pays.** Let $q$ be the probability you give that a statement is true, and $t$ the truth, 1 or 0. The
+# points are $1 - 4(q - t)^2$: Brier's rule, shifted so that a coin toss scores 0. It's *proper*: you earn the most on
+# average by saying exactly how sure you are. Each column's best entry is on the diagonal:
 
 # %%
 lesson.rule_table()
@@ -274,8 +279,7 @@ lesson.rule_table()
 # ## What this lab cannot tell you
 #
 # - **Whether you'd be hired.** Interviewers also notice tone, whether you listen, and how you take a hint.
-# - **Whether an argument is true.** Commitments and your answers to statements are checked. The prose is your own to
-#   judge, weighted by how well you graded two samples, or a language model's.
+# - **Whether an argument is true.** Only you judge prose here, or a language model that you bring.
 # - **Whether your voice carries it.** You can record yourself and listen; nothing here does.
 # - **Other companies' bar.** These levels are this course's own; companies draw their lines elsewhere.
 #
