@@ -1,13 +1,9 @@
 // The console on a page: Python in the tab answers. Which incident it is stands in the address.
 import { mountConsole } from "./console.js";
 import { openedOnPage } from "./opened.js";
+import { dayOf } from "./progress.js";
 
 /** @typedef {{seed: number | null, difficulty: number, day: string}} Wanted seed null: the incident of a day */
-
-/** The date that it is here, as 2026-01-05. @param {Date} now */
-function dayOf(now) {
-  return [now.getFullYear(), now.getMonth() + 1, now.getDate()].map((each) => String(each).padStart(2, "0")).join("-");
-}
 
 /** @param {string} address @param {Date} now @returns {Wanted} what it says of nothing known counts for nothing */
 function wantedIncident(address, now) {
