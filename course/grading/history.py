@@ -85,7 +85,7 @@ class History:
         return self._append({"at": at, "exercise": exercise.id, "event": event, **fields})
 
     def add_events(self, events: Iterable[dict[str, Any]]) -> str | None:
-        """Note what happened elsewhere, but for what stands here already. Returns why it could not be noted, or None."""
+        """Note what happened elsewhere, unless it stands here. Returns why it could not be noted, or None."""
         here = list(self.events())
         new = [event for event in events if event not in here]
         return self._append(*new) if new else None

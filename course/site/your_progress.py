@@ -1,4 +1,4 @@
-"""What the page "Your progress" knows of the course: its lessons with their bets, the paths, and what can be practised."""
+"""What the page "Your progress" knows of the course: lessons with their bets, the paths, what can be practised."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -33,9 +33,7 @@ def course_told(lessons: Sequence[Page]) -> dict[str, Any]:
             {"id": drill.id, "name": f"Drill {number}", "page": f"drill_{drill.id}.html"}
             for number, drill in enumerate(DRILLS, 1)
         ],
-        "rounds": [
-            {"id": name, "name": find_round(name).title, "page": f"round_{name}.html"} for name in ROUNDS
-        ],
+        "rounds": [{"id": name, "name": find_round(name).title, "page": f"round_{name}.html"} for name in ROUNDS],
     }
 
 

@@ -142,7 +142,7 @@ function mountProgress(el) {
   }
 
   if (!canKeep()) say(said, "This browser keeps nothing for this site: its storage is full, or switched off.");
-  window.addEventListener("pageshow", draw); // also where one comes back to it by the browser's button
+  window.addEventListener("pageshow", ({ persisted }) => { if (persisted) draw(); }); // somebody came back to it
   draw();
 }
 

@@ -245,7 +245,9 @@ class Keeping(LivePanel):
         self.view = widgets.HTML()
         self.reset = widgets.Button(icon="trash", layout=widgets.Layout(width="auto"))
         self.reset.on_click(lambda _: self.press())
-        self.bring = widgets.FileUpload(description="Import a copy", accept=".json", layout=widgets.Layout(width="auto"))
+        self.bring = widgets.FileUpload(
+            description="Import a copy", accept=".json", layout=widgets.Layout(width="auto")
+        )
         self.bring.observe(self._bring_in, names="value")
         self.keep = widgets.Button(description="No, keep it")
         self.keep.on_click(lambda _: self._ask(False))
@@ -263,10 +265,13 @@ class Keeping(LivePanel):
 
     def _bring_in(self, change: Mapping[str, Any]) -> None:
         """Add what a file holds that was exported here or by the site."""
+        if not change["new"]:
+            return
         try:
             self._told = [imported.bring_in(bytes(file["content"])) for file in change["new"]]
         except imported.NoProgressError as error:
             self._told = [str(error)]
+        self.bring.value = ()  # the same file may be chosen again
         self._draw()
 
     def _ask(self, sure: bool) -> None:

@@ -70,7 +70,8 @@ class Today(LivePanel):
     def _sum(self) -> str:
         days = sums.RESULTS.read().days
         told = "answered" if f"{self.day}" in days else "one minute"
-        return f"<b>The sum of the day</b>: {told}, {link_to(SUM, 'further down').html}; streak {streak(days, self.day)}."
+        place = link_to(SUM, "further down").html
+        return f"<b>The sum of the day</b>: {told}, {place}; streak {streak(days, self.day)}."
 
     def static_html(self) -> str:
         what = "The incident of the day with its par, the sum of the day, and the drill and round that come next"
