@@ -2,7 +2,6 @@
 // takes them in), an item of this browser's storage each. Nothing leaves it, and where it keeps nothing no page breaks.
 
 /** @typedef {Record<string, any>} Content of a file */
-/** @typedef {Record<string, unknown>} Files by name, their contents */
 /** @typedef {(ours: any, theirs: any) => any} Pick of two results of one thing, the one that stays */
 /** @typedef {{empty: Content, isSound: (content: any) => boolean, joined: (ours: Content, theirs: Content, pick?: Pick) => Content}} Kind of file */
 
@@ -41,10 +40,10 @@ const happened = (field, moment, types) => ({
   },
 });
 
-/** A result a day. @param {string} worth the field that says which is better @param {string} type its own @returns {Kind} */
-const daily = (worth, type) => ({
+/** A result a day. @param {string} worth the field that says which is better @param {Record<string, string>} types @returns {Kind} */
+const daily = (worth, types) => ({
   empty: { days: {} },
-  isSound: (content) => everyValue(content.days, (day) => fits(day, { [worth]: type })),
+  isSound: (content) => everyValue(content.days, (day) => fits(day, types)),
   joined(ours, theirs, pick = (one, other) => ({ ...(other[worth] > one[worth] ? other : one), on_the_day: Boolean(one.on_the_day || other.on_the_day) })) {
     return { ...theirs, ...ours, days: joinedByKey(ours.days, theirs.days, pick) };
   },
@@ -89,8 +88,8 @@ const KINDS = {
   "drills.json": happened("done", "when", { drill: "string", seed: "number", when: "string", answer: "string", points: "number" }),
   "rounds.json": happened("done", "when", { round: "string", seed: "number", when: "string", level: "string" }),
   "incidents.json": TOLD_CAUSES,
-  "daily.json": daily("score", "number"),
-  "napkin.json": daily("right", "boolean"),
+  "daily.json": daily("score", { score: "number", questions: "number" }),
+  "napkin.json": daily("right", { right: "boolean" }),
 };
 
 // ---------------------------------------------------------------- in this browser

@@ -65,7 +65,7 @@ def test_of_a_review_card_the_later_review_stays(home: Path) -> None:
     ],
 )
 def test_what_is_no_progress_is_told_in_a_sentence_and_changes_nothing(home: Path, text: bytes, words: str) -> None:
-    with pytest.raises(NoProgressError, match="^Nothing was imported: ") as told:
+    with pytest.raises(NoProgressError, match=r"^Nothing was imported: ") as told:
         bring_in(text)
     assert words in str(told.value)
     assert not home.exists()
