@@ -14,9 +14,14 @@ from course.tab.exercises import offered
 
 
 def course_told(lessons: Sequence[Page]) -> dict[str, Any]:
-    """Everything in the page's order; progress_page.js describes it."""
+    """Everything in the page's order; progress_page.js describes it.
+
+    Args:
+        lessons: their pages, in order. JavaScript puts keys such as "10" before "00", so their numbers stand apart.
+    """
     here = {each.id for each in offered()}
     return {
+        "numbers": [page.lesson for page in lessons],
         "lessons": {page.lesson: _lesson(page) for page in lessons},
         "paths": [{"name": path.name, "lessons": list(dict.fromkeys(path.numbers))} for path in PATHS],
         "exercises": [

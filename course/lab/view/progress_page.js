@@ -7,7 +7,7 @@ import { canKeep, dayOf, eraseKept, exported, imported, keptIn, noteBet, standin
  * @typedef {{title: string, page: string, bets: Record<string, string>, questions: string[]}} LessonTold bets: by key, the place on its page
  * @typedef {{id: string, name: string, page: string}} Practised page: empty where only notebooks have it
  * @typedef {Practised & {points: number, costs: number[]}} ExerciseTold costs: of its hints, in points
- * @typedef {{lessons: Record<string, LessonTold>, paths: {name: string, lessons: string[]}[], exercises: ExerciseTold[], drills: Practised[], rounds: Practised[]}} Course
+ * @typedef {{numbers: string[], lessons: Record<string, LessonTold>, paths: {name: string, lessons: string[]}[], exercises: ExerciseTold[], drills: Practised[], rounds: Practised[]}} Course
  * @typedef {{last?: string, predictions?: Record<string, number | null>, checks?: Record<string, {score: number, possible: number}>}} LessonRecord
  */
 
@@ -45,7 +45,7 @@ function nextBet(course, numbers) {
 function whereNext(course) {
   /** @type {Record<string, LessonRecord>} */ const records = keptIn("progress.json").lessons;
   const latest = Object.keys(records).sort((a, b) => Number((records[b].last ?? "") > (records[a].last ?? "")) - Number((records[b].last ?? "") < (records[a].last ?? "")));
-  return nextBet(course, [...latest.slice(0, 1), ...Object.keys(course.lessons)]);
+  return nextBet(course, [...latest.slice(0, 1), ...course.numbers]);
 }
 
 /** @param {Course} course @param {{name: string, lessons: string[]}} path */

@@ -75,7 +75,10 @@ def test_progress_goes_to_the_notebooks_and_back(browser: Any, site: Path, home:
 def test_the_page_says_how_far_and_erases_only_when_sure(browser: Any, site: Path) -> None:
     told: list[str] = []
     page = opened(browser, site / "progress.html", told)
+    next_up = page.locator("[data-progress] h2 + p").first
+    assert next_up.inner_text().startswith("Lesson 00, ")
     bring(page, json.dumps(BOTH))
+    assert next_up.inner_text().startswith("Lesson 07, "), "where something happened last"
     for box in page.locator("[data-progress] details").all():
         box.locator("summary").click()
     shown = page.inner_text("[data-progress]")
