@@ -15,6 +15,9 @@ const FILE_NAME = "minillm-progress.json", SIGNS = { none: "○", begun: "◐", 
 const LEGEND = `${SIGNS.none} not begun, ${SIGNS.begun} begun, ${SIGNS.done} done: each bet locked, each question of its check answered. Checks are asked in the notebooks, since their keys come from your own runs.`;
 const ERASES = "Erase everything this site keeps in this browser? Bets, results, and what you wrote in exercises. There's no way back but a file that you exported.";
 
+/** @param {number[]} numbers */
+const sumOf = (numbers) => Number(numbers.reduce((sum, each) => sum + each, 0).toFixed(2));
+
 /** Bets that are locked on this page go into its lesson's record. */
 function noteBets() {
   document.addEventListener("minillm:bet", (event) => {
@@ -65,9 +68,6 @@ function pathOf(course, path) {
     ...(next ? [make("p", {}, "Next: ", next)] : []), make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)));
 }
 
-/** @param {number[]} numbers */
-const sumOf = (numbers) => Number(numbers.reduce((sum, each) => sum + each, 0).toFixed(2));
-
 /** What was done of one kind, and how it went. @param {string} title @param {number} all @param {[Practised, string][]} done */
 function kindOf(title, all, done) {
   const items = done.map(([{ name, page }, told]) => make("li", {}, page ? make("a", { href: page }, name) : name, `: ${told}`));
@@ -79,7 +79,7 @@ const reached = (levels) => `${levels.map((level) => level || "no hire yet").joi
 
 /** @param {string} file @param {string} field that names it @param {Practised[]} all @returns {[Practised, string][]} */
 function levelsOf(file, field, all) {
-  /** @type {Record<string, string>[]} */ const { done } = keptIn(file);
+  /** @type {Record<string, string>[]} */ const done = keptIn(file).done;
   const levels = all.map((each) => /** @type {const} */ ([each, done.filter((one) => one[field] === each.id).map((one) => one.level ?? "")]));
   return levels.filter(([, found]) => found.length).map(([each, found]) => [each, reached(found)]);
 }
