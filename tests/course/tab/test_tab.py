@@ -197,6 +197,7 @@ def test_what_ends_in_a_tab_is_kept_as_a_notebook_keeps_it(home: Path, monkeypat
     assert "kept" not in ask("drill.act", number, action={"do": "look"})["value"], "it's told once"
     monkeypatch.setattr(Incident, "today", lambda day: Incident.generate(seed=4))
     number = ask("incident.open", seed=None, difficulty=1, day="2026-03-09")["value"]
+    assert "kept" not in ask("incident.act", number, action={"do": "commit", "phase": "stream"})["value"]
     kept = ask("incident.act", number, action={"do": "grade", "sure": True})["value"]["kept"]
     assert kept["incidents.json"] == {"names": [Incident.generate(seed=4).name]}
     assert kept["daily.json"]["days"]["2026-03-09"]["on_the_day"] is False
