@@ -44,6 +44,6 @@ def course_told(lessons: Sequence[Page]) -> dict[str, Any]:
 
 def _lesson(page: Page) -> dict[str, Any]:
     """Its bets, each with the place on the page, and the questions of its check, which notebooks ask."""
+    lesson = known_lessons()[page.lesson]
     bets = {part.key: part.bet for part in page.parts if part.kind == "bet" and part.key}
-    questions = list(known_lessons()[page.lesson].questions)
-    return {"title": page.title, "page": f"{page.name}.html", "bets": bets, "questions": questions}
+    return {"title": lesson.title, "page": f"{page.name}.html", "bets": bets, "questions": list(lesson.questions)}

@@ -11,6 +11,7 @@ from made_progress import BOTH, HERE, THERE, unordered
 from course.grading.exercises import find
 from course.lab import progress
 from course.lessons.start import resume
+from course.lessons.start.contents import lessons
 from course.lessons.start.imported import bring_in
 
 pytestmark = pytest.mark.browser
@@ -64,10 +65,10 @@ def test_progress_goes_to_the_notebooks_and_back(browser: Any, site: Path, home:
     page.goto((site / "progress.html").as_uri())
     bring_in(taken(page).encode())
     assert resume.kept_contents().keys() == BOTH.keys()
-    lessons = progress.FILE.read().lessons
-    (points,) = lessons.pop("00").predictions.values()
+    records = progress.FILE.read().lessons
+    (points,) = records.pop("00").predictions.values()
     assert points is not None and 0 <= points <= 1
-    assert {number: each.model_dump() for number, each in lessons.items()} == BOTH["progress.json"]["lessons"]
+    assert {number: each.model_dump() for number, each in records.items()} == BOTH["progress.json"]["lessons"]
     assert told == []
     page.close()
 
@@ -76,7 +77,7 @@ def test_the_page_says_how_far_and_erases_only_when_sure(browser: Any, site: Pat
     told: list[str] = []
     page = opened(browser, site / "progress.html", told)
     next_up = page.locator("[data-progress] h2 + p").first
-    assert next_up.inner_text().startswith("Lesson 00, ")
+    assert next_up.inner_text() == f"Lesson 00, {lessons()['00'].title}: a bet to lock"
     bring(page, json.dumps(BOTH))
     assert next_up.inner_text().startswith("Lesson 07, "), "where something happened last"
     for box in page.locator("[data-progress] details").all():
