@@ -100,8 +100,9 @@ remeasure(found=found)
 # %% [markdown]
 # ## What's stored about you
 #
-# These files, in minillm's home folder (`MINILLM_HOME`, or `~/.cache/minillm`). Nothing leaves this machine. The button
-# erases all of them.
+# These files, in minillm's home folder (`MINILLM_HOME`, or `~/.cache/minillm`). Nothing leaves this machine. *Save a
+# copy* puts them into one file, for another machine. *Import a copy* takes such a file, or what *Your progress* on the
+# site exports; of two results of the same thing the better one counts. *Erase* removes all of them.
 
 # %%
 keep_or_reset()

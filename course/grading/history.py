@@ -6,7 +6,7 @@ event. A folder that cannot be written costs the memory of this attempt, and a n
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,18 +41,11 @@ class History:
         self.path = path or cache_home() / "exercises.jsonl"
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """All that can be read, oldest first; to export, to grade a class from."""
+        """All that can be read, in the order in which it was noted; to export, to grade a class from."""
         try:
-            lines = self.path.read_bytes().splitlines()
+            yield from events_of(self.path.read_bytes())
         except OSError:
             return
-        for line in lines:
-            try:
-                event = json.loads(line)
-                if isinstance(event["exercise"], str) and event["event"] in ("attempt", "hint"):
-                    yield event
-            except (ValueError, TypeError, KeyError):
-                continue
 
     def erase(self) -> str | None:
         """As if nothing had been tried. Returns why it could not be done, or None."""
@@ -81,7 +74,7 @@ class History:
         events = list(self._of(exercise))
         attempts = [event for event in events if event["event"] == "attempt"]
         best = max((_points(exercise, event) for event in attempts), default=0.0)
-        last = events[-1].get("at") if events else None
+        last = max((str(event["at"]) for event in events if "at" in event), default=None)
         return Standing(len(attempts), self.hints_read(exercise), best, exercise.max_score, last)
 
     def _of(self, exercise: Exercise) -> Iterator[dict[str, Any]]:
@@ -89,17 +82,37 @@ class History:
 
     def _add(self, event: str, exercise: Exercise, **fields: Any) -> str | None:
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        line = json.dumps({"at": at, "exercise": exercise.id, "event": event, **fields}) + "\n"
+        return self._append({"at": at, "exercise": exercise.id, "event": event, **fields})
+
+    def add_events(self, events: Iterable[dict[str, Any]]) -> str | None:
+        """Note what happened elsewhere, unless it stands here. Returns why it could not be noted, or None."""
+        here = list(self.events())
+        new = [event for event in events if event not in here]
+        return self._append(*new) if new else None
+
+    def _append(self, *events: dict[str, Any]) -> str | None:
+        text = "".join(json.dumps(event) + "\n" for event in events)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with open(self.path, "ab+") as file:
                 if file.tell():
                     file.seek(-1, os.SEEK_END)
-                    line = line if file.read(1) == b"\n" else "\n" + line  # the last writer was cut off
-                file.write(line.encode())  # appended by one call of the operating system
+                    text = text if file.read(1) == b"\n" else "\n" + text  # the last writer was cut off
+                file.write(text.encode())  # appended by one call of the operating system
         except OSError as error:
             return f"not saved: {self.path}: {error.strerror or error}"
         return None
+
+
+def events_of(lines: bytes) -> Iterator[dict[str, Any]]:
+    """The events of a history's text that can be read, in their order."""
+    for line in lines.splitlines():
+        try:
+            event = json.loads(line)
+            if isinstance(event["exercise"], str) and event["event"] in ("attempt", "hint"):
+                yield event
+        except (ValueError, TypeError, KeyError):
+            continue
 
 
 def cost_of_hints(exercise: Exercise, count: int) -> float:

@@ -25,6 +25,7 @@ from course.incidents.interventions import AT_ONCE, Intervention
 from course.incidents.interventions import BY_ID as CHANGES
 from course.incidents.numbers import PLACES
 from course.incidents.questions import BY_ID as QUESTIONS
+from course.lab.streak import streak
 from course.terminal import fitted
 from minillm.core.errors import MinillmError
 from minillm.frontend.terminal import Lines
@@ -154,7 +155,7 @@ def kept_for(current: Incident, day: date, now: date) -> str:
     """Note the day's result; par and streak in a line."""
     daily.keep(current, day, now)
     wait("playing it for its par")
-    return f"{daily.par_of(current)}; streak {daily.streak(daily.RESULTS.read(), now)}"
+    return f"{daily.par_of(current)}; streak {streak(daily.RESULTS.read().days, now)}"
 
 
 def read_answer(ask: list[str], answer: str | None, deploy: list[str]) -> dict[str, Any] | None:

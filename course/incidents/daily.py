@@ -8,6 +8,7 @@ from pydantic import Field
 from course.incidents.incident import Incident
 from course.incidents.players import PlayedRun, best_runs, played_by
 from course.lab.json_store import JsonStore, StoredModel
+from course.lab.streak import DayPlayed, streak
 
 SHOWN = 14
 """Days of the archive that are listed."""
@@ -15,15 +16,13 @@ PAR = "careful"
 """The player whose questions and minutes are par."""
 
 
-class DayResult(StoredModel):
+class DayResult(DayPlayed):
     """What came of one day's incident the first time it was played."""
 
     score: float
     questions: int
     helped: int | None = None
     """Minutes until users were helped."""
-    on_the_day: bool = False
-    """Whether it was played on its own date: only then it counts for the streak."""
 
 
 class DailyResults(StoredModel):
@@ -55,26 +54,18 @@ def par_of(incident: Incident) -> Par:
 
 def keep(incident: Incident, day: date, today: date) -> None:
     """Note a graded incident's result, the first one of each day's."""
-    result = DayResult(
+    result = result_of(incident, day, today)
+    RESULTS.change(lambda kept: kept.days.setdefault(str(day), result))
+
+
+def result_of(incident: Incident, day: date, today: date) -> DayResult:
+    """What is kept of a graded incident."""
+    return DayResult(
         score=incident.grade().score,
         questions=len(incident.asked()),
         helped=incident.helped_at,
         on_the_day=day == today,
     )
-    RESULTS.change(lambda kept: kept.days.setdefault(str(day), result))
-
-
-def streak(results: DailyResults, today: date) -> int:
-    """Days in a row, up to today or yesterday, each of whose incidents was played on its own date."""
-
-    def played(day: date) -> bool:
-        return str(day) in results.days and results.days[str(day)].on_the_day
-
-    day = today if played(today) else today - timedelta(days=1)
-    count = 0
-    while played(day):
-        count, day = count + 1, day - timedelta(days=1)
-    return count
 
 
 def archive(results: DailyResults, today: date) -> str:
@@ -85,7 +76,7 @@ def archive(results: DailyResults, today: date) -> str:
         found = results.days.get(str(day))
         told = "not played" if found is None else f"{found.score:.0f}/100, {found.questions} questions"
         lines.append(f"{day}  {told}")
-    return "\n".join([*lines, f"streak: {streak(results, today)}", "play one: minillm incident --date 2026-01-05"])
+    return "\n".join([*lines, f"streak: {streak(results.days, today)}", "play one: minillm incident --date 2026-01-05"])
 
 
 def solution_of(day: date) -> tuple[Incident, list[PlayedRun]]:

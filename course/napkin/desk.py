@@ -11,6 +11,7 @@ from IPython.display import display
 
 from course.drills.clock import clock_html
 from course.lab.display import LivePanel
+from course.napkin import results
 from course.napkin.library import napkin_of, napkin_of_day
 from course.napkin.napkin import MINUTE_S
 from course.napkin.quantity import NapkinError, with_unit
@@ -19,7 +20,7 @@ WIDE = widgets.Layout(width="calc(100% - 4px)", max_width="720px")  # beside its
 
 
 class NapkinDesk(LivePanel):
-    """One sum. The clock is for you alone: going over it costs nothing, and nothing is kept.
+    """One sum. The clock is for you alone: going over it costs nothing. Of today's sum the first answer is kept.
 
     Args:
         seed: which sum; None = today's.
@@ -27,7 +28,9 @@ class NapkinDesk(LivePanel):
     """
 
     def __init__(self, seed: int | None = None, now: Callable[[], float] = time.monotonic) -> None:
-        self.napkin = napkin_of_day(date.today()) if seed is None else napkin_of(seed)
+        today = date.today()
+        self.napkin = napkin_of_day(today) if seed is None else napkin_of(seed)
+        self._day = today if seed is None else None
         self._now, self._began = now, 0.0
         self._name = f"napkin-{uuid4().hex[:8]}"
         self.view = widgets.HTML("<p><em>The question appears when the clock starts.</em></p>", layout=WIDE)
@@ -56,6 +59,8 @@ class NapkinDesk(LivePanel):
         except NapkinError as error:
             self.result.value = f"<p>{escape(str(error))}</p>"
             return
+        if typed and self._day is not None:
+            results.keep(self._day, self.napkin.judge(typed), date.today())
         self.number.disabled = self.unit.disabled = self.submit.disabled = True
         rows = "<br>".join(escape(line) for line in working)
         self.result.value = f'<p aria-live="polite"><b>{escape(verdict)}</b><br>{rows}</p>'

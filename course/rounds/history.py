@@ -40,9 +40,15 @@ FILE = JsonStore("rounds.json", PlayedRounds, anywhere=True)
 
 
 def keep(sitting: RoundSitting) -> None:
-    """Note a round that is over; one in which nothing was asked, said or committed to is none."""
-    if sitting.asked or sitting.commits or sitting.beliefs or sitting.edges or any(sitting.said.values()):
+    """Note a round that is over."""
+    if is_played(sitting):
         FILE.change(lambda content: content.done.append(played_of(sitting)))
+
+
+def is_played(sitting: RoundSitting) -> bool:
+    """Whether there is anything to keep: a round in which nothing was asked, said or committed to is none."""
+    said = (sitting.asked, sitting.commits, sitting.beliefs, sitting.edges, *sitting.said.values())
+    return any(said)
 
 
 def played_of(sitting: RoundSitting) -> PlayedRound:

@@ -29,7 +29,7 @@ from course.lessons.start.contents import lessons as known_lessons
 from course.lessons.start.contents import written as minutes_told
 from course.rounds.library import IDS as ROUNDS
 from course.rounds.library import find_round
-from course.site import search
+from course.site import search, your_progress
 from course.site.calculator import exported, stack
 from course.site.pages import Page, map_page, markdown_page, notebook_page, with_math
 from course.tab import challenge, exercises
@@ -142,6 +142,7 @@ def write(folder: Path, url: str = "", with_python: bool = True) -> list[Path]:
     for name in ROUNDS:
         rendered[f"round_{name}"] = rendering("round", round=find_round(name))
     rendered |= {"beat": rendering("beat", data=json.dumps(challenge.exported()))}
+    rendered |= {"progress": rendering("progress", course=json.dumps(your_progress.course_told(lessons)))}
     work = [exercises.exported(each) for each in exercises.offered()]
     rendered |= {"exercises": rendering("exercises", exercises=work, others=len(catalogue()) - len(work))}
     for each in work:
@@ -225,18 +226,20 @@ def write_model(folder: Path) -> int:
 
 
 def write_views(folder: Path) -> None:
-    """Scripts and styles of the incident console, drills, design rounds and napkin sums."""
-    console, drill, round, napkin = (
+    """Scripts and styles of the incident console, drills, design rounds, napkin sums and a reader's progress."""
+    console, drill, round, napkin, progress = (
         "window.minillmConsole = { linkIncidents, mountConsole, mountIncident };",
         "window.minillmDrill = { mountDrillPage };",
         "window.minillmRound = { mountRoundPage, tellSittings };",
         "window.minillmNapkin = { mountNapkin };",
+        "window.minillmProgress = { mountProgress, noteBets };",
     )
     (folder / "console.js").write_text(bundle.in_page(console, *bundle.CONSOLE_PAGE), encoding="utf-8")
     (folder / "console.css").write_text(bundle.styles("console"), encoding="utf-8")
     (folder / "drill_view.js").write_text(bundle.in_page(drill, *bundle.DRILL_PAGE), encoding="utf-8")
     (folder / "round_view.js").write_text(bundle.in_page(round, *bundle.ROUND_PAGE), encoding="utf-8")
     (folder / "napkin_view.js").write_text(bundle.in_page(napkin, *bundle.NAPKIN_PAGE), encoding="utf-8")
+    (folder / "progress_view.js").write_text(bundle.in_page(progress, *bundle.PROGRESS_PAGE), encoding="utf-8")
     (folder / "drill_view.css").write_text(bundle.styles("drill"), encoding="utf-8")
 
 

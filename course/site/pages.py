@@ -19,6 +19,7 @@ from course.lab.outcomes import ExampleRun, as_html, runs_of
 from course.lab.recording import BET, FRAMES, OUTCOME, data_attribute, read_recording
 from course.lab.replay import PACKED
 from course.lab.sheet import PACKED as PACKED_SHEET
+from course.lessons.start.contents import BET as BET_KEY
 
 LIVE = re.compile(r"<(\w+): run this cell to use it>")
 CHECK = re.compile(r"^check\.card\(\)", re.M)
@@ -44,6 +45,8 @@ class PagePart:
     code: str = ""
     """The cell's source, highlighted; shown folded."""
     bet: str = ""
+    key: str = ""
+    """A bet's name in a learner's progress."""
     panel: str = ""
     """What kind of panel it is, if it is live."""
     other: ExampleRun | None = None
@@ -60,6 +63,11 @@ class Page:
     parts: tuple[PagePart, ...]
     source: str
     """Where it comes from, from the repository's root."""
+
+    @property
+    def lesson(self) -> str:
+        """The number of the lesson that it is; of another page, something else that no lesson has."""
+        return self.name.partition("_")[0]
 
     @property
     def headings(self) -> list[tuple[str, str]]:
@@ -153,7 +161,8 @@ def parts_of(notebook: NotebookNode, recorded: Path) -> Iterator[PagePart]:
         panel = next((found.group(1) for found in map(LIVE.match, plain) if found), "")
         if BET in shown:
             bet = cell.id
-            yield PagePart("bet", shown, code, bet)
+            key = found.group(1) if (found := BET_KEY.search(cell.source)) else ""
+            yield PagePart("bet", shown, code, bet, key)
         elif is_folded:
             yield PagePart("outcome", shown, code, bet, other=other and _beside(other))
         elif CHECK.search(cell.source):

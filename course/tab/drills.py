@@ -2,12 +2,13 @@
 
 from typing import Any
 
+from course.drills.attempts import FILE, attempt_of
 from course.drills.console import DrillSession, State
 from course.drills.library import find_drill
 
 
 class TabDrill:
-    """One drill, sat by the view's actions. Nothing is kept of it, and no judge model is asked.
+    """One drill, sat by the view's actions. No judge model is asked.
 
     Args:
         drill: its id.
@@ -20,9 +21,13 @@ class TabDrill:
         self._session = DrillSession(find_drill(drill).drawn(seed), judge_url="")
 
     def act(self, action: dict[str, Any]) -> State:
-        """The state after an action; `{"do": "look"}` changes nothing.
+        """The state after an action; `{"do": "look"}` changes nothing. The one that ends it brings `kept` along: what a
+        notebook would keep of it, by file.
 
         Raises:
             DrillError: it's refused, and nothing has changed.
         """
-        return self._session.act(action)
+        was_over, state = self._session.is_over, self._session.act(action)
+        if self._session.is_over and not was_over:
+            state["kept"] = {FILE.name: {"done": [attempt_of(self._session.sitting).model_dump()]}}
+        return state

@@ -5,7 +5,8 @@ from typing import Any
 
 from course.incidents import Incident, IncidentError
 from course.incidents.console import ConsoleSession, State
-from course.incidents.daily import PAR, Par, par_of
+from course.incidents.daily import PAR, RESULTS, Par, par_of, result_of
+from course.incidents.incident import TOLD
 
 
 def _day(said: str) -> date:
@@ -27,19 +28,35 @@ class TabIncident:
     """
 
     def __init__(self, seed: int | None = None, difficulty: int = 1, day: str = "") -> None:
-        if seed is None:
-            self._incident = Incident.today(_day(day))
+        self._day = _day(day) if seed is None else None
+        if self._day is not None:
+            self._incident = Incident.today(self._day)
         else:
             self._incident = Incident.generate(seed=seed, difficulty=difficulty)
-        self._session = ConsoleSession(self._incident)
+        self._is_graded = False
+        self._session = ConsoleSession(self._incident, self._note)
 
     def act(self, action: dict[str, Any]) -> State:
-        """The state after an action; `{"do": "look"}` changes nothing.
+        """The state after an action; `{"do": "look"}` changes nothing. The one that has its grade brings `kept` along:
+        what a notebook would keep of it, by file.
 
         Raises:
             IncidentError: it's refused, and nothing has changed.
         """
-        return self._session.act(action)
+        was_graded, state = self._is_graded, self._session.act(action)
+        if self._is_graded and not was_graded:
+            state["kept"] = self._kept()
+        return state
+
+    def _note(self) -> None:
+        self._is_graded = True
+
+    def _kept(self) -> dict[str, Any]:
+        kept: dict[str, Any] = {TOLD.name: {"names": [self._incident.name]}}
+        if self._day is not None:
+            result = result_of(self._incident, self._day, date.today())
+            kept[RESULTS.name] = {"days": {str(self._day): result.model_dump()}}
+        return kept
 
     def par(self) -> dict[str, float]:
         """What a careful player needs, once it is graded."""

@@ -3,6 +3,7 @@
 from typing import Any
 
 from course.rounds.console import RoundSession, State
+from course.rounds.history import FILE, is_played, played_of
 from course.rounds.library import find_round
 
 
@@ -20,9 +21,13 @@ class TabRound:
         self._session = RoundSession(find_round(round).drawn(seed))
 
     def act(self, action: dict[str, Any]) -> State:
-        """The state after an action; `{"do": "look"}` changes nothing.
+        """The state after an action; `{"do": "look"}` changes nothing. The one that ends it brings `kept` along: what a
+        notebook would keep of it, by file.
 
         Raises:
             CommitmentError: it's refused, and nothing has changed.
         """
-        return self._session.act(action)
+        was_over, state = self._session.is_over, self._session.act(action)
+        if self._session.is_over and not was_over and is_played(self._session.sitting):
+            state["kept"] = {FILE.name: {"done": [played_of(self._session.sitting).model_dump()]}}
+        return state

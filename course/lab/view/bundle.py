@@ -25,7 +25,7 @@ PARTS = (
     "view",
 )
 """The dashboard's modules, each after those that it imports."""
-TAB = ("port", "tab", "live_traffic", "live_strip", "live", "chats", "workshop", "contest")
+TAB = ("port", "tab", "live_traffic", "live_strip", "live", "chats", "progress", "workshop", "contest")
 """What needs Python in the tab, after the dashboard's."""
 CONSOLE = (
     "elements",
@@ -39,14 +39,17 @@ CONSOLE = (
     "console",
 )
 """The incident console's, in the same order."""
-CONSOLE_PAGE = (*CONSOLE, "port", "opened", "console_page")
+ON_PAGE = ("port", "progress", "opened")
+"""What a view that Python plays takes on a page, before its own module for that."""
+CONSOLE_PAGE = (*CONSOLE, *ON_PAGE, "console_page")
 """What it takes on a page."""
 DRILL = ("elements", "held_model", "kernel_port", "fields", "countdown", "drill_verdict", "drill")
 """A drill's."""
-DRILL_PAGE = (*DRILL, "port", "opened", "drill_page")
+DRILL_PAGE = (*DRILL, *ON_PAGE, "drill_page")
 """What it takes on a page."""
-ROUND_PAGE = ("elements", "fields", "countdown", "round", "port", "opened", "round_page")
-NAPKIN_PAGE = ("elements", "countdown", "port", "opened", "napkin_page")
+ROUND_PAGE = ("elements", "fields", "countdown", "round", *ON_PAGE, "round_page")
+NAPKIN_PAGE = ("elements", "countdown", *ON_PAGE, "napkin_page")
+PROGRESS_PAGE = ("elements", "progress", "progress_page")
 IMPORT = re.compile(r'^import .*? from "\./[\w/]+\.js";\n', re.M | re.S)
 EXPORT = re.compile(r"^export \{.*?\};\n", re.M | re.S)
 STYLE = FOLDER / "view.css"

@@ -1,13 +1,9 @@
 // The console on a page: Python in the tab answers. Which incident it is stands in the address.
 import { mountConsole } from "./console.js";
 import { openedOnPage } from "./opened.js";
+import { dayOf, keptIn } from "./progress.js";
 
 /** @typedef {{seed: number | null, difficulty: number, day: string}} Wanted seed null: the incident of a day */
-
-/** The date that it is here, as 2026-01-05. @param {Date} now */
-function dayOf(now) {
-  return [now.getFullYear(), now.getMonth() + 1, now.getDate()].map((each) => String(each).padStart(2, "0")).join("-");
-}
 
 /** @param {string} address @param {Date} now @returns {Wanted} what it says of nothing known counts for nothing */
 function wantedIncident(address, now) {
@@ -22,7 +18,9 @@ function wantedIncident(address, now) {
 async function mountIncident(el) {
   const preparing = "Your phone is about to ring: a service is being simulated, healthy and after something broke …";
   const opened = await openedOnPage(el, "incident", wantedIncident(location.search, new Date()), preparing);
-  if (opened) mountConsole(el, opened.port, opened.start);
+  if (!opened) return;
+  const isTold = keptIn("incidents.json").names.includes(opened.start.title); // on an earlier visit: Python here remembers none
+  mountConsole(el, opened.port, { ...opened.start, practice: opened.start.practice || isTold });
 }
 
 /** Fills the links of the list: today's, and one that nobody has seen. @param {HTMLElement} el */

@@ -1,7 +1,7 @@
 // The number to beat on a page: an editor, one trace played in the tab, and the ladder.
 import { make, say } from "./elements.js";
 import { Refused, TabPython } from "./port.js";
-import { editing, inTime, keepWork, keptWork, savedAsFile } from "./workshop.js";
+import { editing, inTime, keepText, keptText, savedAsFile } from "./workshop.js";
 
 /** @typedef {{goodput: number, ladder: Record<string, {goodput: number}>, lost: Record<string, Record<string, number>>, line: string}} Score course/challenge/result.py */
 
@@ -12,7 +12,6 @@ const TRACE_PATIENCE_MS = 300_000;
 /** @param {HTMLElement} el with the starter file as JSON in data-contest, and the worker's script in data-python */
 function mountContest(el) {
   /** @type {{starter: string, lines: number}} */ const given = JSON.parse(el.dataset.contest ?? "");
-  const kept = keptWork(CONTEST, given.starter);
   const editor = make("textarea", { class: "mm-editor", spellcheck: false, autocapitalize: "off", rows: 30, "aria-label": "Your policy, Python" });
   const seed = make("input", { type: "number", min: 0, max: 999999, value: 1, "aria-label": "Seed of the trace" });
   const playButton = make("button", { type: "button", class: "mm-run", onclick: () => void play() }, "Play this trace");
@@ -20,13 +19,12 @@ function mountContest(el) {
   const count = make("span", { class: "mm-moment" }), outcome = make("div", { class: "mm-outcome", role: "status" });
   el.replaceChildren(make("div", { class: "mm-dash mm-workshop" }, editor,
     make("div", { class: "mm-bar" }, playButton, make("label", {}, "Seed ", seed), make("button", { type: "button", onclick: () => savedAsFile("policy.py", editor.value) }, "Save as a file"), backButton, count), outcome));
-  editor.value = kept.text;
+  editor.value = keptText(CONTEST, given.starter);
   editing(editor, keep);
   keep();
 
   function keep() {
-    kept.text = editor.value;
-    keepWork(CONTEST, kept);
+    keepText(CONTEST, editor.value);
     const lines = editor.value.split("\n").length - (editor.value.endsWith("\n") ? 1 : 0);
     say(count, `${lines} of ${given.lines} lines`);
   }

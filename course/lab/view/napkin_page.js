@@ -2,19 +2,17 @@
 import { countdown } from "./countdown.js";
 import { make, oneOf, say } from "./elements.js";
 import { openedOnPage } from "./opened.js";
+import { dayOf } from "./progress.js";
 /** @typedef {{day: string, question: string, units: string[], minute: number, told: string[] | null, lesson: string}} Sum */
 
 const DAY_MS = 864e5;
-
-/** The date that it is here, as 2026-01-05. @param {Date} moment */
-const dateOf = (moment) => [moment.getFullYear(), moment.getMonth() + 1, moment.getDate()].map((each) => String(each).padStart(2, "0")).join("-");
 
 /** @param {string} day */
 const dayBefore = (day) => new Date(Date.parse(day) - DAY_MS).toISOString().slice(0, 10);
 
 /** @param {HTMLElement} el with the worker's script in data-python */
 async function mountNapkin(el) {
-  const today = dateOf(new Date());
+  const today = dayOf(new Date());
   const opened = await openedOnPage(el, "napkin", { day: today }, "Asking for today's sum …");
   if (!opened) return;
   const { port } = opened;
@@ -67,4 +65,4 @@ async function mountNapkin(el) {
   waiting(opened.start);
 }
 
-export { dateOf, mountNapkin };
+export { mountNapkin };

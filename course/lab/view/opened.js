@@ -1,5 +1,6 @@
 // Something that Python in the tab plays, for a page's view: it is opened, and from then on asked by its number.
 import { make, say } from "./elements.js";
+import { noteDone } from "./progress.js";
 import { Refused, TabPython } from "./port.js";
 
 /**
@@ -18,7 +19,7 @@ async function openedOnPage(el, kind, given, preparing) {
   const python = new TabPython(new URL(el.dataset.python ?? "", document.baseURI), (stage) => say(told, stage ? `Python is starting in this tab: ${stage} …` : preparing));
   try {
     const number = await python.ask(`${kind}.open`, given);
-    const port = { ask: (/** @type {unknown} */ action) => python.ask(`${kind}.act`, { action }, number).catch(inWords) };
+    const port = { ask: (/** @type {unknown} */ action) => python.ask(`${kind}.act`, { action }, number).then(noted, inWords) };
     const start = await port.ask({ do: "look" });
     el.replaceChildren();
     el.dataset.isLive = "yes";
@@ -27,6 +28,12 @@ async function openedOnPage(el, kind, given, preparing) {
     say(told, `This can't be played here: ${error instanceof Error ? error.message : error}`);
     return null;
   }
+}
+
+/** What Python says is to be kept of it goes into the reader's progress. @param {any} state */
+function noted(state) {
+  if (state.kept) noteDone(state.kept);
+  return state;
 }
 
 /** A refusal as it is; a bug of ours in a sentence. @param {unknown} error @returns {never} */

@@ -45,9 +45,8 @@ function reportOf(report) {
 /**
  * @param {HTMLElement} el @param {import("./round_types.js").Port} port @param {State} start
  * @param {string} before what is said of earlier sittings
- * @param {(report: import("./round_types.js").Report) => void} whenOver
  */
-function mountRound(el, port, start, before, whenOver) {
+function mountRound(el, port, start, before) {
   let state = start, shownPage = "", isBusy = false;
   /** @type {() => import("./round_types.js").Action} */ let onward = () => ({ do: "start" });
   const steps = make("ol", { class: "mm-steps", "aria-label": "Steps" }), clock = countdown(start.clock);
@@ -111,10 +110,8 @@ function mountRound(el, port, start, before, whenOver) {
     shownPage = key;
     say(heading, now.page?.title ?? (now.report ? "What came out" : "Before the clock starts"));
     on.hidden = now.report !== null;
-    if (now.report) {
-      stage.replaceChildren(...reportOf(now.report));
-      whenOver(now.report);
-    } else if (now.page) answering(now.page);
+    if (now.report) stage.replaceChildren(...reportOf(now.report));
+    else if (now.page) answering(now.page);
     else {
       stage.replaceChildren(...(before ? [make("p", {}, before)] : []), make("p", {}, PLAN));
       say(on, `Start ${Math.round(now.clock.total / 60)} minutes`);

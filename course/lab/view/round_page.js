@@ -1,30 +1,15 @@
 // A design round on a page: Python in the tab judges. Which numbers are drawn stands in the address, or follows from how
 // often it was sat in this browser, which keeps that to itself.
 import { openedOnPage } from "./opened.js";
+import { keptIn } from "./progress.js";
 import { mountRound } from "./round.js";
 /** @typedef {{round: string, seed: number, when: string, level: string}} Sat */
 
-const SAT = "minillm rounds";
-
 /** Oldest first. @param {string} round @returns {Sat[]} */
-function sittingsOf(round) {
-  try {
-    return JSON.parse(localStorage.getItem(SAT) ?? "[]").filter((/** @type {Sat} */ each) => each.round === round);
-  } catch {
-    return []; // nothing is kept, or it's no JSON
-  }
-}
-
-/** @param {Sat} sat */
-function keepSitting(sat) {
-  try {
-    const all = JSON.parse(localStorage.getItem(SAT) ?? "[]");
-    localStorage.setItem(SAT, JSON.stringify([...all, sat]));
-  } catch { /* a browser may refuse to keep anything */ }
-}
+const sittingsOf = (round) => keptIn("rounds.json").done.filter((/** @type {Sat} */ each) => each.round === round);
 
 /** In words, the latest first; empty where it's the first time. @param {string} round */
-const sittingsTold = (round) => sittingsOf(round).reverse().map(({ when, level }) => `${when}: ${level}`).join("; ");
+const sittingsTold = (round) => sittingsOf(round).reverse().map(({ when, level }) => `${when.slice(0, "2026-01-05".length)}: ${level}`).join("; ");
 
 /** @param {HTMLElement} el with the round's id in data-round, and the worker's script in data-python */
 async function mountRoundPage(el) {
@@ -34,7 +19,7 @@ async function mountRoundPage(el) {
   const opened = await openedOnPage(el, "round", { round, seed }, "Drawing the numbers …");
   if (!opened) return;
   const told = before && `You've sat it before (${before}). ${sittingsOf(round).some((each) => each.seed === seed) ? "You've seen these numbers." : "This time it has other numbers."}`;
-  mountRound(el, opened.port, opened.start, told, ({ level }) => keepSitting({ round, seed, when: new Date().toISOString().slice(0, 10), level }));
+  mountRound(el, opened.port, opened.start, told);
 }
 
 /** On the list of rounds: what was reached, beside each. @param {HTMLElement} el with the round's id in data-sat */

@@ -2,6 +2,7 @@
 import { make, say } from "./elements.js";
 import { heldModel } from "./held_model.js";
 import { Refused, TabPython } from "./port.js";
+import { noteExercise, standingOf } from "./progress.js";
 import { render } from "./view.js";
 /** @typedef {import("./trace.js").Trace} Trace */
 
@@ -15,24 +16,19 @@ import { render } from "./view.js";
  * @property {string} serves what its part does in the engine; "" = it is none
  */
 /** @typedef {{name: string, earned: number, possible: number, feedback: string}} Criterion */
-/** @typedef {{text: string, hints: number, best: number}} Kept what stays in this browser */
 
 /** An answer that isn't done by then is stopped: the tab's Python is started anew. */
 const PATIENCE_MS = 120_000;
 const INDENT = "    ";
 
-/** @param {string} id @param {string} stub @returns {Kept} */
-function keptWork(id, stub) {
-  try {
-    return { text: stub, hints: 0, best: 0, ...JSON.parse(localStorage.getItem(`minillm-exercise-${id}`) ?? "{}") };
-  } catch {
-    return { text: stub, hints: 0, best: 0 };
-  }
+/** What was written in this browser. @param {string} id @param {string} stub where nothing was */
+function keptText(id, stub) {
+  try { return localStorage.getItem(`minillm-answer-${id}`) ?? stub; } catch { return stub; }
 }
 
-/** A browser may refuse to keep anything. @param {string} id @param {Kept} kept */
-function keepWork(id, kept) {
-  try { localStorage.setItem(`minillm-exercise-${id}`, JSON.stringify(kept)); } catch { /* not kept */ }
+/** A browser may refuse to keep anything. @param {string} id @param {string} text */
+function keepText(id, text) {
+  try { localStorage.setItem(`minillm-answer-${id}`, text); } catch { /* not kept */ }
 }
 
 /** It took too long. */
@@ -105,35 +101,35 @@ function savedAsFile(name, text) {
 /** @param {HTMLElement} el with the exercise as JSON in data-exercise, and the worker's script in data-python */
 function mountExercise(el) {
   /** @type {Workpiece} */ const work = JSON.parse(el.dataset.exercise ?? "");
-  const kept = keptWork(work.id, work.stub);
+  const costs = work.hints.map(({ cost }) => cost), { best, hints: hintsRead } = standingOf(work.id, work.points, costs);
+  let numHints = hintsRead;
   /** @type {TabPython | null} */ let python = null;
   let endBeside = () => {};
 
-  const editor = make("textarea", { class: "mm-editor", spellcheck: false, autocapitalize: "off", "aria-label": "Your answer, Python", rows: Math.min(kept.text.split("\n").length + 4, 40) });
+  const editor = make("textarea", { class: "mm-editor", spellcheck: false, autocapitalize: "off", "aria-label": "Your answer, Python", rows: Math.min(keptText(work.id, work.stub).split("\n").length + 4, 40) });
   const outcome = make("div", { class: "mm-outcome", role: "status" }), hints = make("ol", { class: "mm-hints" }), beside = make("div", {});
   const checkButton = make("button", { type: "button", class: "mm-run", onclick: () => void check() }, "Check");
   const serveButton = make("button", { type: "button", onclick: () => void serve() }, "Serve with mine");
-  const hintButton = make("button", { type: "button", onclick: () => { kept.hints += 1; keep(); showHints(); } });
+  const hintButton = make("button", { type: "button", onclick: () => { numHints += 1; noteExercise(work.id, { event: "hint", number: numHints }); showHints(); } });
   const backButton = make("button", { type: "button", onclick: () => { if (confirm("Replace what you've written with the starter file?")) { editor.value = work.stub; keep(); } } }, "Start over");
   const fileButton = make("button", { type: "button", onclick: () => savedAsFile(`${work.id.replaceAll("-", "_")}.py`, editor.value) }, "Save as a file");
   const bar = make("div", { class: "mm-bar" }, checkButton, ...(work.serves ? [serveButton] : []), hintButton, fileButton, backButton);
   const root = make("div", { class: "mm-dash mm-workshop" }, editor, bar, hints, outcome, beside);
-  editor.value = kept.text;
+  editor.value = keptText(work.id, work.stub);
   el.replaceChildren(root);
   editing(editor, keep);
   showHints();
-  if (kept.best) say(outcome, `Your best in this browser: ${kept.best} of ${work.points} points.`);
+  if (best) say(outcome, `Your best so far: ${best} of ${work.points} points.`);
 
   function keep() {
-    kept.text = editor.value;
-    keepWork(work.id, kept);
+    keepText(work.id, editor.value);
   }
 
   function showHints() {
-    hints.replaceChildren(...work.hints.slice(0, kept.hints).map(({ text }) => make("li", {}, text)));
-    const next = work.hints[kept.hints];
+    hints.replaceChildren(...work.hints.slice(0, numHints).map(({ text }) => make("li", {}, text)));
+    const next = work.hints[numHints];
     hintButton.hidden = !next;
-    if (next) say(hintButton, `Hint ${kept.hints + 1} of ${work.hints.length} (costs ${Number(next.cost.toFixed(2))} points)`);
+    if (next) say(hintButton, `Hint ${numHints + 1} of ${work.hints.length} (costs ${Number(next.cost.toFixed(2))} points)`);
   }
 
   /** Asks the tab's Python, which is started for the first question. @param {string} name @returns {Promise<any>} */
@@ -159,9 +155,8 @@ function mountExercise(el) {
     /** @type {{criteria: Criterion[], seed: number, printed: string} | null} */ const graded = await ask("exercise.check");
     if (!graded) return;
     const earned = graded.criteria.reduce((sum, each) => sum + each.earned, 0);
-    const cost = work.hints.slice(0, kept.hints).reduce((sum, each) => sum + each.cost, 0);
-    kept.best = Math.max(kept.best, Number(Math.max(earned - cost, 0).toFixed(2)));
-    keep();
+    const cost = costs.slice(0, numHints).reduce((sum, each) => sum + each, 0);
+    noteExercise(work.id, { event: "attempt", seed: graded.seed, score: earned, max_score: work.points, hints: numHints });
     const items = graded.criteria.map(({ name, earned: got, possible, feedback }) =>
       make("li", { class: got === possible ? "mm-right-part" : "mm-wrong-part" }, make("b", {}, `${got === possible ? "✓" : got ? "◐" : "✗"} ${name} (${Number(got.toFixed(2))}/${possible}) `), feedback));
     outcome.replaceChildren(make("b", {}, `${Number(earned.toFixed(2))} of ${work.points}`), cost ? ` · hints cost ${Number(cost.toFixed(2))}` : "", make("ul", {}, ...items),
@@ -178,4 +173,4 @@ function mountExercise(el) {
   }
 }
 
-export { editing, inTime, keepWork, keptWork, mountExercise, savedAsFile };
+export { editing, inTime, keepText, keptText, mountExercise, savedAsFile };

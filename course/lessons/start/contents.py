@@ -22,6 +22,8 @@ MINUTES_A_QUESTION = 2.0
 CARD = "check.card()"
 """A cell with it shows the questions of the lesson's check.py."""
 QUESTION = re.compile(r'"(q\d+)": Question\(')
+BET = re.compile(r"lab\.predict\(\s*\"(\w+)\"")
+"""A cell with it asks for a prediction of that key."""
 SECTION = re.compile(r"^## (.+)$", re.M)
 HEADING = re.compile(r"^(#{1,6}) (.+?)\s*$", re.M)
 SURFACE, GUIDED, DEEP = "Five minutes", "The lab", "Going deeper"
@@ -94,8 +96,7 @@ class Lesson:
     @cached_property
     def bets(self) -> dict[str, int]:
         """Each prediction's key, and the index of its cell."""
-        found = re.compile(r"lab\.predict\(\s*\"(\w+)\"")
-        return {key: i for i, (kind, text) in enumerate(self.cells) if kind == "code" for key in found.findall(text)}
+        return {key: i for i, (kind, text) in enumerate(self.cells) if kind == "code" for key in BET.findall(text)}
 
     @cached_property
     def questions(self) -> dict[str, int]:

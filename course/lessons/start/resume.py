@@ -19,6 +19,7 @@ from course.lab.phase_map.measure import PhaseMap
 from course.lab.phase_map.picture import show_map_folded
 from course.lab.progress import LessonRecord, Progress
 from course.lab.style import size
+from course.lessons.start import imported
 from course.lessons.start.contents import (
     HOW_ESTIMATED,
     PATHS,
@@ -57,6 +58,7 @@ KEPT = (
     Kept("rounds.json", "design rounds you've played, and the level of each area"),
     Kept("incidents.json", "incidents whose cause you've been shown"),
     Kept("daily.json", "how you did in the daily incidents"),
+    Kept("napkin.json", "how you did in the sums of the day"),
     Kept("chat.history", "what you typed in minillm chat"),
     Kept("incident.history", "what you typed in minillm incident"),
     Kept("drill.history", "what you typed in minillm drill"),
@@ -236,43 +238,60 @@ def _scores(lesson: Lesson, record: LessonRecord | None) -> str:
 
 
 class Keeping(LivePanel):
-    """What is kept of a learner, file by file, to take along or to erase. Erasing asks once more."""
+    """What is kept of a learner, file by file, to take along, to add to from elsewhere, or to erase, which asks once
+    more."""
 
     def __init__(self) -> None:
         self.view = widgets.HTML()
         self.reset = widgets.Button(icon="trash", layout=widgets.Layout(width="auto"))
         self.reset.on_click(lambda _: self.press())
+        self.bring = widgets.FileUpload(
+            description="Import a copy", accept=".json", layout=widgets.Layout(width="auto")
+        )
+        self.bring.observe(self._bring_in, names="value")
         self.keep = widgets.Button(description="No, keep it")
         self.keep.on_click(lambda _: self._ask(False))
         self.buttons = widgets.HBox()
         self.widget = widgets.VBox([self.view, self.buttons])
-        self._trouble: list[str] = []
+        self._told: list[str] = []
+        """Of what was done last."""
         self._ask(False)
 
     def press(self) -> None:
         """The first time it asks, the second time it erases."""
         if self._sure:
-            self._trouble = erase_kept()
+            self._told = [f"Not erased: {words}" for words in erase_kept()]
         self._ask(not self._sure)
+
+    def _bring_in(self, change: Mapping[str, Any]) -> None:
+        """Add what a file holds that was exported here or by the site."""
+        if not change["new"]:
+            return
+        try:
+            self._told = [imported.bring_in(bytes(file["content"])) for file in change["new"]]
+        except imported.NoProgressError as error:
+            self._told = [str(error)]
+        self.bring.value = ()  # the same file may be chosen again
+        self._draw()
 
     def _ask(self, sure: bool) -> None:
         """Whether the next press erases; then there is a way back beside it."""
         self._sure = sure
         self.reset.description = "Really? Press again to erase" if sure else "Erase all of it"
-        self.buttons.children = (self.reset, self.keep) if sure else (self.reset,)
+        self.buttons.children = (self.reset, self.keep) if sure else (self.bring, self.reset)
         self._draw()
 
     def _draw(self) -> None:
-        trouble = "".join(f"<p>Not erased: {escape(words)}</p>" for words in self._trouble)
+        told = "".join(f"<p>{escape(words)}</p>" for words in self._told)
         rows = [
             (str(path.relative_to(cache_home())), each.what, size(path.stat().st_size)) for each, path in kept_files()
         ]
         if not rows:
-            self.view.value = f"{trouble}<p>Nothing is kept yet.</p>"
+            self.view.value = f"{told}<p>Nothing is kept yet.</p>"
             return
         data = b64encode(json.dumps(kept_contents(), indent=1).encode()).decode()
         link = f'<a download="minillm-progress.json" href="data:application/json;base64,{data}">Save a copy</a>'
-        self.view.value = f"{trouble}{as_table(('file', 'what it holds', 'size'), rows).html}<p>{link}</p>"
+        self.view.value = f"{told}{as_table(('file', 'what it holds', 'size'), rows).html}<p>{link}</p>"
 
     def static_html(self) -> str:
         rows = [(each.name, each.what) for each in KEPT]
@@ -280,5 +299,5 @@ class Keeping(LivePanel):
 
 
 def keep_or_reset() -> Keeping:
-    """All that is kept of a learner, a link that saves it, and a button that erases it."""
+    """All that is kept of a learner, a link that saves it, a button that adds a copy, and one that erases it."""
     return Keeping()

@@ -10,7 +10,9 @@ from course.drills.library import find_drill, number_of
 from course.incidents import Incident, daily
 from course.incidents.desk import IncidentDesk
 from course.lab.display import LivePanel, link_to
+from course.lab.streak import streak
 from course.lessons.start.contents import lessons
+from course.napkin import results as sums
 from course.rounds import history
 from course.rounds.library import IDS, find_round
 
@@ -60,14 +62,16 @@ class Today(LivePanel):
 
     def _incident(self) -> str:
         kept = daily.RESULTS.read()
-        found, days = kept.days.get(f"{self.day}"), daily.streak(kept, self.day)
+        found, days = kept.days.get(f"{self.day}"), streak(kept.days, self.day)
         told = "not played yet" if found is None else f"{found.score:.0f} of 100, {found.questions} questions"
         here = "In a terminal: <code>minillm incident --today</code>."
         return f"<b>The incident of the day</b>: {told}; streak {days}. {here}"
 
-    @staticmethod
-    def _sum() -> str:
-        return f"<b>The sum of the day</b>: one minute, {link_to(SUM, 'further down').html}."
+    def _sum(self) -> str:
+        days = sums.RESULTS.read().days
+        told = "answered" if f"{self.day}" in days else "one minute"
+        place = link_to(SUM, "further down").html
+        return f"<b>The sum of the day</b>: {told}, {place}; streak {streak(days, self.day)}."
 
     def static_html(self) -> str:
         what = "The incident of the day with its par, the sum of the day, and the drill and round that come next"

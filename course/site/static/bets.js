@@ -110,6 +110,7 @@
     const outcomes = /** @type {HTMLDetailsElement[]} */ ([...document.querySelectorAll(`details.outcome[data-of="${section.id}"]`)]);
     const scored = outcomes.map((each) => each.querySelector("[data-outcome]")).find(Boolean);
     const outcome = scored ? /** @type {Outcome} */ (JSON.parse(scored.getAttribute("data-outcome") ?? "{}")) : null;
+    const isOffered = !bet.options || !outcome || bet.options.includes(String(outcome.answer));
     const { element, chosen, set } = picker(bet, section.id);
     const lock = /** @type {HTMLButtonElement} */ (make("button", { type: "button" }, "Lock it, and see"));
     const again = make("button", { type: "button", class: "quiet" }, "Bet again");
@@ -142,7 +143,6 @@
       for (const words of instead) words.hidden = isLocked;
       told.replaceChildren();
       if (choice === null) return;
-      const isOffered = !bet.options || !outcome || bet.options.includes(String(outcome.answer));
       const won = outcome && isOffered ? points(bet, choice, outcome) : null;
       const said = `You said ${typeof choice === "number" ? `${short(choice)} ${bet.unit}` : choice}.`;
       const word = won === null ? "" : won === 1 ? "Right. " : won === 0 ? "Not this time. " : `Close: ${Math.round(won * 100)}% of the point. `;
@@ -155,6 +155,8 @@
       const choice = chosen();
       if (choice === null) { told.textContent = "Choose an answer first."; return; }
       remember(key, String(choice));
+      const won = outcome && (isOffered ? points(bet, choice, outcome) : 0); // null: nothing scores it here
+      section.dispatchEvent(new CustomEvent("minillm:bet", { bubbles: true, detail: { points: won } })); // for progress_page.js
       show(choice);
       again.focus();
     });

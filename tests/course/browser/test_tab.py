@@ -139,6 +139,8 @@ def test_a_sum_of_the_day_is_asked_and_judged(context: Any, address: str) -> Non
     assert page.get_by_role("link", name=f"lesson {today.lesson}").get_attribute("href") == f"{today.lesson}.html"
     on.press("Enter")
     page.wait_for_selector("h2:has-text('The sum of 2')")
+    page.goto(f"{address}/progress.html")
+    assert "1 right of 1, streak 1" in page.inner_text("[data-progress]")
     assert told == []
     page.close()
 

@@ -7,8 +7,9 @@ import pytest
 
 from course.incidents import Incident
 from course.incidents.causes import CAUSES
-from course.incidents.daily import DailyResults, DayResult, archive, streak
+from course.incidents.daily import DailyResults, DayResult, archive
 from course.incidents.players import best_runs, played_by
+from course.lab.streak import streak
 
 TODAY = date(2026, 11, 27)
 
@@ -30,7 +31,7 @@ def played(*back: int, on_the_day: bool = True) -> DailyResults:
     ],
 )
 def test_a_streak_ends_today_or_yesterday_and_has_no_gap(results: DailyResults, days: int) -> None:
-    assert streak(results, TODAY) == days
+    assert streak(results.days, TODAY) == days
 
 
 def test_the_archive_has_two_weeks_and_what_was_made_of_them() -> None:

@@ -123,9 +123,9 @@ def test_a_card_ends_where_a_sentence_does(text: str) -> None:
     [
         bundle.page_script(),
         *(bundle.joined(*parts) for parts in (bundle.CONSOLE_PAGE, bundle.DRILL_PAGE, bundle.ROUND_PAGE)),
-        bundle.joined(*bundle.NAPKIN_PAGE),
+        *(bundle.joined(*parts) for parts in (bundle.NAPKIN_PAGE, bundle.PROGRESS_PAGE)),
     ],
-    ids=["dashboard", "console", "drill", "round", "napkin"],
+    ids=["dashboard", "console", "drill", "round", "napkin", "progress"],
 )
 def test_modules_that_become_one_script_share_no_name(script: str) -> None:
     """Of two functions with one name, the later would silently take the earlier one's place."""

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from course.drills import attempts
+from course.drills.attempts import DrillAttempt
 from course.drills.console import DrillSession
 from course.drills.library import find_drill
 from course.incidents import Incident
@@ -22,6 +24,7 @@ from course.lab.controls import shown_by
 from course.lab.simulated_device import placeholder_tokenizer, placeholder_tokens
 from course.lab.view import library
 from course.lab.workloads import MAKERS, workload
+from course.lessons.start.imported import bring_in
 from course.napkin.library import napkin_of_day
 from course.rounds.console import RoundSession
 from course.rounds.library import find_round
@@ -173,9 +176,32 @@ def test_a_round_and_a_sum_are_those_of_the_terminal() -> None:
     number = ask("napkin.open", day="2026-03-08")["value"]
     assert ask("napkin.act", number, action={"do": "turn", "day": "2026-03-09"})["value"]["question"] == napkin.question
     answer = {"do": "answer", "number": f"about {napkin.answer}", "unit": "", "seconds": 30}
-    assert ask("napkin.act", number, action=answer)["value"]["told"] == napkin.debrief(napkin.told, 30)
+    told = ask("napkin.act", number, action=answer)["value"]
+    assert told["told"] == napkin.debrief(napkin.told, 30)
+    assert told["kept"] == {"napkin.json": {"days": {"2026-03-09": {"on_the_day": False, "right": True}}}}
     assert "one number" in ask("napkin.act", number, action={**answer, "number": "a lot"})["refused"]
     assert "2026-01-05" in ask("napkin.open", day="today")["refused"]
+
+
+def test_what_ends_in_a_tab_is_kept_as_a_notebook_keeps_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = asking()
+    number = ask("drill.open", drill="dump-13b", seed=3)["value"]
+    for action in ({"do": "start"}, {"do": "hand_in", "text": "The queue."}):
+        state = ask("drill.act", number, action=action)["value"]
+    while state["verdict"] is None:
+        assert "kept" not in state
+        filled = {"dominant": "queue"} if state["stage"]["part"] == "Commit" else {}
+        state = ask("drill.act", number, action={"do": "go_on", "filled": filled})["value"]
+    (own,) = attempts.FILE.read().done  # of the session, which keeps it wherever it runs
+    assert DrillAttempt(**{**state["kept"]["drills.json"]["done"][0], "when": own.when}) == own
+    assert "kept" not in ask("drill.act", number, action={"do": "look"})["value"], "it's told once"
+    monkeypatch.setattr(Incident, "today", lambda day: Incident.generate(seed=4))
+    number = ask("incident.open", seed=None, difficulty=1, day="2026-03-09")["value"]
+    assert "kept" not in ask("incident.act", number, action={"do": "commit", "phase": "stream"})["value"]
+    kept = ask("incident.act", number, action={"do": "grade", "sure": True})["value"]["kept"]
+    assert kept["incidents.json"] == {"names": [Incident.generate(seed=4).name]}
+    assert kept["daily.json"]["days"]["2026-03-09"]["on_the_day"] is False
+    assert "incidents.json" in bring_in(json.dumps({**state["kept"], **kept}).encode())
 
 
 def test_what_travels_is_all_that_it_needs(tmp_path: Path) -> None:
