@@ -116,7 +116,7 @@ stack(pictures.traces_table(traces), draw_frame(traces["max_len"]), words.reserv
 # **The line**
 #
 # > "KV per token is two times layers, KV heads, head size and bytes. Free memory over that, over the context length, is
-# > how many requests run. If they queue while KV is full, I free KV memory until the queue is gone; faster steps can
+# > how many requests run. If they queue while KV is full, I free KV memory until the queue's gone; faster steps can
 # > wait."
 #
 # **Follow-ups**

@@ -309,7 +309,7 @@ told
 #   language: the arithmetic stays, the constant doesn't. (Events here are built by hand. A framework that
 #   validates each one takes more.)
 # - **Your proportions.** An 8B on an H100 has an ITL of the same order as the default model's on two cores (6.2 ms
-#   alone, docs/measured.md; some 10 ms here), so the rhythms carry over. TTFT is another matter: the longer your
+#   alone, docs/measured.md), so the rhythms carry over. TTFT is another matter: the longer your
 #   prefill or queue, the smaller a buffer's share of it.
 # - **One process.** Client, proxy, server and engine share one process, and Python's lock. They also share a clock;
 #   across machines you'd have to compare clocks first.

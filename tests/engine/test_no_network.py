@@ -50,7 +50,8 @@ import course
 root = pathlib.Path(course.__file__).parent
 for path in sorted(root.glob("*/**/*.py")):
     name = ".".join(("course", *path.relative_to(root).with_suffix("").parts)).removesuffix(".__init__")
-    if not name.endswith(("__main__", "grading.child", "peers.llama_cpp", "peers.nano_vllm")):
+    theirs = ("peers.llama_cpp", "peers.nano_vllm", "adapters.mini_sglang", "adapters.nano_vllm")
+    if not name.endswith(("__main__", "grading.child", *theirs)):
         importlib.import_module(name)
 """
 ENGINE = """

@@ -157,7 +157,7 @@ def costs_of(alone: float, crowd: float, batch: int = 64) -> VerifyCosts:
     ("alone", "crowd", "says", "most"),
     [
         (0.0, 0.02, "adds at most 8% to a step at any batch here", 64),
-        (0.0, 0.2, "what was spare at batch 1, the batch itself uses", 64),
+        (0.0, 0.2, "that was spare at batch 1", 64),
         (0.2, 0.21, "about as much", 64),
         (0.1, 1.2, "loses even if every draft token is free", 1),
     ],
