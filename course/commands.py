@@ -102,7 +102,7 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
             "throughput",
             "course.measure.cli",
             "throughput",
-            "Many requests at once, alone or beside other engines: output tokens per second.",
+            "Many requests together, alone or beside other engines: output tokens per second.",
         ),
         Command(
             "speculation",

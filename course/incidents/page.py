@@ -16,7 +16,7 @@ UNRELIABLE = (
     "build on against a second one."
 )
 MANY = 9.95
-"""Times a limit, from which nobody reads a decimal."""
+"""Times a limit, from which decimals are left out."""
 NAMES = {"ttft": "TTFT", "itl": "the largest gap between tokens", "tpot": "TPOT", "e2e": "E2E"}
 
 

@@ -20,7 +20,7 @@ def throughput(
     seed: Annotated[int, typer.Option(help="Seed of lengths and tokens.")] = 0,
     repeats: Repeats = 3,
 ) -> None:
-    """Many requests at once, 100 to 1024 tokens in and out: output tokens per second.
+    """Many requests together, 100 to 1024 tokens in and out: output tokens per second.
 
     The workload of the compact engines (nano-vllm's benchmark). On a CPU, fewer and shorter requests.
     """

@@ -21,7 +21,7 @@ from minillm.frontend.outputs import RequestOutput
 from minillm.policies.config import EngineConfig
 
 CONTEXT, BLOCKS = 512, 256
-"""Longest conversation, tokens; and KV blocks for eight of them, which are the most that run at once."""
+"""Longest conversation, tokens; and KV blocks for eight of them, which are the most that run together."""
 USUAL: dict[str, Any] = {
     "max_num_seqs": 8,
     "max_num_batched_tokens": 64,

@@ -348,7 +348,7 @@ def _halves(values: "np.ndarray", num_heads: int, name: str) -> "np.ndarray":
 
 
 def _bias_size(name: str, config: dict[str, Any]) -> int:
-    """Of a bias that isn't there: it counts as zeros."""
+    """Offset of a bias that isn't there: it counts as zeros."""
     heads, head_dim, part = config["num_attention_heads"], config["head_dim"], name.split(".")[-2]
     kv = config["num_key_value_heads"] * head_dim
     sizes = {"attn_q": heads * head_dim, "attn_k": kv, "attn_v": kv}

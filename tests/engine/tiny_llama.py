@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 VOCAB_SIZE = 4096
-"""Of 49,152 most of a small model's work would be logits that no test looks at."""
+"""Tokens of a tiny model. With 49,152 most of its work would be logits that no test looks at."""
 
 
 def make_tiny_llama(folder: Path, tokenizer_from: Path) -> Path:

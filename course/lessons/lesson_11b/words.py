@@ -21,7 +21,7 @@ NONE_SAVED = 0.01
 
 
 def saved_share(day: Mapping[str, run.SpikeStory]) -> float:
-    """Of the requests that are late if nothing is done, the share that the autoscaler saves. Below 0: more are late."""
+    """Share that the autoscaler saves, of the requests that are late if nothing is done. Below 0: more are late."""
     late = day["do nothing"].late
     return 1 - day["autoscaler"].late / late if late else 0.0
 

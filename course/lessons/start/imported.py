@@ -96,7 +96,7 @@ def best_days(worth: Callable[[Any], float]) -> Callable[[Any, Any], None]:
 
 
 def add_cards(ours: ReviewSchedule, theirs: ReviewSchedule) -> None:
-    """Of a card that was reviewed in both places, the later review stays: it's what is remembered now."""
+    """The later review of a card that was reviewed in both places stays: it's what is remembered now."""
     ours.opted_in = ours.opted_in or theirs.opted_in
     for key, card in theirs.cards.items():
         if key not in ours.cards or _reviewed(card) > _reviewed(ours.cards[key]):

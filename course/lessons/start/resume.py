@@ -254,7 +254,7 @@ class Keeping(LivePanel):
         self.buttons = widgets.HBox()
         self.widget = widgets.VBox([self.view, self.buttons])
         self._told: list[str] = []
-        """Of what was done last."""
+        """What was done last."""
         self._ask(False)
 
     def press(self) -> None:

@@ -174,8 +174,8 @@ def engine_profile(name: str) -> Profile:
 
 
 def _engine_profile(kind: str, engine: str, hardware: Hardware) -> Profile:
-    """Of one kind of model. Chips that only the other kind was measured on, and weights in a dtype that only it was
-    measured in, take that one's constants."""
+    """Constants of one kind of model. Chips that only the other kind was measured on, and weights in a dtype that only
+    it was measured in, take that one's constants."""
     backend, generation = ENGINES["engines"][engine]["backend"], generation_of(hardware.name)
     other = MIXTURES if kind == DENSE else DENSE
     own, *others = [each for each in (kind, other) if generation in ENGINES.get(each, {}).get("chips", {})]

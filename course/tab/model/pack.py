@@ -42,7 +42,7 @@ Tensors = Mapping[str, Callable[[], Floats]]
 
 
 def safetensors_of(folder: Path) -> Tensors:
-    """Of a Hugging Face folder."""
+    """Reads a Hugging Face folder."""
     found: dict[str, Callable[[], Floats]] = {}
     for file in weight_files(folder):
         with file.open("rb") as opened:

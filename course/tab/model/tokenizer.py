@@ -78,7 +78,7 @@ class BytePairTokenizer:
 
     @functools.lru_cache(4096)  # noqa: B019  one tokenizer lives as long as the page
     def _merged(self, word: str) -> list[int]:
-        """Of all neighbours the pair that was learned first becomes one piece, until none is known."""
+        """The pair of neighbours that was learned first becomes one piece, until none is known."""
         letters = (self._letter_of[byte] for byte in word.encode())
         pieces = [letter for letter in letters if letter in self._ids]  # some bytes were in no text it was learned from
         while len(pieces) > 1:

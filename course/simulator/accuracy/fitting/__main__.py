@@ -38,7 +38,7 @@ GROUPS: tuple[tuple[str, Callable[[Row], bool]], ...] = (
 
 
 Fits = dict[str, Fit]
-"""Of each kind of model."""
+"""One for each kind of model."""
 
 
 def kind_of(row: Row) -> str:
