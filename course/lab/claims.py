@@ -28,11 +28,11 @@ from typing import Any
 from course.lab.display import fold
 from course.lab.style import PHASE_LABELS, fill_in
 
-VERDICTS = ("holds only when", "holds", "wrong", "not shown")
+VERDICTS = ("only when", "holds", "wrong", "not shown")
 """`not shown`: this machine, or this run, cannot tell."""
 ANSWERS = dict(zip(VERDICTS, ("only when", "yes", "no", "not shown")))
 IN_PART = "in part"
-"""Where a condition is a sentence of its own: `holds only when: drafts are free. Others ...`"""
+"""Where a condition is a sentence of its own: `only when: drafts are free. Others ...`"""
 SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z(×])")
 SOURCES = {
     "A": "'Serving LLMs: The Latency Anatomy Framework'",
@@ -130,7 +130,7 @@ class Claim:
     def answer(self) -> tuple[str, str]:
         """What to answer those who say so, in a word or two; and the rest of the verdict, which goes on from there."""
         rest = self.verdict.removeprefix(self.kind)
-        return IN_PART if self.kind == "holds only when" and rest.startswith(":") else ANSWERS[self.kind], rest
+        return IN_PART if self.kind == "only when" and rest.startswith(":") else ANSWERS[self.kind], rest
 
     @property
     def told(self) -> str:

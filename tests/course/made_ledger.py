@@ -8,7 +8,7 @@ from course.lab.lab import Lab
 from course.lessons.lesson_14.ledger import Experiment, Ledger
 from course.lessons.lesson_14.rows import Book
 
-VERDICT_OF = {"A1": "holds. Really.", "A2": "holds only when it rains. Then it does.", "D18": "wrong: it is less."}
+VERDICT_OF = {"A1": "holds. Really.", "A2": "only when it rains. Then it does.", "D18": "wrong: it is less."}
 
 
 def finding(claim: str, verdict: str) -> Callable[[Lab], Claim]:

@@ -107,7 +107,7 @@ def a5(straight: ProxiedStream, held: Sequence[ProxiedStream], busy: Sequence[Fe
         moved="did not show it" if unseen else "moved, too",
         overload=say("A5.overload", late=late) if is_judged else NO_CORE,
     )
-    is_longer = is_judged and claim.kind == "holds only when"
+    is_longer = is_judged and claim.kind == "only when"
     return replace(claim, verdict=claim.verdict + say("A5.front_has_no_limit")) if is_longer else claim
 
 

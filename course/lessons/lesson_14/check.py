@@ -21,9 +21,9 @@ def checks(ledger: Ledger, cells: Sequence[TechniqueFactor]) -> Checks:
 
     def q1(answer: object) -> tuple[Criterion, ...]:
         counts = ledger.counts()
-        said, conditional = float(answer), counts["holds"] + counts["holds only when"]
-        if said == conditional and counts["holds only when"]:
-            words = f"that counts those that hold only under a condition, too: there are {counts['holds only when']}"
+        said, conditional = float(answer), counts["holds"] + counts["only when"]
+        if said == conditional and counts["only when"]:
+            words = f"that counts those that hold only under a condition, too: there are {counts['only when']}"
             return (Criterion("claims", 0, 1, words, f"{counts['holds']} hold as they stand."),)
         words = f"the ledger has {counts['holds']} now; it changes as more rows are measured"
         return (Criterion("claims", float(said == counts["holds"]), 1, "", words),)
@@ -59,7 +59,7 @@ def checks(ledger: Ledger, cells: Sequence[TechniqueFactor]) -> Checks:
         for claim in claims[:2]:
             row = ledger.row(claim)
             about = "queue" in row.entry.phases
-            right = about and row.kind == "holds only when"
+            right = about and row.kind == "only when"
             words = f"{claim}: {row.label}" + ("" if about else ", and it is not about the queue")
             criteria.append(Criterion(claim, float(right), 1, words))
         missing = [Criterion("another id", 0, 1, "two different ones were asked for")] * (2 - len(criteria))

@@ -20,7 +20,7 @@ from course.lab.svg import INK, PAPER, SOFT, Picture, line, rect, tag, text
 from minillm.host.storage import cache_home
 
 FAILED, UNMEASURED = "failed", "not measured yet"
-CONDITION = "holds only when"
+CONDITION = "only when"
 KINDS = ("holds", CONDITION, "wrong", "not shown", FAILED, UNMEASURED)
 """What may have become of a claim."""
 LABELS = {kind: IN_PART if kind == CONDITION else kind for kind in KINDS}
@@ -98,7 +98,7 @@ class Book:
         self.file.change(replace)
 
 
-SIGNS = {"holds": "●", "holds only when": "◐", "wrong": "✕", "not shown": "○", FAILED: "!", UNMEASURED: "·"}
+SIGNS = {"holds": "●", "only when": "◐", "wrong": "✕", "not shown": "○", FAILED: "!", UNMEASURED: "·"}
 """A sign beside each word, fuller the more of the claim is left."""
 SMALL_PRINT = "color:var(--jp-ui-font-color2,#57606a);font-size:12px"
 SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
@@ -270,7 +270,7 @@ def tile(x: float, y: float, row: LedgerRow, named: bool = True) -> str:
     dash = "3 3" if row.kind == UNMEASURED else None
     edge = ALARM if row.kind in ("wrong", FAILED) else SOFT if row.kind == UNMEASURED else INK
     drawn = rect(x, y, TILE, TILE, rx=4, fill=fill, stroke=edge, stroke_width=1.4, stroke_dasharray=dash)
-    if row.kind == "holds only when":
+    if row.kind == "only when":
         drawn += rect(x, y + TILE - FOOT, TILE, FOOT, fill=INK, rx=3)
     if row.kind == "wrong":
         left, low, high = x + TILE / 2 - 3.5, y + TILE - FOOT - 1, y + TILE - 2
@@ -278,7 +278,7 @@ def tile(x: float, y: float, row: LedgerRow, named: bool = True) -> str:
         drawn += line(left, high, left + 7, low, stroke=ALARM, stroke_width=1.8)
     if row.kind == FAILED:
         drawn += text(x + TILE - 6, y + 10, "!", size=11, fill=ALARM, font_weight="bold")
-    up = 4 if row.kind in ("holds only when", "wrong") else 0
+    up = 4 if row.kind in ("only when", "wrong") else 0
     ink = PAPER if row.kind == "holds" else SOFT if row.kind == UNMEASURED else INK
     if not named:
         return drawn

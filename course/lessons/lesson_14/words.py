@@ -23,7 +23,7 @@ def as_they_stand(rows: Sequence[LedgerRow]) -> MeasuredAnswer | str:
     holding = sum(row.kind == "holds" for row in judged)
     share = holding / len(judged)
     answer = HOLDING[0] if share < 0.2 else HOLDING[1] if share <= 0.5 else HOLDING[2]
-    conditional = sum(row.kind == "holds only when" for row in judged)
+    conditional = sum(row.kind == "only when" for row in judged)
     evidence = (
         f"of {len(judged)} claims that could be judged, {holding} hold as they stand, {conditional} in part, "
         f"{len(judged) - holding - conditional} are wrong"

@@ -46,7 +46,7 @@ def test_e5_looks_at_the_tail() -> None:
 
 def test_f3_counts_use_cases_that_tell_the_services_apart() -> None:
     split = f3({"chat": {"A": 0.0, "B": 1.0}, "batch": {"A": 1.0, "B": 1.0}})
-    assert split.kind == "holds only when" and "1 of 2" in split.verdict
+    assert split.kind == "only when" and "1 of 2" in split.verdict
     assert f3({"chat": {"A": 1.0, "B": 1.0}}).verdict.startswith("not shown")
 
 

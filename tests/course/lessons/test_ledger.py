@@ -315,7 +315,7 @@ ALONE = {"static_batching": (1.5, 1.0, 1.5, 1.0), "continuous_batching": (3.0, 1
 
 def test_d22_wants_a_workload_beside_each_figure() -> None:
     varied = d22(cells(**ALONE, speculation=(0.8, 1.0, 1.0, 2.3)))
-    assert varied.verdict.startswith("holds only when")
+    assert varied.verdict.startswith("only when")
     assert "speculation with a crowd × 0.80" in varied.verdict and "static batching with" not in varied.verdict
     steady = {"static_batching": (1.2, 1.0, 1.2, 1.0), "continuous_batching": (1.4, 1.0, 1.4, 1.0)}
     assert d22(cells(**steady)).verdict.startswith("wrong")

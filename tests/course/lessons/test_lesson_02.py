@@ -111,7 +111,7 @@ def test_a2_depends_on_what_fewer_bits_do() -> None:
     no, yes = {"bf16": 1.0, "int8": 1.1, "fp8": 0.9}, {"bf16": 1.0, "int8": 0.1, "fp8": 0.1}
     assert words.a2(runs, {"x": no}).verdict.startswith("holds in")
     found = words.a2(runs, {"x": no, "memory": yes})
-    assert found.kind == "holds only when" and "1 of 2 servers (memory)" in found.verdict
+    assert found.kind == "only when" and "1 of 2 servers (memory)" in found.verdict
     assert "int8 in 'x'" in found.verdict
     assert words.a2({"50%": CROWDED, "95%": CROWDED}, {"x": no}).kind == "not shown"
 

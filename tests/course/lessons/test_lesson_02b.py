@@ -86,9 +86,9 @@ def test_pictures_of_orders_and_limits_have_a_bar_for_each() -> None:
 
 
 def test_claims_at_70b_follow_from_the_simulated_runs() -> None:
-    assert words.d3(simulated.orders_at()).kind == "holds only when", "shortest first, at the long ones' expense"
+    assert words.d3(simulated.orders_at()).kind == "only when", "shortest first, at the long ones' expense"
     calm, over = (simulated.chunks_and_limit(load) for load in (0.5, 3.0))
-    assert words.a19({0.5: calm, 3.0: over}).kind == "holds only when", "a limit cuts TTFT above capacity only"
+    assert words.a19({0.5: calm, 3.0: over}).kind == "only when", "a limit cuts TTFT above capacity only"
     crowded, bursts = simulated.open_and_limited(words.OVER), simulated.open_and_limited(words.UNDER, simulated.BURSTS)
     assert words.e4(crowded, bursts).measured.count("capacity") == 4
 
@@ -96,14 +96,14 @@ def test_claims_at_70b_follow_from_the_simulated_runs() -> None:
 def test_a9_wants_the_articles_order() -> None:
     calm, busy = simulated.three_ways(0.7), simulated.three_ways(1.0)
     saturated = {"static": 1.0, "continuous": 2.0, "continuous, chunked": 1.9}
-    assert words.a9(calm, busy, saturated).kind == "holds only when"
+    assert words.a9(calm, busy, saturated).kind == "only when"
     same = dict.fromkeys(calm, calm["continuous"])
     assert words.a9(same, same, saturated).kind == "not shown"
 
 
 def test_a13_separates_scheduling_from_memory() -> None:
     found = words.a13({2: {"s": 10.0, "c": 20.0, "p": 50.0}})
-    assert found.kind == "holds only when" and "scheduling × 2.0, memory × 2.5, both × 5.0" in found.measured
+    assert found.kind == "only when" and "scheduling × 2.0, memory × 2.5, both × 5.0" in found.measured
 
 
 def test_a_closed_batch_gains_less_where_answers_differ() -> None:

@@ -42,7 +42,7 @@ def test_the_time_in_front_keeps_everything_from_being_found(tiny_lab: Lab, stam
     lengths = [[view.num_prompt_tokens for view in run.views] for run in (first, last)]
     assert all(abs(a - b) <= 3 for a, b in zip(*lengths)), "the prompts are as long in both"
     verdict = words.f1(first, last)
-    assert verdict.verdict.startswith("holds only when") and "0 of 2 later requests" in verdict.measured
+    assert verdict.verdict.startswith("only when") and "0 of 2 later requests" in verdict.measured
     assert words.shared(first).answer == words.NOTHING and words.shared(last).answer != words.NOTHING
 
 
@@ -53,7 +53,7 @@ def test_the_models_lru_finds_what_the_engine_finds_also_when_room_is_short(tiny
     rates = lesson.rates_of(orders)
     assert rates["roomy cache, in turns"] == rates["roomy cache, grouped"] == rates["small cache, grouped"]
     assert rates["small cache, in turns"] < rates["small cache, grouped"] - 0.3
-    assert words.f6(rates).verdict.startswith("holds only when")
+    assert words.f6(rates).verdict.startswith("only when")
     roomy = orders["roomy cache, in turns"]
     room = lesson.room_for(roomy, 2)
     too_small = replace(roomy, snapshot=replace(roomy.snapshot, block_owners=roomy.snapshot.block_owners[:room]))
@@ -111,7 +111,7 @@ def test_a_conversation_finds_more_with_every_turn(tiny_lab: Lab) -> None:
     slower = replace(plain, rows=(cached.rows[0], *later))
     growing = {1: 0.0, 2: 0.2, 3: 0.4}
     told = words.d9(cached, slower, growing).verdict
-    assert told.startswith("holds only when") and "scatter" not in told
+    assert told.startswith("only when") and "scatter" not in told
     view = cached.rows[0].view
     a_tenth = 0.1 * (view.deliveries[0] - view.borders[0])
     late = replace(view, deliveries=tuple(stamp + a_tenth for stamp in view.deliveries))
@@ -225,7 +225,7 @@ def test_no_policy_beats_a_cache_that_never_forgets() -> None:
             assert prefix_cache.model_hit_rate(trace, size, policy) <= ceiling
     assert math.isclose(prefix_cache.model_hit_rate(trace, lesson.working_set(trace)), ceiling)
     gaps = lesson.by_gap((60, 1800), users=4)
-    assert [words.d13(gaps, agree).kind for agree in ((6, 6), (5, 6))] == ["holds only when", "not shown"]
+    assert [words.d13(gaps, agree).kind for agree in ((6, 6), (5, 6))] == ["only when", "not shown"]
 
 
 # ---------------------------------------------------------------- 70B
@@ -245,7 +245,7 @@ def test_f5_at_70b_follows_from_the_two_times(stamps: dict[str, Run]) -> None:
     found = lesson.cold_and_warm(simulated_70b.deployment(), (250, 2000))
     cold, warm = found[2000]
     assert cold > 3 * warm > 0
-    assert words.f5(found, stamps).verdict.startswith("holds only when")
+    assert words.f5(found, stamps).verdict.startswith("only when")
 
 
 def test_a_sessions_saving_grows_with_its_turns_at_70b() -> None:

@@ -347,10 +347,10 @@ ODD = words.Move("a to b, here", (1.0, 2.0), (1.0, 0.2))
     ("moves", "noise", "kind"),
     [
         ([move(2, 0.5), move(0.5, 2)], 1.0, "holds"),
-        ([move(2, 0.5), move(2, 1.01), move(0.5, 0.5)], 1.0, "holds only when"),
+        ([move(2, 0.5), move(2, 1.01), move(0.5, 0.5)], 1.0, "only when"),
         ([move(2, 2)], 1.0, "wrong"),
         ([move(1.01, 1.0)], 1.0, "not shown"),
-        ([HERE, move(2, 0.5)], 1.2, "holds only when"),
+        ([HERE, move(2, 0.5)], 1.2, "only when"),
         ([HERE, move(2, 0.5)], 9.0, "holds"),  # this machine is too busy to be judged
         ([HERE], 9.0, "not shown"),
         ([ODD, move(2, 0.5)], 1.0, "holds"),  # nor to be believed
@@ -364,7 +364,7 @@ def test_b3_counts_opposite_moves(moves: list[words.Move], noise: float, kind: s
     ("cuts", "tokens", "kind"),
     [
         ((0.5, 0.45), 1.0, "holds"),
-        ((0.9, -0.1), 1.0, "holds only when"),
+        ((0.9, -0.1), 1.0, "only when"),
         ((0.1,), 1.0, "wrong"),
         ((0.5,), 2.0, "not shown"),  # throughput is another one
     ],

@@ -300,7 +300,7 @@ def test_kernels_belong_to_the_label_that_the_gpu_shows_around_them() -> None:
 def test_a4_depends_on_what_was_measured() -> None:
     shapes = [LLAMA_13B, LLAMA_70B]
     few, many = LLAMA_13B.crossover_tokens / 100, LLAMA_13B.crossover_tokens * 2
-    assert a4([dot(1, 0.02, few), dot(1, 0.05, many)], shapes).kind == "holds only when"
+    assert a4([dot(1, 0.02, few), dot(1, 0.05, many)], shapes).kind == "only when"
     assert a4([dot(1, 0.02, many), dot(1, 0.05, 2 * many)], shapes).kind == "holds"
     restless = Dot(LLAMA_13B, 1, many, (0.02, 0.05, 0.2))
     assert a4([dot(1, 0.02, few), restless], shapes).kind == "not shown"

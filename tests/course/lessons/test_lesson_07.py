@@ -94,7 +94,7 @@ def test_the_tight_pool_evicts_in_both_forms(tiny_llama_path: Path, short: bool)
         needed = len(roomy.frames[roomy.fullest].holders())
         assert run.TIGHT_POOL < needed <= run.SMALL_POOL, "on demand, half the room suffices"
         claim = words._measure_a12(lab)
-        assert claim.kind == "holds only when" and " 0 preemptions" not in claim.measured
+        assert claim.kind == "only when" and " 0 preemptions" not in claim.measured
         shrunk = run.thrash(lab, roomy)
         assert list(shrunk["swap"]) == [run.ROOMY_POOL, run.MEAN_POOL, run.TIGHT_POOL]
     finally:
@@ -255,14 +255,14 @@ LET_IN = trace_of(MADE.frames, (outcome(), outcome(first=2)), num_blocks=3, evic
     [
         (lambda: words.a11(large(), 100, 100), "holds"),
         (lambda: words.a11(large(), 100, 50), "not shown"),
-        (lambda: words.a12(LATE, ROOMY, LATE), "holds only when"),
+        (lambda: words.a12(LATE, ROOMY, LATE), "only when"),
         (lambda: words.a12(ROOMY, ROOMY, ROOMY), "not shown"),
         (lambda: words.a12(KILLED, ROOMY, ROOMY), "wrong"),
         (lambda: words.a12(LET_IN, ROOMY, ROOMY), "wrong"),
         (lambda: words.d8({256: held(16), 1024: held(64)}), "wrong"),
         (lambda: words.d8({256: held(16), 1024: held(256)}), "holds"),
         (lambda: words.d8({256: held(16)}), "not shown"),
-        (lambda: words.d12({320: {"max_len": held(20), "on_demand": held(2)}}), "holds only when"),
+        (lambda: words.d12({320: {"max_len": held(20), "on_demand": held(2)}}), "only when"),
         (lambda: words.d12({320: {"max_len": held(20), "on_demand": held(8)}}), "holds"),
         (lambda: words.d12({320: {"max_len": held(20), "on_demand": held(20)}}), "not shown"),
     ],

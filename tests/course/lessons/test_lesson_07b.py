@@ -116,7 +116,7 @@ def test_d14_by_length_and_by_what_is_lost() -> None:
     back = trace_of([frame({0: (0, GONE, GONE, 3)}, {0: 64}, (DECODE,))])
     whole = found(0.9, 0.9)
     claim = words.d14(large(), back, 32, {"whole": whole, "window": found(0.9, 0.2)})
-    assert claim.kind == "holds only when" and "6,827 tokens" in claim.verdict
+    assert claim.kind == "only when" and "6,827 tokens" in claim.verdict
     assert "1,500 tokens: 0%" in claim.measured and "2 blocks given back, 2 held" in claim.measured
 
 

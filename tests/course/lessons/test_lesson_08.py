@@ -351,10 +351,10 @@ def test_runs_that_overlap_decide_no_bet(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_d4_finds_the_border_in_the_costs() -> None:
     spread = words.d4(made_costs(0.1))
-    assert spread.kind == "holds only when" and "×2.40" in spread.measured
+    assert spread.kind == "only when" and "×2.40" in spread.measured
     assert words.d4(made_costs(spread=3.0)).kind == "not shown"
     cheap = VerifyCosts({(1, k): (0.01,) for k in verify_costs.LENGTHS})
-    assert words.d4(cheap).kind == ("holds only when" if break_even(8, 0.3) > 0.5 else "wrong")
+    assert words.d4(cheap).kind == ("only when" if break_even(8, 0.3) > 0.5 else "wrong")
 
 
 def test_d5_counts_corrections() -> None:

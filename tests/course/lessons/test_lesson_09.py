@@ -321,7 +321,7 @@ def test_b4_needs_a_floor_that_decides() -> None:
 
 def test_d10_is_a_range_not_a_figure() -> None:
     both = words.d10(SWEEP, SCORES, {"made": 1.0})
-    assert both.kind == "holds only when"
+    assert both.kind == "only when"
     assert (
         "×0.67" in both.measured
         and "H100, measured: batch 1 ×1.64" in both.measured

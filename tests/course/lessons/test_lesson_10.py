@@ -135,7 +135,7 @@ def test_the_network_at_70b_moves_clients_and_not_the_engine(monkeypatch: pytest
 def test_a5_is_of_a_size_only_with_the_right_buffer() -> None:
     idle = busy(cpu=0.3)
     assert words.a5(passed(), [passed(bunch=6)], idle).kind == "holds"
-    assert words.a5(passed(), [passed(bunch=40)], idle).kind == "holds only when"
+    assert words.a5(passed(), [passed(bunch=40)], idle).kind == "only when"
     assert words.a5(passed(), [passed(bunch=6, told=0.5)], idle).kind == "not shown"
     assert words.a5(passed(), [passed(bunch=6, told=0.01)], idle).kind == "not shown", "it moved down"
     assert "200 bytes" in words.a5(passed(), [passed(bunch=6)], idle).measured
@@ -143,7 +143,7 @@ def test_a5_is_of_a_size_only_with_the_right_buffer() -> None:
 
 def test_a5_speaks_of_the_front_only_if_it_was_overloaded() -> None:
     overloaded, idle = (words.a5(passed(), [passed(bunch=6)], found) for found in (busy(), busy(cpu=0.3)))
-    assert overloaded.kind == "holds only when" and "late by more than 1 s" in overloaded.measured
+    assert overloaded.kind == "only when" and "late by more than 1 s" in overloaded.measured
     assert "late by" not in idle.measured
 
 

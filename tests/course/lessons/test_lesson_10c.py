@@ -100,7 +100,7 @@ def test_each_trouble_gets_its_typed_error(tiny_lab: Lab, monkeypatch: pytest.Mo
     found = run.send_all_faults(tiny_lab)
     assert [each.name for each in found] == list(run.FAULTS)
     assert [each for each in found if not each.harmless] == []
-    assert words.e6(found).kind == "holds only when"
+    assert words.e6(found).kind == "only when"
     assert words.e6([*found, replace(found[0], neighbour_ok=False)]).kind == "holds"
 
 
@@ -116,7 +116,7 @@ def test_d15_depends_on_who_leaves() -> None:
         }
 
     claim = words.d15(crowds(76, 40, 38))
-    assert claim.kind == "holds only when"
+    assert claim.kind == "only when"
     assert "tokens saved 20%" in claim.measured and "steps saved 5%" in claim.measured
     assert words.d15(crowds(100, 40, 40)).kind == "not shown"
 
