@@ -51,8 +51,8 @@ words.tell_prices(gpu_price())
 # %% [markdown]
 # **A price per token belongs to a kind of traffic.** And to a load: no replica is always full. Put in your price per
 # GPU, and your **fill**: how much of its capacity is used, on average over a day. Half empty, and a request costs
-# twice as much. (The table assumes full for that share of the day, and empty for the rest. Partly full all day costs
-# the same per request, but output tokens take more of it: lesson 11's worksheet.)
+# twice as much. (The table assumes a replica that's full for that share of the day, and idle for the rest. One that's
+# partly full all day costs the same per request, but output takes more of it: lesson 11's worksheet.)
 
 # %%
 pictures.prices_per_token()
@@ -78,8 +78,8 @@ words.tell_mends(run.TROUBLES)
 # %% [markdown]
 # ### What does a token take, in joules?
 #
-# Reading memory draws power, and multiplying draws more. A step reads the same weights for two requests as for fifty,
-# so joules per token should fall as the batch grows, just as dollars do. What boards draw while they serve has been
+# Reading memory draws power, and so does arithmetic. A step reads the same weights for two requests as for fifty, so
+# joules per token should fall as the batch grows, just as dollars do. What boards draw while they serve has been
 # published for H100 and B200; for other cards the simulator says that it hasn't been measured.
 
 # %%
@@ -121,8 +121,8 @@ words.tell_energy(run.metered(), gpu_price())
 # <details><summary>"Why does reasoning cost so much more than chat?"</summary>
 #
 # Its answer is some fifty times as long, one step per token. And each of those tokens costs more: contexts are longer,
-# so fewer requests fit at a time and share a step. It isn't the product of the two, since output was only a part of the
-# chat's cost. So cap the effort by route, and don't look for savings in the prompt.
+# so fewer requests fit at a time and share a step. The two factors don't simply multiply, since output is only a part
+# of a chat's cost. So cap the effort by route, and don't look for savings in the prompt.
 #
 # </details>
 #
@@ -130,7 +130,7 @@ words.tell_energy(run.metered(), gpu_price())
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Quantize to int4 and use a smaller model." | "Raise utilization, FP8, prefix caching, then a router for easy requests." | "What are we paying for: idle hours, prefill, or long outputs? Each needs a different fix. Idle: move batch work into the night, fewer regions. Prefill: prompt order and caching, since a cached token costs almost nothing. Outputs: effort limits, speculation. I'd rank them by dollars per month *and* by whether they can be undone, give each an SLO and a quality floor, and not promise half before I've seen the fill." |
+# | "Quantize to int4 and use a smaller model." | "Raise utilization, FP8, prefix caching, then a router for easy requests." | "What are we paying for: idle hours, prefill, or long outputs? Each needs a different fix. For idle hours, move batch work into the night, or close a region. For prefill, reorder prompts and cache them, since a cached token costs almost nothing. For long outputs, limit effort, or speculate. I'd rank them by dollars per month *and* by whether they can be undone, give each an SLO and a quality floor, and not promise half before I've seen the fill." |
 #
 # **Three numbers to know cold**
 
@@ -163,10 +163,10 @@ check.card()
 #
 # ### Which card, and how many in a replica?
 #
-# A faster card costs more rent and produces more tokens. Which side wins depends on the traffic: long prompts favour
-# FLOP/s per dollar, long answers bandwidth per dollar, and sparse traffic the smallest replica that holds the model
-# at all. `minillm simulate --plan --search` looks through the whole catalogue for the cheapest card, and the number
-# of GPUs per replica, that meet an SLO under your traffic ([docs](../docs/simulator.md)).
+# A faster card costs more per hour and produces more tokens. Which side wins depends on the traffic: long prompts
+# favour FLOP/s per dollar, long answers bandwidth per dollar, and sparse traffic the smallest replica that holds the
+# model at all. `minillm simulate --plan --search` looks through the whole catalogue for the cheapest card, and the
+# number of GPUs per replica, that meet an SLO under your traffic ([docs](../docs/simulate.md#plan-capacity)).
 #
 # ### Which model?
 #
@@ -193,7 +193,7 @@ pictures.routing()
 # ### A replica per fine-tune?
 #
 # Thirty customers, each with a fine-tune of one model. A **LoRA** adapter is two thin matrices beside each linear
-# layer: at rank 16, well under 1% of the weights. A batch can mix adapters, each request multiplying with its own
+# layer: at rank 16, about 0.5% of an 8B's weights. A batch can mix adapters, each request multiplying with its own
 # (S-LoRA, Punica), and a step has to read every adapter its requests use. Before you move the sliders: with 32 requests
 # in a step, how much slower is it with 256 adapters than with none?
 
@@ -253,5 +253,5 @@ in_short(
 # - A20: *Serving LLMs: The Latency Anatomy Framework*. E8: *Latency Optimization in LLM Inference Systems*. D20: an
 #   article on techniques for lower LLM latency.
 # - Routing and cascades: Chen et al., *FrugalGPT*, 2023. GPU prices: RunPod community cloud, as dated in
-#   `course/simulator/cost/hardware.py`.
+#   `course/simulator/cost/gpus.json`.
 # - Watts: Chung et al., *The ML.ENERGY Benchmark*, 2025; idle H100s: Vadari, *The Model Parking Tax*, 2026.

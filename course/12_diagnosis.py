@@ -53,7 +53,7 @@ second.ask("phases")
 #
 # | suspect | what it would show | its fix |
 # |---|---|---|
-# | more load than capacity | steps are full, more requests than last week | replicas, or refusing |
+# | more load than capacity | steps are full, more requests than last week | more replicas, or refusing some requests |
 # | too few slots (`max_num_seqs`) | all slots are taken, memory is free | one setting |
 # | a KV pool that is too small | slots are free, memory is full | another setting |
 #
@@ -64,7 +64,7 @@ second.ask("phases")
 #
 # ### Your turn
 #
-# Another service, paged for the same thing, and it isn't the same cause. Every question costs minutes on the
+# Another service is paged for the same thing, and the cause isn't the same. Every question costs minutes on the
 # incident's clock, not on yours, and the incident goes on: queues grow, and the SLO's error budget burns.
 #
 # So **mitigate first**. The red buttons are what anyone on call can do right away, before knowing the cause: roll
@@ -150,7 +150,8 @@ words.three_numbers(second)
 #
 # <details><summary>Do the page's numbers rule out a full pool?</summary>
 #
-# 1. In flight (Little): $N = \lambda \cdot \text{E2E}$, of which $\lambda \cdot \text{queue}$ are waiting.
+# 1. In flight at $\lambda$ requests/s (Little): $N = \lambda \cdot \text{E2E}$, of which $\lambda \cdot
+#    \text{queue}$ are waiting.
 # 2. Running: $N_r = \lambda \cdot (\text{E2E} - \text{queue})$.
 # 3. A pool of $K$ tokens holds $N_k = K / (n + m/2)$ of them ($n$ prompt, $m$ answer tokens, half of them generated).
 # 4. $N_r \approx N_k$: memory binds. $N_r \approx$ `max_num_seqs`: slots bind.
@@ -214,7 +215,8 @@ print(truth)
 # ### What its numbers imply
 #
 # **Little's law**: requests in flight = arrivals per second × the time each one stays. Compare that with how many the
-# pool can hold. (In a steady state; this queue was still growing.)
+# pool can hold. (The law is for a steady state. This queue keeps growing, so the product is larger by now than in the
+# three numbers above.)
 
 # %%
 pictures.sums_table(second)
@@ -230,8 +232,9 @@ runs = run.three_engines(lab)
 pictures.engines_table(runs)
 
 # %% [markdown]
-# Both impaired engines are late with their first tokens. Only the last two columns tell them apart, by the limit
-# that's reached: slots or blocks.
+# Both impaired engines are late with their first tokens. The last two columns tell them apart, by the limit that's
+# reached: slots or blocks. (Two requests run at a time in either, so where their times differ by much, this machine was
+# busy with something else.)
 #
 # ### Post-mortem one: three months
 #
@@ -264,10 +267,10 @@ months_beside
 
 # %% [markdown]
 # Fewer bits make weights cheaper to read, which helps where a step waits for weights. Here steps are long because they
-# carry three times the prompt tokens. A request's own prefill is only 2% of its time, but everyone's prefill is in
-# everyone's steps: decode slows down, the server falls behind, and requests queue. (The dominant phase is where seconds
-# were lost since last week. That's the queue, even if decode takes more in all.) The story often has a moral: "there
-# were too many slots, lower them". Does that fix it? A18, at the end, says.
+# carry three times the prompt tokens. A request's own prefill is only 2% of its time, but every step carries other
+# requests' prompts, too: decode slows down, the server falls behind, and requests queue. (The dominant phase is where
+# seconds were lost since last week. That's the queue, even if decode takes more in all.) The story often has a moral:
+# "there were too many slots, lower them". Does that fix it? A18, at the end, has the answer.
 #
 # ### Post-mortem two: one contract
 #
@@ -311,9 +314,6 @@ contract_beside
 # Some causes fire no alert at all, such as a buffering proxy: [docs/monitoring.md](../docs/monitoring.md) has a table
 # of which rule sees what.
 #
-# Diagnosis has a cost, too: questions take minutes. If something was deployed in the last hour, take it back first,
-# see whether users are helped, and find out why afterwards.
-#
 # ### How an incident is made
 #
 # A seed draws a healthy service: model, GPUs, traffic, settings, and an SLO slightly looser than its own latencies, in
@@ -342,12 +342,13 @@ print(inspect.getsource(generate._try))
 truth.effects
 
 # %% [markdown]
-# **How it's graded.** *Minutes to mitigation* (28): how much the best quick change did for users, and how soon; no
-# diagnosis needed. *Diagnosis* (42): the cause, where the time is lost, and the evidence. *Follow-up* (30): what's
-# deployed at the end. The last two count in proportion to your case: a reading counts if it moved materially since last
-# week and wouldn't have under the cause that looks most like yours (or the reverse), and another should rule that cause
-# out. A right guess without a case is worth nothing. A rollback takes ten minutes, a setting thirty, and a fix of weeks
-# can't end an incident. Once you've seen the true cause, playing it again is practice.
+# **How it's graded.** *Minutes to mitigation* (25): how much the best quick change did for users, and how soon; no
+# diagnosis needed. *Diagnosis* (44): the cause, where the time is lost, and the evidence. *Follow-up* (31): what's
+# deployed at the end, and how you ranked the changes. The last two count in proportion to your case: a reading counts
+# if it moved materially since last week and wouldn't have under the cause that looks most like yours (or the reverse),
+# and another should rule that cause out. A right guess without a case is worth nothing. A rollback takes ten minutes, a
+# setting thirty, and a change that takes weeks can't end an incident. Once you've seen the true cause, playing it again
+# is practice.
 #
 # **The raw data.** Every answer is also a DataFrame, and you can analyse the run behind it yourself.
 
@@ -404,4 +405,4 @@ check.card()
 # - A18, the spare slots, and the three months: *Serving LLMs: The Latency Anatomy Framework*.
 # - D23, the straggler: an article on techniques for lower LLM latency, from batching to streaming, with measured gains.
 # - Little's law: J. Little, *A Proof for the Queuing Formula L = λW*, 1961.
-# - GPU figures: NVIDIA's data sheets, as in `course/simulator/cost/hardware.py`.
+# - GPU figures: NVIDIA's data sheets, as in `course/simulator/cost/gpus.json`.

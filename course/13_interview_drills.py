@@ -6,7 +6,7 @@
 # guess.
 #
 # You'll be able to take a profiling dump (a page of one server's numbers) apart in twelve minutes, check whether its
-# numbers can all be true, and rank what you'd do, naming the phase each step acts on.
+# numbers can all be true, and rank what you'd do, naming the phase that each fix acts on.
 #
 # - **Five minutes** (ten this time): one short drill against the clock, and a bet on what it's worth to know what you
 #   don't know.
@@ -79,7 +79,7 @@ sure.score(lesson.duel(find_drill("p99-8s").drawn()))
 # | commitments: what dominates (2), the second problem (1), the number (2), the ranking of fixes (2) | 7 | a program, from the drawn numbers |
 # | a finding that would change your mind (1), and a fix for it that you hadn't put first (1) | 2, so a drill shows "of 9" | a program |
 # | eight statements | each from about −2.6 (sure and wrong) to 1 (sure and right), a guess 0; their mean is shown | a program |
-# | the prose | a level for each criterion, with a quote that shows it | you; it weighs as much as your grades of two samples were right |
+# | the prose | a level for each criterion, with a quote that shows it | you; the better you graded the two samples, the more it counts |
 #
 # There's no total. The verdict starts from the statements and the finding, because they show what you understand. The
 # seven points count only a little beyond that: menus can be guessed.
@@ -118,8 +118,8 @@ solution(desk)  # empty until you have graded
 # <details><summary>"You have no data for that. Guess."</summary>
 #
 # Give an order of magnitude, with its working, and its range: "About 300 kB of KV per token for a 70B with GQA, so
-# half a gigabyte for a chat of 1,650 tokens; twice that would still fit." A number that can be wrong beats an
-# adjective that can't.
+# half a gigabyte for a chat of 1,650 tokens. Even if I'm off by two, a hundred of them fit beside the weights on four
+# H100s." A number that can be wrong beats an adjective that can't.
 #
 # </details>
 #
@@ -138,6 +138,8 @@ words.three_numbers()
 # **On the whiteboard**
 #
 # <details><summary>Can this dump come from one server?</summary>
+#
+# At $\lambda$ requests/s with $p$ tokens in and $n$ out, a model of $P$ weights, and $k$ bytes of KV a token:
 #
 # 1. Prefill it needs: $\lambda\, p \cdot 2P$ FLOP/s. Above the data sheet of its GPUs: no.
 # 2. In flight: $N = \lambda\,(\text{TTFT} + (n-1)\,\text{TPOT})$.
@@ -163,7 +165,7 @@ check.card()
 # ### What separates the levels?
 #
 # There are sample answers at four levels (weak, passing, strong, staff) and a fluent one that is false. They name their
-# finding in prose, so what they commit to is of 7. How far apart are the strong and the staff answer?
+# finding in prose, so their commitments count out of 7. How far apart are the strong and the staff answer?
 
 # %%
 gap = lab.predict("gap", "From strong to staff: how many points of commitments?", list(lesson.APART))
@@ -176,11 +178,12 @@ gap.score(lesson.strong_to_staff(dump))
 lesson.samples_table(dump)
 
 # %% [markdown]
-# Read it column by column. The upper rows are commitments: they tell right ones from wrong ones, and almost nothing
-# about strong against staff. The lower rows need a reader. A staff answer adds conditions to the order ("if it's still
+# Read it column by column. The upper rows are commitments: they tell right answers from wrong ones, but not strong from
+# staff. The lower rows need a reader. A staff answer adds conditions to the order ("if it's still
 # slow after that"), says what each open question would change, and puts a number on every term it uses.
 #
-# That reader is you. Two of the five samples are drawn for you to grade first, so strong may stand beside staff.
+# That reader is you. Two of the five samples are drawn for you to grade first, and they may be the strong and the staff
+# one.
 #
 # ### A mock interview
 #
@@ -195,9 +198,9 @@ MockInterview(seed=1)
 # %% [markdown]
 # ### An open design round
 #
-# Onsite, the prompt is two vague sentences. Ask for what matters (there isn't time for everything), estimate, draw
-# boxes and arrows, go deep twice, survive a failure and a change of mind. You get a level with reasons, beside what a
-# junior, a senior and a staff candidate do with the same prompt. There are eight: `minillm round list`;
+# At an onsite, the prompt is two vague sentences. Ask for what matters (there isn't time for everything), estimate,
+# draw boxes and arrows, go deep twice, and survive a failure and a change of mind. You get a level with reasons, beside
+# what a junior, a senior and a staff candidate do with the same prompt. There are eight: `minillm round list`;
 # `minillm round` says how yours went.
 
 # %%
@@ -271,9 +274,9 @@ simulated_70b.error_band(simulated_70b.deployment(**run.SERVER))
 lesson.rule_table()
 
 # %% [markdown]
-# Which of the bank's twenty-odd statements are true isn't written down: it's computed from the drawn numbers, with the
-# formulas of the drill and the simulator's prices of a step. Another seed can turn a true one false. Statements whose
-# answer would flip if a figure you work out were slightly off aren't used.
+# None of the bank's twenty-odd statements is marked true or false: that's computed from the drawn numbers, with the
+# drill's formulas and the simulator's step times, so another seed can turn a true one false. A statement isn't used if
+# its answer would flip when a figure you work out is slightly off.
 
 # %% [markdown]
 # ## What this lab cannot tell you
@@ -290,4 +293,4 @@ lesson.rule_table()
 # - Little's law: J. Little, *A Proof for the Queuing Formula L = λW*, 1961.
 # - Acceptance and speedup in the drills on speculation: Leviathan, Kalman and Matias, *Fast Inference from Transformers
 #   via Speculative Decoding*, 2023.
-# - GPU figures: NVIDIA's data sheets, as in `course/simulator/cost/hardware.py`.
+# - GPU figures: NVIDIA's data sheets, as in `course/simulator/cost/gpus.json`.

@@ -45,7 +45,8 @@ ledger.measure("D18")
 # ### Predict
 #
 # The five articles give advice on latency, most of it as figures. How many of their claims hold as they stand,
-# without a condition the article left out?
+# without a condition the article left out? (The cell after your bet runs every experiment that has no result on this
+# machine yet. Some take a second, some half a minute: about ten minutes in all on 2 cores.)
 
 # %%
 bet = lab.predict(
@@ -60,9 +61,8 @@ ledger.measure_all()
 bet.score(words.as_they_stand(ledger.rows()))
 
 # %% [markdown]
-# That cell runs every experiment that has no result on this machine yet: some take a second, some minutes. The bar says
-# which one is running. You can stop it and run it again; it continues where it was. An experiment that fails says so in
-# its row, and the others continue.
+# The bar says which experiment is running. You can stop the cell and run it again; it continues where it was. An
+# experiment that fails says so in its row, and the others continue.
 
 # %%
 draw_map(ledger.rows())
@@ -128,7 +128,7 @@ LedgerPanel(ledger)
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Yes, it's a standard technique." | "It depends on how much of our prompts is shared." | "TTFT is queue plus prefill plus first token, and caching touches prefill, and the queue behind it. What share of prompt tokens repeats within the cache's lifetime? If half do, and prefill is 80% of TTFT, that's 40% at best, more if prefill is what the queue waits for. I can get the hit rate from last week's logs before touching anything." |
+# | "Yes, it's a standard technique." | "It depends on how much of our prompts is shared." | "TTFT is queue plus prefill plus first token, and caching touches prefill, and the queue behind it. What share of prompt tokens repeats within the cache's lifetime? If half do, and prefill is 80% of TTFT, that's 40%, and more if prefill is what the queue waits for. I can get the hit rate from last week's logs before touching anything." |
 #
 # **Three numbers to know cold**
 
@@ -155,7 +155,7 @@ words.three_numbers(ledger.rows())
 #
 # One of the articles ends in a table: a technique per row, and one factor for each. If a factor belongs to a
 # technique, it should be about the same on any traffic. So here's the table on the real engine, once for each of four
-# workloads: **a crowd** of chats at once, chats **one at a time**, **long documents** with short answers, and
+# workloads: **a crowd** of chats sent together, chats **one at a time**, **long documents** with short answers, and
 # **repeating a text** that's already in the prompt. (Speculation drafts by n-gram lookup, lesson 08. Compression
 # drops the half of a context that's least relevant to the question, lesson 03.)
 
@@ -195,8 +195,8 @@ ledger.keep(d22(cells))
 # %% [markdown]
 # ### What a verdict is
 #
-# A function of runs. It takes what the lesson measured, compares it with named thresholds, and returns a verdict with
-# its evidence. Given different runs it returns a different verdict, and tests check that.
+# It's a function of runs: it takes what the lesson measured, compares it with named thresholds, and returns the verdict
+# with its evidence. Given different runs it returns a different verdict, and tests check that.
 
 # %%
 import inspect
@@ -208,7 +208,8 @@ print(inspect.getsource(words.verdict))
 # `MEASURE`, which maps a claim's id to a function that takes the lab. To add a claim, add it to the `words.toml`
 # beside it and a function there.
 #
-# **Take it with you.** As Markdown, CSV or JSON, with the device's name, date and versions in each row.
+# **Take it with you.** The ledger exports to Markdown, CSV or JSON, and each row has the device's name, the date and
+# versions.
 
 # %%
 ledger.export("ledger.md")
@@ -227,8 +228,8 @@ check.card()
 #
 # - **What their authors saw.** A claim that comes out wrong here may have been right on their traffic. The verdict is
 #   about the claim as written, for a reader who doesn't have that traffic.
-# - **Small experiments.** They're kept short. The lesson runs a longer one, shows the chart, and says what else could
-#   explain the result.
+# - **What a longer run would show.** The experiments here are kept short. The lesson runs a longer one, shows the
+#   chart, and says what else could explain the result.
 # - **Simulated rows** are as good as their constants; the lessons print the error beside each.
 # - **Your server.** To repeat such experiments there, `minillm bench serve` load-tests any OpenAI-compatible endpoint.
 #

@@ -27,7 +27,7 @@ def checks(troubles: Sequence[MissedSlo], route: Route, price: float) -> Checks:
             key = _mend(trouble)
             words = {
                 "setting": f"{trouble.change} alone keeps {bill(trouble, 1, True, price).attainment:.0%} within SLO",
-                "replicas": f"{trouble.enough(False)} replicas reach {TARGET:.0%}; the setting does not",
+                "replicas": f"{trouble.enough(False)} replicas reach {TARGET:.0%}; the setting alone doesn't",
                 "neither": f"neither reaches {TARGET:.0%} here",
             }[key]
             found.append(Criterion(trouble.name, float(said == key), 1, "", words))
@@ -36,7 +36,7 @@ def checks(troubles: Sequence[MissedSlo], route: Route, price: float) -> Checks:
     def q2(answer: object) -> tuple[Criterion, ...]:
         two = bill(troubles[0], 2, False, price)
         slips = {
-            two.per_million / 2: "that is for one replica: the second costs as much, and the traffic is the same",
+            two.per_million / 2: "that's for one replica: the second costs as much, and the traffic is the same",
             two.per_hour: "those are dollars an hour: divide by the millions of output tokens in it",
             two.per_million / GPUS: "that is for one GPU in each: a replica has four",
             two.per_million * 3600: "that is per second: an hour has 3600",
@@ -59,8 +59,16 @@ def checks(troubles: Sequence[MissedSlo], route: Route, price: float) -> Checks:
             "neither, with commas between.",
             many=True,
         ),
-        "q2": Question('"Too few slots", two replicas, nothing changed: what do a million output tokens cost?', "$"),
-        "q3": Question("70% easy, 10% misrouted, every wrong answer caught: what do 1,000 requests cost?", "$"),
+        "q2": Question(
+            '"Too few slots", two replicas, the setting as it is: what do a million output tokens cost? (The chart in '
+            "The lab says.)",
+            "$",
+        ),
+        "q3": Question(
+            "70% easy, 10% misrouted, every wrong answer caught: what do 1,000 requests cost? (The router's sliders in "
+            "Going deeper say.)",
+            "$",
+        ),
     }
     return Checks({"q1": q1, "q2": q2, "q3": q3}, questions)
 

@@ -23,7 +23,7 @@ def draw_mends(trouble: run.MissedSlo, replicas: int, changed: bool, price: floa
     label = f"{replicas} replica{'s' * (replicas > 1)}"
     title = (
         f"{names[changed]}, {label}: {here.attainment:.0%} within SLO, {dollars(here.per_hour)} an hour, "
-        f"{dollars(here.per_million)} a million tokens"
+        f"{dollars(here.per_million)} a million output tokens"
     )
     told = "; ".join(
         f"{names[each]}: "
@@ -33,7 +33,7 @@ def draw_mends(trouble: run.MissedSlo, replicas: int, changed: bool, price: floa
     return draw_chart(
         title,
         curves,
-        Axis("dollars an hour (one point a replica)", low=0, high=1.06 * bills[False][-1].per_hour),
+        Axis("dollars an hour (one point per replica)", low=0, high=1.06 * bills[False][-1].per_hour),
         Axis("requests within the SLO, %", low=-4, high=108),
         [Mark(f"wanted: {run.TARGET:.0%}", y=100 * run.TARGET), Mark(label, x=here.per_hour, y=100 * here.attainment)],
         description=f"{trouble.about} {told}",
@@ -95,7 +95,14 @@ def energy_table() -> Html:
         )
         for each in run.metered()
     ]
-    head = ("chats, 1,500 in, 150 out", "output tokens/s", "per GPU", "steps run", "an output token", "a million")
+    head = (
+        "chats, 1,500 in, 150 out",
+        "output tokens/s",
+        "draw per GPU",
+        "time in steps",
+        "per output token",
+        "per million tokens",
+    )
     return as_table(head, rows)
 
 

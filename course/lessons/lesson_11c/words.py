@@ -110,10 +110,12 @@ def a20(troubles: Sequence[MissedSlo], price: float) -> Claim:
         is_free = after == 1
         (free if is_free else paid if before is not None else neither).append(trouble.name)
         by_replicas = (
-            "no number of them" if before is None else f"{before}, {dollars((before - 1) * GPUS * price)} more an hour"
+            "no number of replicas that was tried is enough"
+            if before is None
+            else f"{before} replicas are enough ({dollars((before - 1) * GPUS * price)} more an hour)"
         )
-        by_field = f"fixes it with {'one replica' if is_free else f'{after} replicas' if after else 'none of them'}"
-        found.append(f"{trouble.name}: replicas needed {by_replicas}; the setting ({trouble.change}) {by_field}")
+        by_field = "alone is enough" if is_free else f"still takes {after} replicas" if after else "isn't enough either"
+        found.append(f"{trouble.name}: {by_replicas}, and the setting ({trouble.change}) {by_field}")
     verdict = "wrong" if not free else "only_when" if paid or neither else "holds"
     more = say("A20.replicas_for_work", paid=", ".join(paid)) if paid else ""
     return conclude("A20", verdict, told="; ".join(found), free=", ".join(free), more=more)
@@ -145,7 +147,7 @@ def d20(options: Mapping[str, GpuOption]) -> Claim:
 
 def e8(caught: Route, uncaught: Route, plain: PlayedRouting, routed: PlayedRouting, bad: PlayedRouting) -> Claim:
     """Money on paper, with wrong answers caught or not; time simulated: no router, a good one, a bad one."""
-    borders = ["any rate" if r.break_even is None else f"up to {r.break_even:.0%}" for r in (caught, uncaught)]
+    borders = ["any share" if r.break_even is None else f"up to {r.break_even:.0%}" for r in (caught, uncaught)]
     twice = float(np.median(bad.e2e[bad.twice])) if bad.twice.any() else math.nan
     if caught.break_even == 0.0:
         verdict = "wrong"
@@ -174,12 +176,12 @@ def three_numbers(price: float) -> Html:
     rent, reasoning = price * GPUS, cost_of_reasoning().answer
     return know_cold(
         (
-            f"{dollars(chat.input_price(rent))} and {dollars(chat.output_price(rent))}",
-            "a million input and output tokens of chat, on a replica that's always full",
+            f"${chat.input_price(rent):.2f} and ${chat.output_price(rent):.2f}",
+            "for a million input and a million output tokens of chat, on a replica that's always full",
             f"rent over tokens, at {dollars(price)} per GPU hour, simulated",
         ),
-        (f"×{reasoning:.0f}", "what a reasoning request costs over a chat", "the bet above"),
-        ("×3", "what a request costs on replicas that are a third full", "1 / fill"),
+        (f"×{reasoning:.0f}", "the cost of a chat, for a reasoning request", "the bet above"),
+        ("×3", "the cost of a request, on replicas that are a third full", "1 / fill"),
     )
 
 

@@ -46,8 +46,8 @@ def sums_table(incident: Incident) -> Html:
         ("TTFT, mean", seconds(found.ttft)),
         ("E2E, mean", seconds(found.e2e)),
         ("KV pool, tokens", str(found.pool)),
-        ("rate x E2E (in flight, if it were steady)", number(found.in_flight)),
-        ("prefill of all prompts, over the peak of the GPUs", f"{found.prefill_share:.0%}"),
+        ("rate × E2E (in flight, if the load were steady)", number(found.in_flight)),
+        ("FLOP/s that all prompts need, of the GPUs' peak", f"{found.prefill_share:.0%}"),
     ]
     return as_table(("number", "value"), rows)
 
@@ -86,4 +86,4 @@ def engines_table(runs: Mapping[str, Run]) -> Html:
         running = max((step.num_running for step in run.steps), default=0)
         times = seconds(max(run.ttft)), seconds(percentile(run.itl, 50))
         rows.append((name, *times, f"{running} of {run.config.max_num_seqs}", f"{pool_held(run):.0%}"))
-    return as_table(("engine", "TTFT, latest", "ITL p50", "peak running, of its slots", "peak KV reserved"), rows)
+    return as_table(("engine", "TTFT, longest", "ITL p50", "most running, of its slots", "most KV reserved"), rows)

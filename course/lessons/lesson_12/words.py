@@ -31,7 +31,7 @@ def apart(one: Incident, other: Incident) -> tuple[MeasuredAnswer, Html]:
     ]
     told = "; ".join(f"{TOLD_BY[name]}: {a:.3g} and {b:.3g}" for name, (a, b) in pairs.items())
     return MeasuredAnswer(TOLD_BY[best], told), as_table(
-        ("question", "yours", "the paged service", "tells them apart?"), rows
+        ("question (ratios; GPU and KV in %)", "yours", "the paged service", "tells them apart?"), rows
     )
 
 
@@ -130,10 +130,14 @@ def three_numbers(page: Incident) -> Html:
     """The lesson's three numbers, of the first page."""
     found = sums_of(page.window)
     return know_cold(
-        (f"{found.in_flight:.0f} requests", "in flight, if it were steady", "arrivals per second × E2E (Little)"),
+        (
+            f"{found.in_flight:.0f} requests",
+            "in flight early in the incident, if the load were steady",
+            "arrivals per second × E2E (Little)",
+        ),
         (
             f"{found.prefill_share:.0%}",
-            "of the GPUs' peak that its prompts take: not the limit",
+            "of the GPUs' peak FLOP/s is what its prompts need: compute isn't the limit",
             "2 × weights × tokens/s",
         ),
         ("2 questions", "that tell load, slots and memory apart", "requests running, and KV usage"),

@@ -30,7 +30,7 @@ def checks(dump: DrawnDrill) -> Checks:
         "q1": Question("If every gap were as long as its p99: how long does an average answer take to generate?", "s"),
         "q2": Question("The prompts alone: how many times what two A100s can compute on paper?", "times"),
         "q3": Question(
-            "With that wait, how many requests are in flight? (Little's law, TTFT and decoding.)", "requests"
+            "If every request took that TTFT and decoded that long, how many are in flight? (Little's law)", "requests"
         ),
         "q4": Question("Of all the time that a slow user waits, how much goes into decoding?", "%"),
     }

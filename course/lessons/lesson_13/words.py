@@ -30,7 +30,7 @@ def three_numbers() -> Html:
     return know_cold(
         (f"{2 * model.layer_params / 1e9:.0f} GFLOP", "for a token of a 70B, prefilled or decoded", "2 per weight"),
         (f"{token / 1e3:.0f} kB", "of KV for each of its tokens, in bf16", "2 × 80 × 8 × 128 × 2 B"),
-        (f"{knee:.0f} tokens", "in a step: up to there an H100 waits for bf16 weights", "989 TFLOP/s over 3.35 TB/s"),
+        (f"{knee:.0f} tokens", "in a step: below that an H100 waits for bf16 weights", "989 TFLOP/s over 3.35 TB/s"),
     )
 
 

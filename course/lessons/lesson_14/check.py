@@ -23,7 +23,7 @@ def checks(ledger: Ledger, cells: Sequence[TechniqueFactor]) -> Checks:
         counts = ledger.counts()
         said, conditional = float(answer), counts["holds"] + counts["only when"]
         if said == conditional and counts["only when"]:
-            words = f"that counts those that hold only under a condition, too: there are {counts['only when']}"
+            words = f"that counts those that are true in part, too: there are {counts['only when']}"
             return (Criterion("claims", 0, 1, words, f"{counts['holds']} hold as they stand."),)
         words = f"the ledger has {counts['holds']} now; it changes as more rows are measured"
         return (Criterion("claims", float(said == counts["holds"]), 1, "", words),)
@@ -70,7 +70,7 @@ def checks(ledger: Ledger, cells: Sequence[TechniqueFactor]) -> Checks:
         "q2": Question("The id of a claim that is wrong here?", "such as A1"),
         "q3": Question("Which technique's factor depends most on the workload?", options=tuple(by_technique(cells))),
         "q4": Question("The factor of continuous batching with a crowd, here?", "times"),
-        "q5": Question("The ids of two claims about the queue that hold only under a condition?", many=True),
+        "q5": Question("The ids of two claims about the queue that are true in part?", many=True),
     }
     return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5}, questions)
 

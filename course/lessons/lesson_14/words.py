@@ -92,7 +92,7 @@ def three_numbers(rows: Sequence[LedgerRow]) -> Html:
         (f"×{1 / (1 - share + share / factor):.1f}", f"E2E from ×{factor:g} on {share:.0%} of it", "Amdahl's law"),
         (
             f"1 in {math.comb(10, 5) // 2}",
-            "by luck alone: five runs all faster, or all slower, than five equal ones",
+            "the chance that five of ten equal runs are all faster, or all slower, than the rest",
             "2 / C(10, 5)",
         ),
     )
