@@ -31,8 +31,8 @@ from course.lessons.lesson_08.words import a14, d4, d5, d6, f2
 # ## Five minutes
 #
 # A model generates one token per step, and a step with few requests waits for memory: it reads all the weights to
-# produce one token (lesson 06). Checking five tokens in one step reads those weights once, too. (Each token a step
-# computes is a **query token**, or row: five rows, one read.) So:
+# produce one token (lesson 06). Checking five tokens in one step reads those weights once, too: five **rows** (query
+# tokens, those a step computes) for one read. So:
 #
 # - **Draft.** Something cheap guesses the next few tokens: a small model, a trained head on the model itself, or a
 #   lookup in the text so far ("last time these words came up, what followed?": **n-gram** or **prompt lookup**).
@@ -68,8 +68,8 @@ checking = verify_costs.measure(lab)
 bet.score(run.alone(point, checking))
 
 # %% [markdown]
-# Three numbers decide: how many tokens a verification *yields*, what it *costs* relative to a plain step, and what the
-# *drafts* cost. **Speculation trades spare arithmetic for fewer reads of the weights. It pays while there's arithmetic
+# The gain depends on what a verification *yields* in tokens, what it *costs* in plain steps, and what the *drafts*
+# cost. **Speculation trades spare arithmetic for fewer reads of the weights. It pays while there's arithmetic
 # to spare and the drafts are good.**
 
 # %% [markdown]
@@ -82,8 +82,8 @@ bet.score(run.alone(point, checking))
 # α^k tokens. The popular "k × α" is wrong twice: it forgets the model's own token, and it ignores that later
 # positions are reached less and less often.
 #
-# To test that, you need drafts with a known acceptance. The lab has them: the model drafts for itself and errs on
-# purpose, which saves no time but tests the formula. Add points of your own; each press is a run.
+# To test that, the model drafts for itself here and errs on purpose: that saves no time, but α is known. Add points of
+# your own; each press is a run.
 
 # %%
 points = run.sweep(lab)
@@ -97,23 +97,19 @@ pictures.AcceptanceLab(lab, [point, *points])
 #
 # vLLM's log divides accepted tokens by *proposed* ones, and those behind a rejected one count as proposed: (α + α² +
 # … + α^k) / k. That falls when k grows, though the drafter is as good as before. Put it into the formula in α's place,
-# and you'll conclude that speculation loses. For drafts of four:
+# and you'll conclude that speculation loses. The *mean acceptance length* is the formula's own yield, the model's token
+# included. For drafts of four:
 
 # %%
 pictures.dashboard_table()
 
 # %% [markdown]
-# <details><summary>How to convert</summary>
-#
-# `course.lab.speculation_gain.alpha_of(0.33, 4)` says 0.6. *Mean acceptance length* is the formula's own yield, the
-# model's token included: 1 + `vllm:spec_decode_num_accepted_tokens` / `vllm:spec_decode_num_drafts`.
-#
-# </details>
+# (`course.lab.speculation_gain.alpha_of(0.33, 4)` converts a dashboard's rate back to α. It gives 0.6.)
 #
 # ### What a verification costs
 #
 # Checking is free only as long as the step waits for memory. The run below alternates plain steps with steps that check
-# made-up drafts, at several batch sizes. The last columns give the cost of a verification, counted in plain steps.
+# made-up drafts, at several batch sizes. Read ×1.5 as "this verification takes as long as one and a half plain steps".
 
 # %%
 stack(pictures.costs_table(checking), words.checking(checking))
@@ -121,21 +117,21 @@ stack(pictures.costs_table(checking), words.checking(checking))
 # %% [markdown]
 # A real H100 is less generous than the simulated one, whose prices know bytes, FLOPs and overheads but no single
 # kernel: checking four draft tokens took an 8B 1.02 plain steps for one request, 1.23 for 32 and 1.57 for 64
-# ([measured](../docs/measured.md#Speculation-on-an-H100)). All three numbers together:
+# ([measured](../docs/measured.md#Speculation-on-an-H100)). The sliders combine all three numbers, with this machine's
+# costs of checking:
 
 # %%
 pictures.price_lab(checking)
 
 # %% [markdown]
-# <details><summary>Four questions to try, answered</summary>
+# <details><summary>Three questions to try, answered</summary>
 #
 # - *With α = 0.6 and a draft cost of 0.1 steps per token, which k is best at batch 1?* Two or three on most machines:
 #   position k adds α^k tokens and costs 0.1 steps plus a row. The chart's title says which.
 # - *Free drafts, all accepted: does any batch lose?* Only where checking k draft tokens takes more than k + 1 plain
 #   steps. Look for such a batch in the table.
-# - *c = 1, as if the model drafted for itself?* It can't gain: each draft token costs a step, the most it can save.
-# - *Break-even acceptance: is it 50%?* No. It's wherever 1 + α + … + α^k equals the cost, so it moves with batch, k and
-#   c.
+# - *c = 1, as if the model drafted for itself?* It can't gain, because each draft token costs a step and saves one at
+#   most.
 #
 # </details>
 
@@ -152,17 +148,17 @@ pictures.price_lab(checking)
 #
 # <details><summary>"vLLM's log says an acceptance rate of 33% at k = 4. Is the drafter bad?"</summary>
 #
-# No: that's accepted over proposed, and tokens behind a rejected one count as proposed. It corresponds to α = 0.6, so
-# 2.3 tokens per verification. I'd look at mean acceptance length and acceptance per position instead. If the last
-# positions are rarely accepted, the problem is k, not the drafter.
+# No. Tokens behind a rejected one count as proposed, so 33% corresponds to α = 0.6, or 2.3 tokens per verification. I'd
+# look at mean acceptance length and at acceptance per position. If only the last positions are rarely accepted, shorten
+# k.
 #
 # </details>
 #
 # <details><summary>"Does it help a mixture of experts?"</summary>
 #
-# Differently. At batch 1, more tokens activate more experts, so a verification reads more weights and isn't free. The
-# gain rises with the batch until nearly all experts are read anyway, then falls as arithmetic runs out. A dense
-# model's gain only falls.
+# Differently. In a small batch, more tokens activate more experts, so a verification reads more weights and isn't free.
+# The gain is smallest at a handful of requests, rises until a plain step reads nearly all experts anyway, and falls as
+# arithmetic runs out. A dense model's gain (at short contexts) only falls.
 #
 # </details>
 #
@@ -170,7 +166,7 @@ pictures.price_lab(checking)
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "The draft model isn't accurate enough, so train a better one." | "At peak the batch is large, so decode is no longer memory-bound and verification costs real time. Disable it above some batch." | "Two numbers by batch: verification in plain steps, and mean acceptance length. Where the first exceeds the second, it loses even with free drafts. I'd set k by batch size (`num_speculative_tokens_per_batch_size`), and check that draft weights and KV haven't cost us slots. To rehearse it, synthetic acceptance on a test replica with replayed traffic: real timing, any length I like." |
+# | "The draft model isn't accurate enough, so train a better one." | "At peak the batch is large, so decode is no longer memory-bound and verification costs real time. Disable it above some batch." | "Two numbers by batch: verification in plain steps, and mean acceptance length. Where the first exceeds the second, it loses even with free drafts. I'd set k by batch size (`num_speculative_tokens_per_batch_size`), check that draft weights and KV haven't cost us slots, and rehearse it on replayed traffic with synthetic acceptance: real timing, any length I like." |
 #
 # **Three numbers to know cold**
 
@@ -206,20 +202,21 @@ check.card()
 #
 # ### Which drafter?
 #
-# The same three numbers are behind each row; what follows measures or computes them.
+# **EAGLE-3** is a layer trained to draft from the hidden states (the vectors between layers) of the large model, the
+# **target**. **MTP**, multi-token prediction, is a layer trained together with the model.
 #
 # | drafter | what it needs | where it pays | where it doesn't |
 # |---|---|---|---|
-# | **prompt lookup** | nothing: no weights, no KV, c near 0 | answers that copy the prompt; larger batches than any other, since extra rows are all it costs | chat and verse, where it finds little to propose |
-# | **draft model** | weights and a KV cache of its own; a prefill of every prompt | small batches in front of a large dense model | servers short of KV; batches where its own steps cost more than its drafts save |
-# | **EAGLE-3 head** | one trained layer, with its KV | small batches, at a draft model's c without its prefill | batches where a verification costs more plain steps than it yields tokens (true of every drafter) |
-# | **MTP module** | a model trained with it | mixtures of experts at batches that read most experts anyway | a mixture with a handful of requests: the second token reads other experts |
+# | **prompt lookup** | nothing, and c is near 0 | copying, up to larger batches than any other | chat and verse, where it finds little |
+# | **draft model** | weights, a KV cache and a prefill of its own | small batches of a large dense model | servers short of KV; batches where its own steps cost more than they save |
+# | **EAGLE-3 head** | one trained layer, with its KV | small batches; its prefill is one layer's | batches where a verification costs more plain steps than it yields tokens (true of every drafter) |
+# | **MTP module** | a model trained with it, often a mixture of experts | small dense batches; batches of a mixture that read most experts anyway | a mixture with a handful of requests, where the second token reads other experts |
 #
 # ### Copying, chat and verse
 #
 # Prompt lookup on three kinds of text, one request at a time: copying a paragraph, everyday questions, and verse
-# sampled at temperature 1. Each is served without drafts; *always* drafting; and with the engine's **gates**, which
-# watch acceptance and decide whether to draft, and how far.
+# sampled at temperature 1. Each is served three ways: without drafts, *always* drafting, and with the engine's
+# **gates**, which watch acceptance and decide whether to draft, and how far.
 
 # %%
 work = [run.one_by_one(lab, kind) for kind in run.KINDS]
@@ -245,14 +242,14 @@ pictures.draw_strips(kinds)
 # | `max_batch` | more requests than this are running, and checking costs more than drafts can gain |
 # | `min_output_tokens` | the request's `max_tokens` is smaller than this |
 #
-# By default this engine assumes that a row costs 12 to 25% of a step on a CPU and 1% on a GPU. vLLM gates by load
-# alone: `num_speculative_tokens_per_batch_size` in `--speculative-config`, such as `[[1, 64, 3], [65, 128, 1]]`.
+# By default this engine assumes that a row costs 12 to 25% of a step on a CPU and 1% on a GPU. vLLM's gate by load is
+# `num_speculative_tokens_per_batch_size` in `--speculative-config`, such as `[[1, 64, 3], [65, 128, 1]]`.
 #
 # </details>
 #
 # ### A full batch
 #
-# Copying is the best case for lookup. Now as many requests copy as the last row of costs has.
+# Copying is the best case for lookup. Now as many requests copy together as the last row of the cost table has.
 
 # %%
 crowd = lab.predict("crowd", "Many requests copy at the same time, every gate open. Each decodes:", list(run.CROWDED))
@@ -268,21 +265,20 @@ stack(pictures.served_table(together), words.crowd(together, checking))
 # %% [markdown]
 # ### Today's drafters
 #
-# An **EAGLE-3** layer reads the hidden states (the vectors between layers) of the target, the large model; **MTP** is
-# multi-token prediction. At best, c is the bytes that a draft token reads over those of a decode step. For Llama-3 70B
-# in bf16, from shapes and papers:
+# At best, c is the bytes that a draft token reads over those of a decode step. For Llama-3 70B in bf16, from shapes
+# and papers:
 
 # %%
 pictures.drafters_table()
 
 # %% [markdown]
-# DeepSeek-V3's report says α is 85 to 90% for its one extra token. How many tokens per step should that give?
+# For its one extra token, DeepSeek-V3 reports an α of 85 to 90%. How many tokens per step should that give?
 
 # %%
 print(pictures.mtp())
 
 # %% [markdown]
-# The difference is what checking and drafting cost. (The player at the top shows this engine's own head of that kind,
+# Checking and drafting have to fit into the difference. (This engine's own draft head, in the player at the top, is
 # `speculative.method=draft_head`.)
 
 # %% [markdown]
@@ -300,10 +296,9 @@ pictures.gain_map()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - Lookup keeps its gain longest. The 1B model also takes steps of its own, which don't get cheaper per request as
-#   quickly as the target's.
+# - Lookup keeps its gain longest. The 1B model also takes steps of its own, and at short contexts they cost a growing
+#   share of a target's step as the batch grows.
 # - At long contexts the gain survives larger batches: a verification reads a request's KV once for all its rows.
-# - On a server short of KV blocks, a draft model's weights and KV mean fewer running requests.
 #
 # </details>
 
@@ -314,8 +309,8 @@ simulated_70b.error_band(simulated_70b.deployment())
 # ### A mixture of experts is another matter
 #
 # In a mixture of experts (lesson 06b) each token picks its own experts, so a step that checks five tokens reads more
-# weights than a plain one. Most drafting in production is **MTP** on such a model: set k = 1, α = 0.85 and c = 0.03,
-# and find the batch at which it gains least. Two H100s, simulated:
+# weights than a plain one. Such models often come with an MTP module: set k = 1, α = 0.85 and c = 0.03, and find the
+# batch at which it gains least. Two H100s, simulated:
 
 # %%
 simulated.mixture_lab()
@@ -327,7 +322,7 @@ simulated_70b.error_band(simulated_70b.deployment(model=simulated.MIXTURE, tp=si
 # <details><summary>Why it gets cheap, and then expensive again</summary>
 #
 # With a handful of requests, two tokens each activate nearly twice as many experts as one each. Once the batch
-# activates nearly all of them anyway, further tokens add none. In the end arithmetic runs out. (Experts are taken to be
+# activates nearly all of them anyway, further tokens add none, until arithmetic runs out. (Experts are taken to be
 # equally likely and independent. Tokens of one text share some, so a real verification activates fewer.)
 #
 # </details>
@@ -347,25 +342,21 @@ simulated_70b.error_band(simulated_70b.deployment(model=simulated.MIXTURE, tp=si
 #
 # <details><summary>What that makes of α</summary>
 #
-# It's the same α: the chance that such a token is accepted is $\sum_y \min(p, q)(y)$, the overlap of two distributions.
-# For a drafter that takes its likeliest token, as vLLM's do by default (`draft_sample_method` is `greedy`), it's
-# $p(\arg\max q)$: lossless as well, and lower at high temperature. Either differs from position to position, and real
-# drafts are accepted in runs. The formula takes the mean.
+# The chance that such a token is accepted is $\sum_y \min(p, q)(y)$, the overlap of two distributions. For a drafter
+# that takes its likeliest token, as vLLM's do by default (`draft_sample_method` is `greedy`), it's $p(\arg\max q)$:
+# lossless as well, and lower at high temperature. Either differs from position to position; the formula's α is a mean.
 #
 # </details>
 #
 # Make the drafter as bad as you like: you lose acceptance, and the distribution stays the same. Then try the other two
-# rules. The line is the real model's distribution after a few words. **Total variation** is the largest difference in
-# probability over any set of tokens; *within* is the distance that a thousand plain samples of that size stay under.
+# rules. The title gives the **total variation** between what comes out and the model's own distribution (the largest
+# difference in probability over any set of tokens), and what a thousand plain samples of that size stay *within*.
 
 # %%
 choice = draft_rules.NextToken.after(lab)
 pictures.overlap_lab(choice)
 
 # %% [markdown]
-# **The arithmetic** is the whiteboard's: $(1 + \alpha + \dots + \alpha^k) / (v + k\,c)$, with $v$ the cost of a
-# verification in plain steps. The paper has $v = 1$, a step that waits for memory.
-#
 # **The code** that decides how far a request drafts, and whether a sampled draft token is accepted:
 
 # %%
@@ -406,8 +397,8 @@ in_short(
 # (log: `Mean acceptance length`; `sglang:spec_accept_length`). Accepted over `vllm:spec_decode_num_draft_tokens_total`
 # is the dashboards' rate.
 #
-# Raise `--max-concurrency`: for a dense model the gain shrinks, then turns into a loss. Random prompts are hard to
-# draft for, so send your own traffic, or add `"rejection_sample_method":"synthetic"` and
+# Raise `--max-concurrency`: at these short contexts a dense model's gain shrinks, then turns into a loss. Random
+# prompts are hard to draft for, so send your own traffic, or add `"rejection_sample_method":"synthetic"` and
 # `"synthetic_acceptance_length":2.5` to vLLM's object: answers become nonsense, the timing stays real, and you see what
 # *any* drafter with that length is worth.
 #
@@ -418,12 +409,12 @@ in_short(
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Your acceptance.** Measure it by kind of request: a mean hides the kinds that lose.
-# - **Your cost of checking.** Two CPU cores have little arithmetic to spare, an H100 has plenty. Measure a verification
-#   at your batch.
+# - **Your acceptance, and your cost of checking.** Measure acceptance by kind of request, since a mean hides the kinds
+#   that lose, and a verification at your batch.
 # - **Trees.** Some systems check several continuations in one step. This engine checks one.
 # - **Overlap.** With drafts on, this engine doesn't plan a step while the one before runs. On an H100, with nothing
-#   drafted, a token took a tenth longer at batch 1 and 30% longer at 64 (lookup included). vLLM and SGLang plan ahead.
+#   drafted, a token took a tenth longer at batch 1 and 30% longer at 64 (lookup included). vLLM and SGLang plan ahead
+#   with EAGLE and MTP drafts.
 #
 # ## Sources
 #

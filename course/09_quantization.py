@@ -65,8 +65,8 @@ pictures.formats_table(shelf)  # loads four sets of weights: on a GPU that takes
 # %% [markdown]
 # ### Predict
 #
-# Fewer bytes, so what gets faster? One request with a short question and a long answer; weights in int8 instead of 16
-# bits.
+# There are fewer bytes to read, so what gets faster? Take one request with a short question and a long answer, and
+# weights in int8 instead of 16 bits.
 
 # %%
 bet = lab.predict(
@@ -98,8 +98,8 @@ pictures.promises_table(found, roof)
 
 # %% [markdown]
 # Where *measured* is longer than *step, if only reading changed*, the kernel used up part of the saving. Where it's
-# shorter, the step reads below peak bandwidth. (Don't expect your bet's figure to the digit: that was a whole answer,
-# these are a few single steps, and both scatter.) A larger batch waits less for weights, because it shares them:
+# shorter, the step reads below peak bandwidth. (Your bet's figure was of a whole answer, these are of single steps.)
+# In a larger batch reading weights is a smaller part of the work, because all requests share one read:
 
 # %%
 stack(pictures.draw_speedups(found), words.by_batch(found, roof))
@@ -112,9 +112,9 @@ stack(pictures.draw_speedups(found), words.by_batch(found, roof))
 pictures.h100_table()
 
 # %% [markdown]
-# At 128 our int4 and int8 lose to bf16, whose step still waits for memory: they unpack the same weights again for each
-# block of rows. (A simulated H100 prices bytes, and doesn't show that.) Production kernels push that border out; beyond
-# it FP8 leads, because it multiplies in 8 bits.
+# At batch 128 our int4 and int8 lose to bf16, although its step still waits for memory: they unpack the same weights
+# again for each block of rows. (A simulated H100 prices bytes, and doesn't show that.) Production kernels push that
+# border out; beyond it FP8 leads, because it multiplies in 8 bits.
 
 # %% [markdown]
 # ### Faster, but is it still the same model?
@@ -142,13 +142,14 @@ words.quality(scores, matrix.share_on_grid)
 # | format | bound by | what it buys | what it risks | hardware |
 # |---|---|---|---|---|
 # | **int8 weights** (W8A16) | weight reads: decode at small batch | half the bytes, so at most twice the speed | large batches and prefill, where dequantizing only costs | any, with a good kernel |
-# | **int4 weights** (W4A16) | the same, or memory | about a quarter of the bytes; what that frees holds KV | the same, from a quarter of bf16's batch on; quality, by group size | any, with a good kernel |
+# | **int4 weights** (W4A16) | the same, or memory | about a quarter of the bytes; the rest is free for KV | the same, and the gain shrinks from a quarter of bf16's batch on; quality, by group size | any, with a good kernel |
 # | **FP8** or int8 (**W8A8**) | weight reads or arithmetic: prefill and large batches, too | half the bytes, and products at twice the rate | outliers of activations | FP8 from Ada and Hopper on, int8 from Turing on |
 # | **NVFP4** (W4A4) | the same | bytes and time of products nearly halved again | 4-bit activations: calibrate, and test long reasoning | Blackwell |
 # | **KV in 8 bits** | KV reads or KV memory: long contexts, many requests | nearly twice the tokens that fit | quality; no help where weights are what you wait for | any, with an attention kernel for it |
 # | **16 bits** | launches, slots, the network | nothing to gain from fewer bits | | any |
 #
-# The table is the rule. Of it, int8, int4 and FP8 weights were measured above; NVFP4 comes from data sheets (below).
+# Of these, int8, int4 and FP8 weights and int8 KV were measured above. What's said of NVFP4 comes from data sheets
+# (below).
 
 # %% [markdown]
 # ## In the interview
@@ -163,17 +164,18 @@ words.quality(scores, matrix.share_on_grid)
 #
 # <details><summary>"We went to W4A16, and p99 at peak got worse. Why?"</summary>
 #
-# At peak the batch is past W4A16's knee. It multiplies in 16 bits like bf16 but reads about a quarter of the bytes, so
-# it turns compute-bound at about a quarter of bf16's batch: 78 rows on an H100 by the data sheet. Beyond that nothing
-# waits for weights, and unpacking comes on top. FP8 at peak, or more replicas with smaller batches.
+# Probably the batch at peak is past W4A16's knee. It multiplies in 16 bits like bf16 but reads about a quarter of the
+# bytes, so it turns compute-bound at about a quarter of bf16's batch: 78 rows on an H100 by the data sheet. From there
+# its step grows with every row, and unpacking comes on top, so it loses before bf16's own knee at 295. I'd run FP8 at
+# peak, or more replicas with smaller batches.
 #
 # </details>
 #
 # <details><summary>"Can it shorten a queue?"</summary>
 #
-# If the queue waits for decode steps or for KV memory, yes: shorter steps serve more, and smaller weights leave room
-# for more requests. If it waits for prefill arithmetic, weight-only formats make it worse, and FP8 makes it better.
-# If it waits for slots, it's a setting.
+# If requests wait for others' decode steps or for KV memory, yes: shorter steps serve more, and smaller weights leave
+# room for more requests. If they wait for prefill arithmetic, weight-only formats make it worse and FP8 makes it
+# better. If slots are all that's missing, raise the setting.
 #
 # </details>
 #
@@ -199,7 +201,7 @@ words.three_numbers()
 # 4. H100 in bf16: 989e12 / 3.35e12 = 295 rows.
 # 5. W4A16 reads 4.25 bits and multiplies at the same rate: 78 rows. FP8: half the bytes, twice the rate, 295 again,
 #    and both sides half as long.
-# 6. Beyond $B^*$, fewer bits save nothing. A real kernel adds its unpacking, so it loses sooner.
+# 6. Beyond the 16-bit $B^*$, fewer bits save nothing. A real kernel adds its unpacking, so it loses sooner.
 #
 # </details>
 
@@ -248,8 +250,8 @@ own
 # | traffic | format | ask yourself |
 # |---|---|---|
 # | one slot, a queue | int8 | "no model runs in a queue". Does the queue get shorter? Why? |
-# | short of KV memory | KV int8 | slots for all, KV memory for four. How many fit now, and which phase shows it? |
-# | short of KV memory | int8 | half the weight bytes, the same KV pool: what happens to the queue? |
+# | short of KV memory | KV int8 | There are slots for all, and KV memory for four. How many fit now, and which phase shows it? |
+# | short of KV memory | int8 | Half the weight bytes, and the same KV pool. What happens to the queue? |
 # | batch 1, long answer | int4 | about a third of the bytes, grids included. A third of the time? |
 # | a full batch | int4 g64 | even fewer bytes: does it still matter? |
 #
@@ -259,7 +261,8 @@ own
 # waits. But it waits for other requests' decode, or for the memory they hold. Shorten their decode or make room for
 # more of them, and the queue shrinks. With the pool fixed, smaller weights free no KV blocks, so only faster decode
 # shortens the queue. int4 reads a third of the bytes but has to unpack them. Past the knee fewer bytes don't matter: on
-# two cores that's a dozen or more requests, on an H100 some hundreds. A kernel can lose before that, as ours do.
+# two cores that's at a dozen requests or more, on an H100 in bf16 at some three hundred. A kernel can lose before that,
+# as ours do.
 #
 # </details>
 
@@ -378,7 +381,7 @@ stack(simulated.cramped_table(cramped), words.cramped(cramped))
 pictures.errors_table(matrix)
 
 # %% [markdown]
-# **The code.** Rounding is a few lines (`minillm/kernels/quantization.py`); the gate's rule is one function.
+# **The code.** Rounding takes a few lines (`minillm/kernels/quantization.py`), and the quality gate is one function.
 
 # %%
 import inspect
@@ -390,8 +393,7 @@ print(inspect.getsource(quantize_int4))
 print(inspect.getsource(judge))
 
 # %% [markdown]
-# It says `if not rise <= floor` rather than `if rise > floor` so that a model that returns NaN breaks every floor,
-# too.
+# It says `if not rise <= floor` rather than `if rise > floor`, so that a model that returns NaN breaks the floors, too.
 #
 # ### What articles say
 

@@ -12,7 +12,7 @@
 # - **Five minutes** (five): one response at both ends of the wire, and a bet on a proxy.
 # - **The lab** (five): three ways to spoil a stream, and the cost of a chunk per token.
 # - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
-# - **Going deeper** (ten): half characters, the same wire at 70B, what a token costs on its way to text.
+# - **Going deeper** (ten): characters split across tokens, the same wire at 70B, the cost of turning tokens into text.
 
 # %%
 from course.lab import open_lab, simulated_70b
@@ -39,8 +39,8 @@ print(server.about)
 # - HTTP wraps the event once more, as a **chunk** (of HTTP, not of a prompt), and hands it to the operating system;
 # - whatever sits between you and the server (a gateway, a load balancer, a **proxy**) passes it on. Or doesn't yet.
 #
-# The run below sends the server a request over a real socket. Upper ticks: the engine hands a token over. Lower ticks:
-# the client has it. A line joins the two ticks of each token.
+# The run below sends the server a request over a real socket. An upper tick is the engine handing over a token, a lower
+# tick is the client receiving it, and a line joins the two.
 
 # %%
 straight = run.through(server, "straight")
@@ -48,7 +48,7 @@ pictures.draw_wire([straight])
 
 # %% [markdown]
 # The lines are nearly vertical: tokens arrive as soon as they leave. Now put a proxy in between that buffers the stream
-# until it has 4,096 bytes, then passes them all on. Many proxies do that for ordinary pages, where it's a good idea.
+# until it has 4,096 bytes, then passes them all on. For ordinary pages that's a good idea, and many proxies do it.
 #
 # ### Predict
 
@@ -74,8 +74,8 @@ stack(pictures.draw_wire([straight, held]), words.tell_held(held))
 pictures.metrics_table([straight, held])
 
 # %% [markdown]
-# Nothing. The proxy accepts every byte immediately, and that's all a server can see. **Only a client can measure a
-# stream. Take TTFT and ITL at both ends.**
+# The server sees nothing of it: the proxy accepts every byte immediately. **Only a client can measure a stream, so take
+# TTFT and ITL at both ends.**
 
 # %% [markdown]
 # ## The lab
@@ -99,7 +99,7 @@ pictures.spoil(server, straight)
 # <details><summary>Four to try, answered</summary>
 #
 # - *Delay only*: TTFT grows by the delay; the rhythm stays the same. A constant delay is harmless to ITL.
-# - *512 bytes*: two or three tokens; an event takes some two hundred bytes for a five-letter word.
+# - *512 bytes*: about three tokens arrive together, since an event takes some two hundred bytes for a five-letter word.
 # - *4 events together*: the first token is three ITLs late.
 # - *More bytes than the answer has*: the first token arrives with the last.
 #
@@ -119,9 +119,10 @@ pictures.chunk_cost_table(costs)
 
 # %% [markdown]
 # A chunk of sixteen tokens costs far less than sixteen chunks, so putting several tokens into each divides the cost
-# (vLLM's `--stream-interval` does that). Neighbouring rows differ by noise. This pace is calm: the event loop wakes
-# up for each chunk. Flat out, in the run below, one wake-up serves many, so a core lasts longer than the last column
-# says. In cores, streaming needs streams × chunks per second × CPU-seconds per chunk. What happens beyond one?
+# (vLLM's `--stream-interval` does that). A chunk costs roughly the same in every row; the rest is noise. Here the event
+# loop wakes up for each chunk. Flat out, as in the run below, one wake-up serves many, so a core lasts longer than the
+# last column says. The cores that streaming needs are streams × chunks per second × CPU-seconds per chunk. What happens
+# if that's more than one?
 
 # %%
 busy = run.too_many(lab)
@@ -139,9 +140,9 @@ stack(pictures.too_many_table(busy), words.tell_busy(busy))
 #
 # <details><summary>"Users say it stutters. Every server panel is green. First three minutes?"</summary>
 #
-# `curl -N` one request from where a user is, then from beside the server. If the lines come in gulps only from
-# outside, walk the chain hop by hop: the first hop behind which they gulp is the one that buffers. If they gulp
-# beside the server as well, look at the front end's CPU, not at the GPU.
+# `curl -N` one request from where a user is, then from beside the server. If the lines come in lumps only from
+# outside, walk the chain hop by hop: the first hop behind which they're lumped is the one that buffers. If they're
+# lumped beside the server as well, look at the front end's CPU, not at the GPU.
 #
 # </details>
 #
@@ -157,7 +158,7 @@ stack(pictures.too_many_table(busy), words.tell_busy(busy))
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "The network is slow. Use a CDN." | "Something between buffers or coalesces: nginx's `proxy_buffering`, a gateway. Turn it off for streams." | "Median first: near zero says lumps, unchanged says stalls. Lump size × bytes per event gives the buffer, and 4 or 8 kB names the culprit. I'd fix that hop, add a client-side ITL probe through the whole chain, and alert on *client over server*, since the server's own metric can't see it by construction." |
+# | "The network is slow. Use a CDN." | "Something between buffers or coalesces: nginx's `proxy_buffering`, a gateway. Turn it off for streams." | "Median first: near zero says lumps, unchanged says stalls. Lump size × bytes per event gives the buffer, and 4 or 8 kB suggests nginx's default. I'd fix that hop, add a client-side ITL probe through the whole chain, and alert on *client over server*, since the server's own metric can't see it by construction." |
 #
 # **Three numbers to know cold**
 
@@ -170,7 +171,7 @@ words.three_numbers(straight, costs)
 # <details><summary>How much does a buffering proxy add to TTFT?</summary>
 #
 # 1. The buffer takes $b$ bytes, an event has $e$: it passes on once $\lceil b/e \rceil$ events are in.
-# 2. The first is there after the server's TTFT; each further one takes an ITL.
+# 2. The first event is there after the server's TTFT, and each further one takes an ITL.
 # 3. Added to TTFT: $\lceil b/e - 1 \rceil \cdot \text{ITL}$.
 # 4. 4,096 bytes, events of 190: 22 events, so 21 ITLs. At 20 ms that's 0.42 s.
 # 5. Then lumps: median gap 0, and every 22nd is 22 ITLs long. p99 is a lump gap, because 1 in 22 is more than 1 in
@@ -199,9 +200,9 @@ check.card()
 pictures.letters_table(run.spell(lab.model.tokenizer))
 
 # %% [markdown]
-# Some tokens aren't text by themselves. Decoded alone they come out as �, and a client can't repair that: the bytes are
-# gone. So the server holds them back until the character is complete; one token may release nothing, and the next one
-# releases two tokens' worth. (Text that might turn into a **stop string** is held back the
+# Some tokens aren't text by themselves. Decoded alone they come out as �, and a client can't repair that, because the
+# bytes are gone. So the server holds them back until the character is complete: one token may release nothing, and the
+# next one the text of both. (Text that might turn into a **stop string** is held back the
 # same way. A reasoning or tool-call parser holds back far more: for such models, measure the time to the first
 # *visible* token.)
 
@@ -288,7 +289,7 @@ told
 #     -d '{"model":"Qwen/Qwen3-8B","prompt":"Once upon a time","max_tokens":200,"stream":true}'
 # ```
 #
-# Send that to the server, then through your gateway. Do the lines trickle in, or come in gulps? `vllm bench serve`
+# Send that to the server, then through your gateway. Do the lines trickle in, or come in lumps? `vllm bench serve`
 # (`--base-url`) puts numbers to it: behind a buffer the client's ITL p50 drops to nearly zero while p99 and TTFT grow,
 # and `vllm:inter_token_latency_seconds` on the server doesn't move.
 #
@@ -308,9 +309,9 @@ told
 # - **The cost of a chunk in your server.** Python's is high. Yours may build events in other processes or another
 #   language: the arithmetic stays, the constant doesn't. (Events here are built by hand. A framework that
 #   validates each one takes more.)
-# - **Your proportions.** An 8B on an H100 has an ITL of the same order as the default model's on two cores (6.2 ms
-#   alone, docs/measured.md), so the rhythms carry over. TTFT is another matter: the longer your
-#   prefill or queue, the smaller a buffer's share of it.
+# - **Your proportions.** A buffer delays the first token by a number of ITLs. An 8B on an H100 has one of 6.2 ms alone
+#   (docs/measured.md), so the same buffer costs it less time than the example run's two cores. And the longer your
+#   prefill or queue, the smaller a buffer's share of TTFT.
 # - **One process.** Client, proxy, server and engine share one process, and Python's lock. They also share a clock;
 #   across machines you'd have to compare clocks first.
 #

@@ -4,6 +4,8 @@
 # A user in Sydney says the service is slow. One in Virginia says it's fine. Same model, same server, same minute. How
 # much of TTFT is distance, how much is connection set-up, and what can you do about either?
 #
+# You'll be able to count the round trips in a TTFT, put a floor under them from a map, and say which fix removes which.
+#
 # - **Five minutes** (five): the same answer from near and far, on old and new connections.
 # - **The lab** (five): regions, a latency budget by hop, and what streaming does for a reader.
 # - **In the interview** (five): the line, its follow-ups, a derivation; then the check.
@@ -44,8 +46,8 @@ far.score(words.far(trips))
 stack(pictures.trips_table(trips), words.tell_trips(trips))
 
 # %% [markdown]
-# (Distance here is a relay on this machine that holds bytes for half a round trip each way; a new connection's first
-# bytes wait as long as its handshakes would take. Real networks also lose packets, which adds gaps.)
+# (Distance here is a relay on this machine that holds bytes for half a round trip each way, and a new connection's
+# first bytes for as long as its handshakes would take. Real networks also lose packets, which adds gaps.)
 #
 # ## The lab
 #
@@ -61,7 +63,7 @@ explorer.regions()
 # <details><summary>What to look for</summary>
 #
 # - Frankfurt to Sydney is about a quarter of a second per round trip. On a new TLS 1.2 connection, 0.85 seconds
-#   pass before the model has seen a byte: more than most 70B prefills take.
+#   pass before the model has seen a byte. A 70B on four H100s prefills 8,000 tokens in less.
 # - A second region pays off for users whose round trips are a large part of TTFT. Across an ocean on a reused
 #   connection, a ten-second chat loses a few percent of E2E, but its first token is clearly later.
 # - Regions split traffic: each has its own queue and its own prefix cache, and rounds up its own number of replicas
@@ -96,7 +98,7 @@ explorer.hops_of_ttft()
 #
 # ### Faster, or only sooner?
 #
-# The same answer from the same server, streamed and as a whole. Lines: text that has arrived. Dashes: text that has
+# The server gives the same answer twice, streamed and as a whole. Lines show text that has arrived, dashes text that's
 # been read. Move the slider from a slow reader to a very fast one.
 
 # %%
@@ -121,9 +123,9 @@ pictures.reading(forms)
 #
 # **The line**
 #
-# > "Slow by the same amount for every prompt means distance or set-up, not the model. A new TLS connection takes
-# > three round trips to the first byte, a kept one takes one. Reuse connections, terminate near users, then think
-# > about regions."
+# > "If it's slow by the same amount for every prompt, it's distance or set-up, not the model. A new TLS connection
+# > takes three round trips to the first byte, a kept one takes one. Reuse connections, terminate near users, then
+# > think about regions."
 #
 # **Follow-ups**
 #

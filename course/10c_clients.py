@@ -5,6 +5,8 @@
 # reading, and another one retries every failed request immediately, up to five times. What does each of them cost the
 # others?
 #
+# You'll be able to say how far retries multiply load and what stops them, and what noticing a disconnect saves.
+#
 # - **Five minutes** (five): a retry storm, and a bet on its size.
 # - **The lab** (five): clients that leave, what detecting that saves, and nine kinds of trouble sent to a real server.
 # - **In the interview** (five): the line, its follow-ups, a derivation; then the check.
@@ -55,8 +57,8 @@ stack(
 # %% [markdown]
 # What clients can do instead:
 #
-# - **Exponential backoff with jitter** spreads attempts and doesn't limit them: wait longer after each failure, and
-#   randomize the wait, or clients that failed together retry together.
+# - **Exponential backoff with jitter**: wait longer after each failure, and randomize the wait, or clients that failed
+#   together retry together. That spreads attempts without limiting them.
 # - **A retry budget** on top limits them: retries are at most a tenth of requests. Past that, something's wrong that
 #   retrying won't fix.
 #
@@ -77,7 +79,7 @@ stack(pictures.draw_leaving(left), words.tell_left(left))
 # %% [markdown]
 # ### What detecting a disconnect saves
 #
-# Eight clients, half of whom leave halfway: first with a slot for each, then with two slots and a queue.
+# Eight clients ask, and half of them leave halfway. First there's a slot for each, then two slots and a queue.
 
 # %%
 crowds = run.crowds(lab)
@@ -97,7 +99,7 @@ pictures.faults_table(troubles)
 # %% [markdown]
 # For a client that stops reading, every server needs an answer to four questions. This one's:
 #
-# - *Does the engine wait?* No. A batch that waited for one client would hold up all of them.
+# - *Does the engine wait?* No. A batch that waited for one client would hold up all the others.
 # - *Where does the text wait?* In the operating system, up to 64 KiB. The rest stays in the process, merged, so it's
 #   never more than the answer itself.
 # - *For how long?* For `--reader-timeout` seconds. Then the server closes the connection.
@@ -169,10 +171,10 @@ check.card()
 #
 # ### Retries at 70B
 #
-# A queue takes longer to drain there: twenty seconds of overload, clients that wait six seconds for a first byte, and
-# a server that doesn't detect disconnects. Two more policies: backoff without jitter, and a **circuit breaker**,
-# which stops calling for a while after a run of failures (*open*), then lets one request through and *closes* again
-# if it succeeds.
+# A queue takes longer to drain there, so overload lasts twenty seconds, clients wait six seconds for a first byte, and
+# the server doesn't detect disconnects. Two policies join: backoff without jitter, and a **circuit breaker**, which
+# stops calling for a while after a run of failures (*open*), then lets one request through and *closes* again if it
+# succeeds.
 
 # %%
 at_70b = simulated.storms_at_70b()

@@ -2,13 +2,13 @@
 # # 11 · Capacity: how many replicas?
 #
 # "We need 100 requests a second. Will one server do?" Someone will ask you, in an interview or in a budget meeting,
-# and want an answer before the coffee gets cold. Here you learn to give one: first on the back of an envelope, then
-# by simulation. ([11b](11b_spikes.ipynb) is about spikes and cold starts, [11c](11c_money.ipynb) about money.)
+# and want an answer before the coffee gets cold. You'll be able to give one on the back of an envelope, then a better
+# one by simulation. ([11b](11b_spikes.ipynb) is about spikes and cold starts, [11c](11c_money.ipynb) about money.)
 #
 # - **Five minutes** (five): one setting on this machine, and a bet on 100 requests a second.
 # - **The lab** (ten): the bounds, the knee, and a worksheet that counts replicas.
 # - **In the interview** (five): the line, its follow-ups, a derivation; then the check.
-# - **Going deeper** (ten): limit or load, from data sheet to fleet, rollouts, the formulas, the code, three claims.
+# - **Going deeper** (ten): what "batch size" means in two curves, from data sheet to fleet, rollouts, the formulas.
 
 # %%
 from course.lab import open_lab, simulated_70b
@@ -37,7 +37,8 @@ pictures.place(here)
 words.tell_operating_point(here)
 
 # %% [markdown]
-# So a setting can make requests wait on a machine that's fast enough. Can a setting also make a machine large enough?
+# So a setting can make requests wait on a machine that's fast enough. Can a setting also make up for a machine that's
+# too small?
 #
 # ### Predict
 #
@@ -61,8 +62,7 @@ bet.score(words.served_of_a_hundred(flood))
 stack(pictures.envelope(run.Ask()), words.tell_hundred(flood, run.Ask()))
 
 # %% [markdown]
-# The table's last rows count slots. By **Little's law**, requests running = arrivals per second × the time each one
-# stays.
+# The table's last rows count slots by **Little's law**: requests running = arrivals per second × the time each stays.
 #
 # **First the arithmetic, then the setting, then the money.** Arithmetic settles most debates before a load test could.
 
@@ -73,8 +73,8 @@ stack(pictures.envelope(run.Ask()), words.tell_hundred(flood, run.Ask()))
 #
 # Here are four bounds on paper, and what a simulated replica did when requests were always waiting. The lowest bound
 # is the one that counts. The simulated figure is lower still, because a step also reads weights, exchanges partial
-# results and launches kernels. So an envelope can prove that a plan won't work, never that it will. (With more slots a
-# replica serves somewhat more; held to an SLO, as at the knee below, less. Say which rate you mean.)
+# results and launches kernels. So an envelope can prove that a plan won't work, never that it will. (The replica serves
+# somewhat more with more slots, and less if it has to meet an SLO, as at the knee below. Say which rate you mean.)
 
 # %%
 pictures.how_many()
@@ -85,7 +85,7 @@ simulated_70b.error_band(fleet.deployment())
 # %% [markdown]
 # <details><summary>Three things to try, answered</summary>
 #
-# - *Max-batch*: it moves the slot bound; the simulated figure follows only until you run out of arithmetic.
+# - *Max-batch*: it moves the slot bound, and the simulated figure follows only until you run out of arithmetic.
 # - *Short prompts*: slots become the lowest bound, instead of arithmetic.
 # - *Eight GPUs*: arithmetic doubles; the simulated figure grows less, because all-reduces take part of the gain.
 #
@@ -113,9 +113,10 @@ pictures.knee_of_70b()
 #
 # ### The worksheet
 #
-# The answer first: replicas, GPUs, dollars. While you drag a slider it's computed on paper, as if nothing queued. Let
-# go, and a simulation takes its place: it looks for the **knee**, here the highest *rate* at which one replica meets
-# the SLO for 95 in 100 requests, then counts replicas. The runs are short, so the knee is good to about 10%.
+# The worksheet shows the answer first: replicas, GPUs and dollars. While you drag a slider it's computed on paper, as
+# if nothing queued. Let go, and a simulation replaces it. That looks for the **knee**, here the highest *rate* at which
+# one replica meets the SLO for 95 in 100 requests, then counts replicas. The runs are short, so the knee is good to
+# about 10%.
 
 # %%
 pictures.sheet()
@@ -145,8 +146,8 @@ pictures.explained(run.plan())
 #
 # <details><summary>"Your envelope says 9 replicas. Finance asks why you order 25."</summary>
 #
-# Nine is what arithmetic alone would need at the rate that matrix products reach. A step has other costs: reading
-# weights, all-reduces, launches, decode. Then the SLO: at the knee a replica isn't full, or p99 wouldn't hold. Then
+# Nine is what arithmetic alone would need at the rate that matrix products reach. A step has other costs, such as
+# reading weights, all-reduces and launches. The SLO comes next, because a replica that's full misses it. Then there's
 # headroom for bursts and for a replica that dies. Each factor is on the worksheet, and each can be measured.
 #
 # </details>
@@ -154,8 +155,8 @@ pictures.explained(run.plan())
 # <details><summary>"Which `max_num_seqs` would you set?"</summary>
 #
 # The smallest at which no request waits for a slot at peak, unless ITL or KV memory breaks first. It's a limit, not a
-# load: raising it only lets waiting requests in. The curve where TTFT climbs with "batch" is a load test with more
-# clients.
+# load: raising it only lets waiting requests in. Where a curve shows TTFT climbing with "batch", it's a load test with
+# more clients.
 #
 # </details>
 #
@@ -163,7 +164,7 @@ pictures.explained(run.plan())
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "One node does thousands of tokens a second with continuous batching, so a few nodes." | "Prompts: 2 × 70B × 150,000 tokens/s is 21 PFLOP/s. At 70% of 989 TFLOP/s that's 30 GPUs for prefill alone, more with decode and headroom." | "At least 30 GPUs by arithmetic, so not one node. An SLO roughly triples that: I'd plan for about 25 replicas of four and say ±30% until a load test. What would change it: shared prefixes (ask for the hit rate), FP8, the peak-to-mean ratio, and whether all of it needs the tight TTFT: batch work can run at night." |
+# | "One node does thousands of tokens a second with continuous batching, so a few nodes." | "Prompts: 2 × 70B × 150,000 tokens/s is 21 PFLOP/s. At 70% of 989 TFLOP/s that's 30 GPUs for prefill alone, more with decode and headroom." | "At least 30 GPUs by arithmetic, so not one node. A step's other costs, an SLO and headroom roughly triple that: I'd plan for about 25 replicas of four and say ±30% until a load test. What would change it: shared prefixes (ask for the hit rate), FP8, the peak-to-mean ratio, and whether all of it needs the tight TTFT: batch work can run at night." |
 #
 # **Three numbers to know cold**
 
@@ -187,7 +188,7 @@ words.three_numbers(run.Ask())
 # %% [markdown]
 # ## Check yourself
 #
-# Answers come from the runs above, the simulator and the catalogue.
+# Answers come from the arithmetic and from the simulator's runs above.
 
 # %%
 check = checks(run.sweep(), run.Ask())
@@ -198,9 +199,9 @@ check.card()
 #
 # ### A limit, or a load?
 #
-# You may have seen a curve that bends the other way: TTFT *rising* with the batch. That comes from a load test with a
-# growing number of clients, each of which sends its next request as soon as it has an answer (a closed loop; its TTFT
-# counts from when the client sends, like every load test's). Both numbers get called batch size.
+# You may have seen a curve that bends the other way: TTFT *rising* with the batch. It comes from a load test with a
+# growing number of clients, each of which sends its next request as soon as it has an answer (a closed loop). Both
+# numbers get called batch size.
 
 # %%
 crowds = run.load_tests()
@@ -223,9 +224,9 @@ pictures.waterfall()
 # %% [markdown]
 # ### Rollouts: a job that ends with its longest answer
 #
-# Reinforcement learning generates answers by the thousand, then trains on them. There's no SLO and no arrival rate:
-# the step ends when the last answer does. Answers have a long tail, and while it runs a replica made for 64 requests
-# decodes two. Before you move anything: what share of the time does the last tenth of the answers take?
+# Reinforcement learning generates answers by the thousand, then trains on them. There's no SLO and no arrival rate: a
+# training step waits for its last answer. Answers have a long tail, and while it runs a replica made for 64 requests
+# decodes two. Before you move anything, guess what share of the time the last tenth of the answers takes.
 
 # %%
 pictures.rollouts()

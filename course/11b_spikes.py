@@ -29,7 +29,7 @@ lab = Lab()  # everything in this lesson is simulated: no model is loaded
 # ## Five minutes
 #
 # One replica of Llama-3 70B runs at two fifths of its capacity. Then four times as many requests arrive, for a minute.
-# TTFT may take two seconds. Five answers:
+# The limit on TTFT is two seconds. You could answer in five ways:
 #
 # - **Do nothing.** The queue drains eventually.
 # - **Autoscaler**: orders up to three more replicas when too many requests are open (queued or running). It looks at
@@ -58,13 +58,13 @@ stack(pictures.stories_table(day, gpu_price()), words.tell_spike(day, gpu_price(
 
 # %% [markdown]
 # **An autoscaler helps with a spike that outlasts its cold start. For a shorter one you need something that's already
-# there.** How much of each kind is in your traffic?
+# there.** Which kind does your traffic have?
 #
 # ## The lab
 #
 # ### Your own spike
 #
-# The dashed line is what happens if you do nothing. First look at the autoscaler's: where do the two part?
+# The dashed line is what happens if you do nothing. First look at the autoscaler's line. Where do the two part?
 
 # %%
 pictures.spikes()
@@ -81,21 +81,21 @@ simulated_70b.error_band(fleet.deployment())
 #   in time. What was sent before still waits at the old replica.
 # - *A cold start of 5 s*: it saves most of the requests, though not all, since it has to notice first. That's what
 #   warm pools and sleep mode buy.
-# - *A climb*, where load rises slowly and stays high: now it's in time. It's for the daily curve; limits and fallbacks
-#   are for the minutes before it reacts.
+# - *A climb*, where load rises slowly and stays high: now the autoscaler is in time. It's for the daily curve; limits
+#   and fallbacks are for the minutes before it reacts.
 # - *Degrade, and return at 39 open requests*: the two limits nearly coincide, and the service keeps switching models.
 #   The gap between them is **hysteresis**, as in a thermostat.
-# - *Refuse, four minutes of spike*: the requests that got in are fine, but twice the share is turned away. After some
-#   minutes only capacity helps.
+# - *Refuse, four minutes of spike*: the requests that got in are fine, but about twice the share is turned away. A
+#   spike that long needs capacity, or a smaller model.
 #
 # </details>
 #
 # ### What a cold start is made of
 #
-# So everything depends on how long a replica takes to start: two minutes above, three with the defaults here. That's
-# mostly bytes over bandwidths. The defaults are round figures; put in your own. In **sleep mode** the process stays
-# alive: its weights move to host memory, its KV is dropped, and another model can have the GPUs. Waking up is one copy
-# back over PCIe.
+# So everything depends on how long a replica takes to start: two minutes above, three with the defaults here. A third
+# of that is bytes over bandwidths (image and weights), the rest booting, compiling and capturing graphs. The defaults
+# are round figures; put in your own. In **sleep mode** the process stays alive: its weights move to host memory, its
+# KV is dropped, and another model can have the GPUs. Waking up is one copy back over PCIe.
 
 # %%
 explorer.cold_start()
@@ -114,9 +114,9 @@ explorer.cold_start()
 #
 # ### The queue wait as an alarm
 #
-# Something has to tell you that a spike has begun. Utilization won't: it's high on every busy server. Does queue wait,
-# before clients start to give up? The alarm fires when a request leaves the queue after more than two seconds, for a
-# slot or because its client gave up.
+# Something has to tell you that a spike has begun. Utilization won't, because it's high on every busy server. Does
+# queue wait tell you before clients start to give up? The alarm fires when a request leaves the queue after more than
+# two seconds, for a slot or because its client gave up.
 
 # %%
 pictures.alarms()
@@ -124,8 +124,8 @@ pictures.alarms()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - As a queue grows, some request gets its slot after two seconds well before another has waited ten. So the alarm
-#   fires before the time-outs, and the milder the overload, the longer the warning.
+# - As a queue grows, a wait of two seconds comes well before a wait of ten. So the alarm fires before the time-outs,
+#   and the milder the overload, the longer the warning.
 # - Let clients wait for *the last word* at a load of 80%: they time out, and the queue shows nothing. Long answers and
 #   slow steps do that, so alert on TPOT, too.
 #
@@ -137,23 +137,24 @@ pictures.alarms()
 # **The line**
 #
 # > "An autoscaler helps with spikes that outlast its cold start. For shorter ones the help has to be there already: an
-# > admission limit, an agreed fallback with hysteresis to return from it, or a spare. I alert on queue wait."
+# > admission limit, a fallback model the product has agreed to, with hysteresis, or a spare. I alert on queue wait."
 #
 # **Follow-ups**
 #
 # <details><summary>"How would you cut a three-minute cold start to twenty seconds?"</summary>
 #
-# Itemize it first: machine, image, weights, compile, graph capture. Each is bytes over a bandwidth, or something
-# cacheable: warm nodes, image on the node, weights from local NVMe with parallel readers, a kept compile cache, fewer
-# captured sizes. Or don't start at all: sleep mode keeps the process, and waking is one copy over PCIe.
+# I'd itemize it first: machine, image, weights, compile, graph capture. Each is bytes over a bandwidth or can be kept
+# ready. So I'd have warm nodes with the image on them, weights on local NVMe with parallel readers, a kept compile
+# cache, and fewer captured sizes. Or I don't start at all: sleep mode keeps the process, and waking is one copy over
+# PCIe.
 #
 # </details>
 #
 # <details><summary>"Why not scale on GPU utilization?"</summary>
 #
 # It's high on every busy server, whether the queue is empty or a minute long, so it can't tell a healthy peak from an
-# overload. Queue wait can: under overload it grows by 1 − 1/ρ seconds per second. It has one blind spot, long
-# answers, so watch TPOT as well.
+# overload. Queue wait can: under overload it grows by 1 − 1/ρ seconds per second. Its blind spot is a client that gives
+# up in the middle of a long answer, so I watch TPOT as well.
 #
 # </details>
 #
@@ -196,9 +197,9 @@ check.card()
 #
 # Under a load $\rho > 1$ the queue wait grows by $1 - 1/\rho$ seconds every second. So growing from a wait of $w$ to
 # the clients' patience $T$ takes $(T-w)\,\rho/(\rho-1)$, if arrivals are smooth. Real arrivals are bursty, so read
-# this as the middle of many runs. The closer the load is to 100%, the further single runs stray from it: at 110% some
-# give half that warning, and some more than twice as much; at 200% nearly all are within a third of it. E2 below is
-# one run of each.
+# this as the middle of many runs. The closer the load is to 100%, the further single runs stray from it. At 110% some
+# give half that warning, and some more than twice as much; at 200% nearly all are within a third of it. Claim E2 below
+# shows one run of each.
 #
 # **The code.** How an autoscaler decides. Note what it can't know: what comes next.
 
@@ -215,8 +216,8 @@ print(inspect.getsource(Autoscaler.decide))
 # A few requests per hour, on four H100s that cost the same at night. **Scale to zero** releases them after five
 # minutes without a request; the next request waits out a three-minute cold start. The alternative is a **warm pool**:
 # always at least one replica. With $\lambda$ requests per second and a timeout of $K$ seconds, a request finds it
-# gone with probability $e^{-\lambda K}$, which is also about the share of time its GPUs are free. Bring it back from
-# sleep instead of from nothing. What changes, and what doesn't?
+# gone with probability $e^{-\lambda K}$, which is also about the share of time its GPUs are free. Set *brought back by*
+# to sleep mode. What changes, and what doesn't?
 
 # %%
 explorer.rare_traffic()
@@ -225,8 +226,8 @@ explorer.rare_traffic()
 # <details><summary>Answer</summary>
 #
 # Just as many requests find it gone, but each waits seconds, not minutes. With scale to zero the free GPUs leave your
-# bill. With sleep mode they don't: it pays when another model uses them meanwhile. And it shows in p99 as long as
-# more than one in a hundred requests finds it gone: for an SLO on p99, "mostly awake" isn't enough.
+# bill. With sleep mode they don't, so it pays when another model uses them meanwhile. Either shows in p99 as long as
+# more than one in a hundred requests finds the replica gone: for an SLO on p99, "mostly awake" isn't enough.
 #
 # At 300 requests per hour the replica almost never goes away and nothing is saved; at one per hour nearly every
 # request finds it gone. In between, most requests are quick, some take the whole cold start, and a mean shows
@@ -239,8 +240,8 @@ explorer.rare_traffic()
 # A configuration change is a deploy. Know its **blast radius** (which tenants and regions see the new default), put
 # it behind a **feature flag** that one replica reads first (a **canary**), decide beforehand what number triggers a
 # rollback, and rehearse that with a stopwatch: a mistake lasts for the time to detect plus the time to undo. Here the
-# canary gets three requests per second. The rule: undo the change as soon as more than 20% of the last 50 requests
-# were late (TTFT or TPOT beyond the SLO). The mistake: CUDA graphs are off.
+# canary gets three requests per second. The rule undoes the change as soon as more than 20% of the last 50 requests
+# were late (TTFT or TPOT beyond the SLO). The mistake is that CUDA graphs are off.
 
 # %%
 undone = lab.predict(
@@ -258,8 +259,8 @@ undone.score(words.until_undone())
 pictures.canary()
 
 # %% [markdown]
-# Which rule? A short window reacts fast but can fire on noise; a long one is steadier but slow. The last row is a
-# deploy that changed nothing: does any rule fire on it?
+# Which rule is best? A short window reacts fast but can fire on noise; a long one is steadier but slow. The last row is
+# a deploy that changed nothing (an **A/A test**). Does any rule fire on it?
 
 # %%
 pictures.rules_table()
@@ -278,8 +279,8 @@ pictures.rules_table()
 # %% [markdown]
 # ### What articles say
 #
-# E3 also counts requests that arrive during a start of $S$ seconds: $(1 + \lambda S)\,e^{-\lambda K}$. It plays 480
-# requests at each rate, so its figures carry some noise.
+# E3's share of cold requests includes those that arrive during a start of $S$ seconds, so expect
+# $(1 + \lambda S)\,e^{-\lambda K}$. It simulates 480 requests at each rate, so its figures carry some noise.
 
 # %%
 in_short(

@@ -89,6 +89,28 @@ pictures.energy_table()
 words.tell_energy(run.metered(), gpu_price())
 
 # %% [markdown]
+# ### Which model?
+#
+# A **router** sends easy requests to a small model, and sometimes it's wrong. An easy request sent to the large model
+# wastes money. A hard one sent to the small model gets a bad answer; if that's caught, it's asked again, and if not,
+# it costs whatever a wrong answer costs you. Move the sliders until routing stops paying.
+
+# %%
+pictures.routing()
+
+# %% [markdown]
+# <details><summary>What to look for</summary>
+#
+# - In GPU dollars a caught mistake is cheap: one extra small answer. In time it isn't: such a request waits for both
+#   models.
+# - Let half of the mistakes be caught, and a wrong answer cost as much as a hundred large requests: now the router
+#   has to be nearly perfect.
+# - A cheap answer that's not good enough comes back as the user's next turn. Count requests and dollars per *solved
+#   task*, not per answer, before you call the small model cheaper.
+#
+# </details>
+
+# %% [markdown]
 # ### Where it hurts
 #
 # Dollars per million tokens leave out latency. The lowest price per token belongs to a fleet that's always full, and a
@@ -154,7 +176,7 @@ words.three_numbers(gpu_price())
 # ## Check yourself
 
 # %%
-routed = run.routing_runs(gpu_price())  # from the deeper part
+routed = run.routing_runs(gpu_price())
 check = checks(list(run.TROUBLES.values()), routed[0], gpu_price())
 check.card()
 
@@ -168,28 +190,6 @@ check.card()
 # model at all. `minillm simulate --plan --search` looks through the whole catalogue for the cheapest card, and the
 # number of GPUs per replica, that meet an SLO under your traffic ([docs](../docs/simulate.md#plan-capacity)).
 #
-# ### Which model?
-#
-# A **router** sends easy requests to a small model, and sometimes it's wrong. An easy request sent to the large model
-# wastes money. A hard one sent to the small model gets a bad answer; if that's caught, it's asked again, and if not,
-# it costs whatever a wrong answer costs you. Move the sliders until routing stops paying.
-
-# %%
-pictures.routing()
-
-# %% [markdown]
-# <details><summary>What to look for</summary>
-#
-# - In GPU dollars a caught mistake is cheap: one extra small answer. In time it isn't: such a request waits for both
-#   models.
-# - Let half of the mistakes be caught, and a wrong answer cost as much as a hundred large requests: now the router
-#   has to be nearly perfect.
-# - A cheap answer that's not good enough comes back as the user's next turn. Count requests and dollars per *solved
-#   task*, not per answer, before you call the small model cheaper.
-#
-# </details>
-
-# %% [markdown]
 # ### A replica per fine-tune?
 #
 # Thirty customers, each with a fine-tune of one model. A **LoRA** adapter is two thin matrices beside each linear

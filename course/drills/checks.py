@@ -197,7 +197,7 @@ def _mind(drill: DrawnDrill, commit: Commit) -> CheckedItem:
     """A finding that bears on this case, and a fix that acts on it and wasn't first anyway: a point each."""
     key, criterion, most = "mind", "questions", 2.0
     if not commit.finding or not has_talk(drill.id):
-        return CheckedItem(key, criterion, 0, most, "You named no finding that would change your mind.")
+        return CheckedItem(key, criterion, 0, most, "You named no finding.")
     fact: Fact = talk_of(drill).fact(commit.finding)
     if fact.use == "idle":
         return CheckedItem(key, criterion, 0, most, f"“{fact.asks}” changes nothing here, whatever the answer.")

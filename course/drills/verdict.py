@@ -131,7 +131,7 @@ def _in_words(reached: AnswersCompared, found: Sequence[CheckedItem], statements
 
 def _reasons(found: Sequence[CheckedItem], statements: Sequence[Judged]) -> list[str]:
     """What cost most, in words, the largest first."""
-    lost = [((each.most - each.points) / each.most, f"{_NAMES[each.key]} ({each.says.rstrip('.')})") for each in found]
+    lost = [((each.most - each.points) / each.most, f"{_NAMES[each.key]} ({_inside(each.says)})") for each in found]
     wrong = [each for each in statements if each.is_wrong and not each.is_disputed]
     open_ = [each for each in statements if each.is_open]
     if wrong:
@@ -144,6 +144,11 @@ def _reasons(found: Sequence[CheckedItem], statements: Sequence[Judged]) -> list
         lost.append((len(open_) / len(statements), f"{len(open_)} of {len(statements)} statements left open"))
     lost.sort(key=lambda each: -each[0])
     return [says for cost, says in lost if cost >= 0.25][:REASONS]
+
+
+def _inside(sentence: str) -> str:
+    """A sentence as it stands inside of another."""
+    return sentence[:1].lower() + sentence[1:].rstrip(".")
 
 
 _NAMES = {

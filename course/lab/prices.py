@@ -6,7 +6,7 @@ HARDWARE = "h100-sxm"
 
 
 def gpu_price(hardware: str = HARDWARE) -> float:
-    """Dollars an hour in the catalogue (course/simulator/cost/hardware.py). Raises LookupError: it has none."""
+    """Dollars an hour in the catalogue (course/simulator/cost/gpus.json). Raises LookupError: it has none."""
     price = find_hardware(hardware).price_per_hour
     if price is None:
         raise LookupError(f"{hardware} is not for rent: there is no price for it")

@@ -69,7 +69,7 @@ def draw_step(story: DraftStory, plain: DraftStory, number: int) -> Picture:
     body = _written(story.written(number - 1))
     body += _guesses(step) + _outcome(step) + _lanes(story, plain, number)
     return Picture(
-        f"Step {number}: which guesses are accepted?", body, HEIGHT, description=_told(story, plain, number, step)
+        f"Step {number}: which draft tokens are accepted?", body, HEIGHT, description=_told(story, plain, number, step)
     )
 
 
@@ -169,7 +169,7 @@ def _lanes(story: DraftStory, plain: DraftStory, number: int) -> str:
 
 def _legend() -> str:
     baseline, body = LEGEND_TOP + LEGEND_BOX - 2, ""
-    for x, fill, words in ((LEFT, PASSED, "an accepted guess"), (LEFT + 150, OWN, "the model’s own")):
+    for x, fill, words in ((LEFT, PASSED, "accepted draft"), (LEFT + 150, OWN, "the model’s own")):
         body += rect(x, LEGEND_TOP, LEGEND_BOX, LEGEND_BOX, fill=fill)
         body += text(x + LEGEND_BOX + 5, baseline, words, size=11, fill=SOFT)
     rest = "a line ends each step; empty cells are still to come"

@@ -74,13 +74,13 @@ def checks(costs: VerifyCosts, told: Mapping[str, tuple[DraftStory, DraftStory]]
             slip = f"those are all draft tokens; {guessed - key} of them weren't accepted."
         elif value == story.num_tokens:
             slip = "that is the whole answer."
-        words = f"{name}: {story.num_tokens} tokens came out in {len(story.steps)} steps, one of each the model's own"
+        words = f"{name}: {story.num_tokens} tokens came out in {len(story.steps)} steps, one in each the model's own"
         return (Criterion("accepted draft tokens", float(value == key), 1, slip, words),)
 
     questions = {
         "q1": Question("α = 0.8, k = 5: how many tokens does a verification yield, on average?", "tokens"),
         "q2": Question(
-            "The same, a draft token costs 0.05 steps, checking is as cheap as a plain step: what's the speedup?",
+            "The same, with draft tokens at 0.05 steps each and checking as cheap as a plain step: what's the speedup?",
             "times",
         ),
         "q3": Question(
@@ -88,8 +88,7 @@ def checks(costs: VerifyCosts, told: Mapping[str, tuple[DraftStory, DraftStory]]
             options=("nothing", "one token", "the draft again"),
         ),
         "q4": Question(
-            "Free drafts of 4, this machine, the largest batch that was measured: at what acceptance does "
-            "it break even?",
+            "Free drafts of 4 on this machine, at the largest batch measured: at what acceptance do they break even?",
             '0.35, 35, or "never"',
         ),
         "q5": Question(

@@ -136,7 +136,7 @@ def dashboard_table(k: int = 4) -> Html:
         (f"{alpha:g}", number(emitted(alpha, k)), f"{accepted_share(alpha, k):.0%}", f"{alpha**k:.0%}")
         for alpha in DASHBOARD_ALPHAS
     ]
-    header = ("α", "mean acceptance length", "acceptance rate, as dashboards have it", f"last of {k}, per position")
+    header = ("α", "mean acceptance length", "acceptance rate on dashboards", f"acceptance at position {k}")
     return as_table(header, rows)
 
 
@@ -300,7 +300,7 @@ def drafters_table() -> Html:
     for name, each in TODAYS_DRAFTERS.items():
         needed = break_even(K, each.c)
         rows.append((name, each.what, size(each.read), f"{each.c:.3f}", f"{needed or 0:.2f}", each.published))
-    header = ("drafter", "what it is", "reads per draft token", "c, at best", f"α to break even, k = {K}", "published")
+    header = ("drafter", "what it is", "reads per draft token", "c, at best", f"α to break even, k = {K}", "notes")
     return as_table(header, rows)
 
 
@@ -416,5 +416,5 @@ def draw_overlap(choice: NextToken, skill: float, rule: str) -> Picture:
             names=(*map(shown, choice.names), "all others"),
         ),
         Axis("probability", low=0),
-        description=f"After {choice.text!r} {passed:.0%} of guesses are accepted, the sum of min(p, q). {title}.",
+        description=f"After {choice.text!r} {passed:.0%} of drafts are accepted, the sum of min(p, q). {title}.",
     )

@@ -83,20 +83,18 @@ def checks(found: run.Sweep, scores: run.Scores) -> Checks:
 
     questions = {
         "q1": Question(
-            "4 bits in groups of 64, a scale and an offset of 16 bits each: how many bits does a weight take, in all?",
+            "4 bits in groups of 64, a scale and an offset of 16 bits each: how many bits a weight is that in all?",
             "bits",
         ),
         "q2": Question(
-            "Reading 16-bit weights is half of a step. Weights in 8 bits: by what factor is decode faster, at best?",
+            "Reading 16-bit weights is half of a step. How many times as fast is decode at best in 8 bits?",
             "times",
         ),
-        "q3": Question(
-            "The smallest batch of the sweep at which int8 is no faster than 16 bits here?", 'a batch, or "never"'
-        ),
-        "q4": Question("int4 in groups of 64, this lab's text, the usual floors?", options=PASSING),
+        "q3": Question("At which batch of the sweep is int8 first no faster than 16 bits here?", 'a batch, or "never"'),
+        "q4": Question("Does int4 in groups of 64 pass or fail the usual floors on this lab's text?", options=PASSING),
         "q5": Question(
-            "Zeros anywhere, 16-bit numbers, 4-byte column indices: above what share of zeros is that "
-            "smaller than dense?",
+            "Pruned anywhere, 16-bit numbers with 4-byte column indices: above what share of zeros is the sparse "
+            "matrix smaller than the dense one?",
             "%",
         ),
         "q6": Question(

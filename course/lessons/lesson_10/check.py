@@ -35,7 +35,7 @@ def checks(straight: ProxiedStream, costs: Sequence[Fed]) -> Checks:
         return (near(answer, key, "cores", slips, 0.15),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
-        wrong = "counts until the server has handed the token over, and the proxy takes it right away"
+        wrong = "ends when the server has handed the token over, and the proxy takes that right away"
         options = {
             "ttft": f"the server's TTFT {wrong}",
             "itl": f"the server's ITL {wrong}",
@@ -45,10 +45,10 @@ def checks(straight: ProxiedStream, costs: Sequence[Fed]) -> Checks:
         return choice(answer, "none", options)
 
     questions = {
-        "q1": Question("How many tokens fill the proxy's 4,096 bytes? straight.heard.event_bytes helps.", "tokens"),
+        "q1": Question("How many tokens fill the proxy's 4,096 bytes? See straight.heard.event_bytes.", "tokens"),
         "q2": Question(
-            "400 streams of 50 tokens a second, a chunk for each token, costs[0].cpu_per_chunk of CPU "
-            "each: how many cores?",
+            "400 streams of 50 tokens a second send a chunk for each token, at costs[0].cpu_per_chunk of CPU "
+            "each: how many cores is that?",
             "cores",
         ),
         "q3": Question(

@@ -43,7 +43,7 @@ def rhythm(held: ProxiedStream) -> MeasuredAnswer:
     bunch = max(read.tokens for read in held.heard.reads)
     return MeasuredAnswer(
         RHYTHM.get(moved, f"p50 {moved[0]}, p99 {moved[1]}"),
-        f"ITL as it left the server, and as it arrived: {told}; up to {bunch} tokens came at once; TTFT "
+        f"ITL as it left the server, and as it arrived: {told}; up to {bunch} tokens came together; TTFT "
         f"{seconds(held.server_ttft)} to {seconds(held.heard.ttft)}",
     )
 

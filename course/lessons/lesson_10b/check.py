@@ -43,12 +43,12 @@ def checks(forms: Mapping[str, ReceivedAnswer]) -> Checks:
     """
     questions = {
         "q1": Question(
-            "A round trip takes 150 ms; a new connection with TCP and TLS 1.2; the server needs 250 ms to "
-            "its first token: TTFT at the client?",
+            "A round trip takes 150 ms, the connection is new, with TCP and TLS 1.2, and the server needs 250 ms "
+            "to its first token: what's TTFT at the client?",
             "ms",
         ),
         "q2": Question(
-            "Which answer's last token came first here? (The same: within a tenth.)",
+            "Which answer's last token came first here? (Within a tenth counts as the same.)",
             options=("streamed", "whole", SAME),
         ),
     }

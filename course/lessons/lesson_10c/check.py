@@ -30,9 +30,9 @@ def checks() -> Checks:
 
     questions = {
         "q1": Question(
-            "40% of clients leave, having read a quarter; a fifth of a request's compute is its prompt: "
-            "what share of all compute does noticing save?",
-            "(0 to 1)",
+            "40% of clients leave, having read a quarter. A fifth of a request's compute is its prompt. "
+            "What share of all compute does noticing save?",
+            "0 to 1",
         ),
         "q2": Question(
             "Half of all attempts fail, and clients try up to three times: attempts per request, on average?",

@@ -41,10 +41,12 @@ def checks(sweep: Sweep, ask: Ask) -> Checks:
 
     questions = {
         "q1": Question(
-            "100 prompts of 1,500 tokens a second, 70B, four H100s: how many times the data sheet's FLOP/s?", "times"
+            "100 prompts of 1,500 tokens a second, for a 70B: how many times the FLOP/s on the data sheet of "
+            "four H100s do they need?",
+            "times",
         ),
         "q2": Question(
-            "70B, 1,500 + 150 tokens, load 80%: the smallest max-batch with the best goodput (within a hundredth)?",
+            "70B, 1,500 + 150 tokens, load 80%: which is the smallest max-batch within 1% of the best goodput?",
             "requests",
         ),
     }

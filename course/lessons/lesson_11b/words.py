@@ -156,8 +156,8 @@ def three_numbers() -> Html:
             "bytes over bandwidth",
         ),
         (
-            f"{math.exp(-per_hour * keep / 3600):.0%} find it gone",
-            f"of requests, at {per_hour} an hour, if a replica is released after {keep} s",
+            f"{math.exp(-per_hour * keep / 3600):.0%} of requests",
+            f"find the replica gone, at {per_hour} an hour, if it's released after {keep} s",
             "e^(−λK)",
         ),
     )

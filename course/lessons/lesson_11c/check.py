@@ -66,7 +66,7 @@ def checks(troubles: Sequence[MissedSlo], route: Route, price: float) -> Checks:
         ),
         "q3": Question(
             "70% easy, 10% misrouted, every wrong answer caught: what do 1,000 requests cost? (The router's sliders in "
-            "Going deeper say.)",
+            "The lab say.)",
             "$",
         ),
     }

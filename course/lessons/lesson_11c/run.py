@@ -58,7 +58,7 @@ TROUBLES = {
     for each in (
         MissedSlo(
             "too few slots",
-            "max-batch was set long ago and is too small for this traffic.",
+            "max_num_seqs was set long ago and is too small for this traffic.",
             "max_num_seqs 16 → 64",
             prompt=1500,
             answer=150,
