@@ -48,8 +48,8 @@ step_through()
 
 # %% [markdown]
 # So an answer has two parts with very different costs. The first step computes the whole prompt: a lot of arithmetic,
-# done once. Every later step computes one token, and still has to read all of the model's weights to do it. You'll meet
-# both again and again.
+# done once. That's **prefill**. Every later step computes one token, and still has to read all of the model's weights
+# (the millions or billions of numbers it consists of) to do it. That's **decode**.
 #
 # A server shares each step among many requests. A request that takes part in steps holds a **slot**, one of a fixed
 # number. The others wait.
@@ -90,7 +90,7 @@ draw_anatomy(one)
 # ## The lab
 #
 # Eight such prompts arrive at the same instant. The engine has four slots. Commit before you look; that's what makes
-# the answer stick. If two phases' growth differs by less than a tenth, either answer counts.
+# the answer stick. If two phases grow by nearly the same (within a tenth), either answer counts.
 
 # %%
 bet = lab.predict(
@@ -167,7 +167,7 @@ words.cold()
 # 3. So the last one queues (⌈n/c⌉ − 1) S and has TTFT = (⌈n/c⌉ − 1) S + P.
 # 4. Eight requests, four slots: TTFT = S + P, E2E = 2 S. Averaged over all eight, the queue is S/2.
 # 5. With c doubled there's one wave and no queue. But each step now carries 2c requests, so S becomes S′.
-# 6. It pays if S′ < 2 S. When steps are mostly reading weights, S′ is barely more than S.
+# 6. The last one's E2E falls if S′ < 2 S. When steps are mostly reading weights, S′ is barely more than S.
 #
 # </details>
 #
@@ -185,10 +185,11 @@ check.card()
 #
 # ### The live dashboard
 #
-# The same engine, live. It opens with a recorded run. Pick traffic, press **Run**, change one control, press **Run**
-# again: the large figures say how much each number changed, and whether that's better or worse. The previous run stays
-# as a thin bar and as outlines. Each control stands under the phase it acts on; what you changed is marked, and ↺ resets
-# it. **Stop** takes effect within one step, **Pin** keeps a run to compare with, **Patterns** hatches the colours.
+# This is the same engine, live. It opens with a recorded run. Pick traffic, press **Run**, change one control, press
+# **Run** again: the large figures say how much each number changed, and whether that's better or worse. The previous
+# run stays as a thin bar and as outlines. Each control stands under the phase it acts on; what you changed is marked,
+# and ↺ resets it. **Stop** takes effect within one step, **Pin** keeps a run to compare with, **Patterns** hatches the
+# colours.
 #
 # A few terms before you play. The **token budget** is the most tokens a step may compute. The KV cache lives in
 # fixed-size **KV blocks**; when they run out, a request is **preempted**: it loses its blocks and is recomputed later.
@@ -214,8 +215,7 @@ dashboard
 # - *burst, 12 slots*: no request waits for a slot, but every decode step carries twelve tokens instead of four. What
 #   that costs depends on the machine: on a GPU ITL grows by a few percent, on a few CPU cores by half or more. More
 #   slots trade queue for ITL.
-# - *rag, no caching*: prefill grows, unless your machine is so fast that the handbook makes a step no longer. Where
-#   requests overlap, decode and queue grow, too. You'll run this one below.
+# - *rag, no caching*: you'll bet on this one below.
 # - *chat, no caching*: no phase moves, beyond noise; no two prompts share a prefix.
 # - *long document, budget 64*: the chats' longest gaps shrink, because no step holds more than 64 tokens. The
 #   document's own TTFT grows: more steps, and each one reads all the weights again.
@@ -254,7 +254,9 @@ words.gaps(staggered)
 # ### A technique that helps, and where it does nothing
 #
 # **Prefix caching** keeps the KV cache of a prompt's beginning and reuses it for the next prompt that begins the same
-# way. In *rag* traffic every prompt begins with the same handbook. In *chat* every prompt is different.
+# way. In *rag* traffic every prompt begins with the same handbook. In *chat* every prompt is different. (Real traffic
+# is less tidy: RAG often retrieves other passages for each question, and a conversation's next turn repeats the earlier
+# ones.)
 
 # %%
 caching = lab.predict(
@@ -297,7 +299,7 @@ services_70b.phases_table(on_70b)
 # %% [markdown]
 # Compare that with the bars of your own two runs. On four H100s such a prefill takes as long as one or two decode
 # steps; on a few CPU cores, as long as ten or more. The queue forms either way, for the same reason.
-# Simulated numbers in this course come with an error band: how far the simulator's step times were off from published
+# Simulated numbers in this course come with an error band, which says how far such forecasts were off from published
 # measurements (*tp*: GPUs that share a model).
 
 # %%

@@ -59,9 +59,9 @@ words.two_illnesses(before)
 #
 # ### A ruler over the tail
 #
-# Mostly short prompts and a few very long ones, two at a time, so that no queue blurs the picture. Drag the slider
-# from p50 to p99.9. Orange ticks are the requests beyond it; ✕ is the mean. Below the first line are the same
-# requests, by prompt length. Then switch to ITL: there are far more gaps than requests.
+# This run has mostly short prompts and a few very long ones, two at a time, so that no queue blurs the picture. Drag
+# the slider from p50 to p99.9. Orange ticks are the requests beyond it; ✕ is the mean. Below the first line are the
+# same requests, by prompt length. Then switch to ITL: there are far more gaps than requests.
 
 # %%
 many = lab.run(services.sample(lab), enable_prefix_caching=False)
@@ -76,8 +76,9 @@ words.tail(many)
 #
 # ### One set of timestamps, four formulas
 #
-# Load generators print "ITL" and "TPOT" (time per output token), and don't mean the same. Here's service A by each
-# formula that six of them use. (A *delivery* hands one token or more to the client. ICL is inter-chunk latency.)
+# Load generators print "ITL" and "TPOT" (time per output token), and don't all mean the same thing by them. Here's
+# service A by each formula that six of them use. (A *delivery* hands one token or more to the client. ICL is
+# inter-chunk latency.)
 
 # %%
 tables.tools_table(before["A"])
@@ -154,7 +155,7 @@ words.where_it_went(capped)
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Quantize the model, or add GPUs." | "Is it TTFT or ITL? I'd split it before choosing a fix." | "Which percentile, over how many requests, measured where? TTFT, ITL and queue time, by prompt length, from an open-loop client. Then the cheapest fix for the largest phase, and a number that tells us it worked." |
+# | "Quantize the model, or add GPUs." | "Is it TTFT or ITL? I'd split it before choosing a fix." | "Which percentile, over how many requests, measured where? I'd want TTFT, ITL and queue time, by prompt length, from an open-loop client. Then I'd fix the largest phase first, and show the same percentile before and after." |
 #
 # **Three numbers to know cold**
 
@@ -196,7 +197,7 @@ check.card()
 #    bytes of weights.
 # 2. **More slots**: up to 256 requests may run at the same time.
 #
-# The usual advice: quantization helps decode and does nothing for a queue. Which service does it help more?
+# The usual advice is that quantization helps decode and does nothing for a queue. Which service does it help more?
 
 # %%
 bet = lab.predict(
@@ -303,9 +304,6 @@ in_short(
 # `sglang:time_to_first_token_seconds`). Leave the flag out, and the wait moves to `vllm:request_queue_time_seconds`
 # (`sglang:queue_time_seconds`), or into ITL where there's a slot for every request. E2E p99 alone tells you none of
 # that.
-#
-# For a p99 over several replicas, add up their buckets and never average their p99s: `histogram_quantile(0.99, sum by
-# (le) (rate(vllm:time_to_first_token_seconds_bucket[5m])))`.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #

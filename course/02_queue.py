@@ -38,8 +38,8 @@ pictures.capacity_note(all_at_once)
 # busy half the time (50% load), once at 80%, once at 95%. You never ask for more than it can do.
 #
 # Eighty arrivals are enough to watch and far too few for a mean near capacity. So you'll watch eighty on the engine,
-# and the score replays 40,000, eight times over, with the service times measured here. (One slot, served in order of
-# arrival, needs no engine for that: each request starts when it has arrived and the one before it is done.)
+# and your bet is scored by replaying 40,000, eight times over, with the service times measured here. (One slot, served
+# in order of arrival, needs no engine for that: each request starts when it has arrived and the one before it is done.)
 #
 # ### Predict
 #
@@ -76,9 +76,9 @@ pictures.queues(loads)
 #
 # ### The curve
 #
-# The same server, with thousands of arrivals per dot. The line is the formula; each dot is the mean of one run. Drag
-# the load. On the right: what eight runs of 4,000 arrivals measured, and the slot and queue of one run at its worst
-# moment.
+# This is the same server, with thousands of arrivals per dot. The line is the formula; each dot is the mean of one run.
+# Drag the load. On the right you see what eight runs of 4,000 arrivals measured, and the slot and queue of one run at
+# its worst moment.
 
 # %%
 pictures.wait_curve()
@@ -119,7 +119,8 @@ pictures.little_table(loads)
 #
 # ### Many slots
 #
-# Llama-3 70B on four H100s, simulated, with chats of many lengths. Mean wait against load, for 8 and for 32 slots.
+# Here's the mean wait against load for Llama-3 70B on four H100s, simulated, with chats of many lengths, for 8 and for
+# 32 slots.
 
 # %%
 curves = simulated.many_slots_curves()
@@ -211,8 +212,8 @@ check.card()
 #
 # ### A live queue
 #
-# The lab's engine again. Choose a load and press the button. Slots are boxes (blue while a prompt is prefilled; empty
-# for a moment between two steps), the queue is below them, and its history below that. Go past capacity: at 110%
+# This is the lab's engine again. Choose a load and press the button. Slots are boxes (blue while a prompt is prefilled;
+# empty for a moment between two steps), the queue is below them, and its history below that. Go past capacity: at 110%
 # nothing breaks; the queue just keeps growing. Then give it a second slot.
 
 # %%
@@ -240,7 +241,7 @@ words.second_slot(all_at_once, run.measure_capacity(lab, 2))
 # - **Poisson arrivals** ($c_a = 1$): Pollaczek and Khinchine's formula, exact for any service times. With $c_s = 0$
 #   that's **M/D/1** (memoryless arrivals, deterministic service, one slot), the server of this lesson.
 # - **Any other arrivals**: Kingman, an approximation that gets better as load goes up. Real traffic is burstier than
-#   Poisson (agents arrive in trains), so a forecast from Pollaczek-Khinchine is too optimistic for it.
+#   Poisson (an agent sends many calls in a row), so a forecast from Pollaczek-Khinchine is too optimistic for it.
 # - **Many slots in one batch**: neither. Service time depends on which requests share the step. Simulate, or measure.
 
 # %%

@@ -82,8 +82,8 @@ words.ways(ways)
 # ### Who is next?
 #
 # Slots are filled well, and there's still a queue. Does its order matter? Try it at 70B (simulated, like the rest of
-# the lab), where one prompt in ten is long: 6,000 tokens instead of 200. A bar is a mean wait, and the tick behind it
-# the slowest. With *two lanes*, short and long prompts queue apart, and every fourth turn is the long lane's; a *limit
+# the lab), where one prompt in ten is long: 6,000 tokens instead of 200. Each bar is a mean wait; the tick behind it is
+# the longest. With *two lanes*, short and long prompts queue apart, and every fourth turn is the long lane's; a *limit
 # on prompts* refuses the long ones.
 
 # %%
@@ -126,9 +126,8 @@ simulated_70b.error_band(simulated_70b.deployment())
 #
 # **The line**
 #
-# > "Continuous batching with chunked prefill, then I ask what we're short of. Slots: raise max_num_seqs until KV
-# > memory or ITL stops you. Compute: no queue order adds any, so I shed, and I report the refusal rate next to every
-# > p99."
+# > "Continuous batching with chunked prefill first. Then: what are we short of? If slots, I raise max_num_seqs until KV
+# > memory or ITL stops me. If compute, no queue order adds any, so I shed, and report the refusal rate with every p99."
 #
 # **Follow-ups**
 #
@@ -151,7 +150,7 @@ simulated_70b.error_band(simulated_70b.deployment())
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Raise max_num_seqs." | "If KV and ITL allow it. Otherwise add replicas." | "Is it past capacity, or a burst that drains? A burst: nothing, or a bigger queue limit. Past capacity: shed now by the SLO's limit, tell clients when to retry, then add capacity, and report who was refused." |
+# | "Raise max_num_seqs." | "If KV and ITL allow it. Otherwise add replicas." | "Is it past capacity, or a burst that drains? In a burst I'd do nothing, or raise the queue limit. Past capacity I'd shed now, down to what the SLO allows, tell clients when to retry, add capacity, and report who was refused." |
 #
 # **Three numbers to know cold**
 
@@ -192,8 +191,8 @@ check.card()
 # with the lowest counter goes next: the *Virtual Token Counter* (Sheng et al., 2024), here `scheduling_order="fair"`.
 # Prompt tokens count once, output tokens twice, and a tenant that has been idle gets no credit for it.
 #
-# The lab's engine, four slots, the same arrivals in both orders: the small tenants send while the greedy one's job is
-# still running.
+# Here the lab's engine has four slots and gets the same arrivals in both orders. The small tenants send while the
+# greedy one's job is still running.
 
 # %%
 share = lab.predict(

@@ -86,9 +86,9 @@ pictures.flops_explorer(lab)
 #
 # ### TTFT on the back of an envelope
 #
-# So on an idle server a prompt of $n$ tokens takes about $2 P n$ FLOPs, divided by what the GPUs deliver: their
-# number × the data sheet's FLOP/s (an H100: 989 TFLOP/s in 16 bits) × the share of it that prefill reaches (**MFU**,
-# typically 40 to 60%).
+# So a prompt of $n$ tokens takes about $2 P n$ FLOPs, where $P$ is the number of weights. On an idle server its TTFT is
+# that, divided by what the GPUs deliver: their number × the data sheet's FLOP/s (an H100: 989 TFLOP/s in 16 bits) ×
+# the share of it that prefill reaches (**MFU**, typically 40 to 60%).
 
 # %%
 pictures.envelope_explorer()
@@ -108,9 +108,9 @@ pictures.explore_70b()
 simulated_70b.error_band(simulated.deployment())
 
 # %% [markdown]
-# From the right: halving the chunk halves the others' longest gap and costs the long prompt little. That's the
-# bargain people mean. Then it stops paying. The gap approaches a floor (what a step costs, however little of the
-# prompt is in it), while the long prompt's TTFT nearly doubles with every further halving. Below that size you pay
+# Read it from the right. At first, halving the chunk halves the others' longest gap and costs the long prompt little.
+# That's the bargain people mean. Then it stops paying. The gap approaches a floor (what a step costs, however little of
+# the prompt is in it), while the long prompt's TTFT nearly doubles with every further halving. Below that size you pay
 # a lot and get little back.
 #
 # Where's the bend? It follows from two numbers of the card: how many operations it does, and how many bytes it reads,
@@ -121,8 +121,8 @@ simulated_70b.error_band(simulated.deployment())
 words.bend(bend)
 
 # %% [markdown]
-# That's the whiteboard answer to "which chunk size?" In practice start at a small multiple of it, since a step has
-# overhead as well, and then let your ITL SLO decide.
+# That's the whiteboard answer to "which chunk size?" It counts reading and arithmetic only. Whatever else a step costs
+# moves the bend to the right, so in practice start at a small multiple of it, and then let your ITL SLO decide.
 
 # %% [markdown]
 # ## In the interview
@@ -136,9 +136,9 @@ words.bend(bend)
 #
 # <details><summary>"So what does FlashAttention buy, if attention is the smaller part?"</summary>
 #
-# IO and memory. Same FLOPs, but the score matrix never leaves the chip's SRAM, so it isn't written to HBM and read
-# back. On a 70B, moving the scores would be a third of TTFT at 4k and three quarters at 32k, where they'd also take
-# over 100 GB a layer.
+# IO and memory. The FLOPs are the same, but the score matrix never leaves the chip's SRAM, so it isn't written to HBM
+# (the GPU's memory) and read back. On a 70B, moving the scores would be a third of TTFT at 4k and three quarters at
+# 32k, where they'd also take over 100 GB a layer.
 #
 # </details>
 # <details><summary>"TTFT of a 100k-token prompt is ten seconds. What can you do?"</summary>
@@ -189,8 +189,8 @@ check.card()
 #
 # ### One long prompt, and the others
 #
-# The same trade on the engine in front of you. Three chats are decoding; every step gives each of them a token. Then
-# a long prompt arrives. You've seen what that costs a 70B on GPUs. But where's the bend of *this* machine, and are
+# Now the same trade on the engine in front of you. Three chats are decoding; every step gives each of them a token.
+# Then a long prompt arrives. You've seen what that costs a 70B on GPUs. But where's the bend of *this* machine, and are
 # these chunks above or below it?
 
 # %%
@@ -211,7 +211,10 @@ words.chunks(swept, reading_s)
 
 # %% [markdown]
 # Each point is a run of the engine. Pick another chunk size and press **Run**: its points join the curves, with its
-# timeline below. The long prompt is the last row; a green block above it is a step in which a chat got a token.
+# timeline below. The long prompt is the last row; a green block above it is a step in which a chat got a token. Compare
+# where the curve bends with the tokens that the two numbers gave. If it's
+# further right, steps on this machine cost more than reading weights: launching operations, Python, or attention over
+# what's cached.
 
 # %%
 pictures.chunk_explorer(lab, swept)
@@ -237,14 +240,14 @@ pictures.length_explorer(lab, ladder)
 pictures.square_explorer(lab)
 
 # %% [markdown]
-# Now measured: one layer's attention as this engine calls it, both ways, in the same number format.
+# Now measure it: one layer's attention as this engine calls it, both ways, in the same number format.
 
 # %%
 measured = run.compare_attention(lab)
 stack(*draw_time_and_memory(measured), words.square(measured, shape, bend.roof.bandwidth))
 
 # %% [markdown]
-# And a whole request, both ways. **Where it does nothing**: short prompts.
+# And now a whole request, both ways, down to short prompts, **where it does nothing**.
 
 # %%
 both = both_ways(lab)
@@ -292,7 +295,7 @@ print("\n".join(inspect.getsource(Prefill.__call__).splitlines()[:8]))
 #
 # The last one is about **prompt compression**, dropping the sentences that have little to do with the question. (It
 # defeats the prefix cache of lesson 04: every pruned prompt starts differently.) It needs a **quality gate**: write
-# down beforehand how many right answers you can lose (the *floor*), then count.
+# down beforehand how many right answers you can afford to lose, then count.
 
 # %%
 from course.lab.claims import in_short

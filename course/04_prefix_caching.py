@@ -34,7 +34,7 @@ lab = open_lab()
 # end.
 #
 # KV is kept in **blocks**, often of 16 tokens. A block that's found is a **hit**; the **hit rate** is prompt tokens
-# found divided by prompt tokens looked up. Four questions about one handbook. Each bead is a block.
+# found divided by prompt tokens looked up. The run below asks four questions about one handbook. Each bead is a block.
 
 # %%
 plain = lab.run(run.stamped(lab, "nowhere"))
@@ -73,11 +73,11 @@ words.stamp(first, last)
 #
 # ### Order
 #
-# Two prompts, the second sent a few seconds later; only the time differs. Each bead shows the first digits of its
-# block's **hash**. The hash covers the block's own tokens *and the previous block's hash*: a **chain**. Drag the time
-# from the first sentence to the last and watch where the chain breaks. Then change the block size. Below are the same
-# two prompts as a **radix tree** (prompts share a path up to their first difference), which SGLang matches token by
-# token (at page size 1).
+# Here are two prompts, the second sent a few seconds later; only the time differs. Each bead shows the first digits of
+# its block's **hash**. The hash covers the block's own tokens *and the previous block's hash*: a **chain**. Drag the
+# time from the first sentence to the last and watch where the chain breaks. Then change the block size. Below are the
+# same two prompts as a **radix tree** (prompts share a path up to their first difference), which SGLang matches token
+# by token (at page size 1).
 
 # %%
 explorer.bead_explorer(lab)
@@ -92,9 +92,10 @@ explorer.bead_explorer(lab)
 #
 # A cache is finite. When it's full, something has to go. **LRU** evicts what was *used* longest ago; it's the
 # engine's default. **FIFO** evicts what was *computed* longest ago, however often it was used since. A **time limit**
-# (TTL) expires entries that are too old, even with room to spare. (Fields: `prefix_eviction`, `prefix_ttl_s`.) Each user
-# is in a conversation, and each turn repeats all previous ones. On the left the cache is small. Find settings where FIFO
-# finds less than LRU, and where the time limit forgets everything.
+# (TTL) expires entries that are too old, even with room to spare. (Fields: `prefix_eviction`, `prefix_ttl_s`.)
+#
+# In the chart each user is in a conversation, and each turn repeats all previous ones; the cache gets larger from left
+# to right. Find settings where FIFO finds less than LRU, and where the time limit forgets everything.
 
 # %%
 explorer.policy_explorer()
@@ -109,8 +110,8 @@ explorer.policy_explorer()
 #
 # </details>
 #
-# And no policy helps when the **working set** (everything that will be asked for again) doesn't fit. Here's a cache
-# with room for six tenants, who ask strictly in turns, or at random:
+# And no policy can keep a **working set** (everything that will be asked for again) that doesn't fit. Here's an LRU
+# cache with room for six tenants, who ask strictly in turns, or at random:
 
 # %%
 pictures.draw_cliff()
@@ -123,10 +124,11 @@ pictures.draw_cliff()
 #
 # ### Routing
 #
-# Llama-3 70B, simulated: four **replicas** (copies of the whole server), each with its own cache, and 60 tenants with
-# system prompts of 2,000 tokens. A **router** picks the replica. Round robin: each in turn. Least busy: fewest open
-# requests. Prefix-aware: the replica that has seen this prefix before, unless it's much busier than the others. (How
-# far the simulator is off is shown under [the first request after a deploy](#The-first-request-after-a-deploy).)
+# This is Llama-3 70B, simulated: four **replicas** (copies of the whole server), each with its own cache, and 60
+# tenants with system prompts of 2,000 tokens. A **router** picks the replica. *Round robin* takes each in turn, *least
+# busy* the one with the fewest open requests, *prefix-aware* one that has seen this prefix before, unless it's much
+# busier than the others. (How far the simulator is off is shown under [the first request after a
+# deploy](#The-first-request-after-a-deploy).)
 
 # %%
 fleet = run.routers(simulated_70b.deployment(), tenants=60)
@@ -269,7 +271,7 @@ words.orders(orders, agree)
 # %% [markdown]
 # ### The first request after a deploy
 #
-# Llama-3 70B again, on an idle server. What does the first request of a tenant pay that later ones don't?
+# This is Llama-3 70B again, on an idle server. What does the first request of a tenant pay that later ones don't?
 
 # %%
 colder = lab.predict(
@@ -304,8 +306,8 @@ nothing = {
 stack(pictures.runs_table(nothing), words.nothing(nothing))
 
 # %% [markdown]
-# **A beginning shorter than a block.** The same prompts, on engines with larger and larger blocks. (Some GPU kernels
-# want large ones.)
+# **A beginning shorter than a block.** These prompts do share a beginning, and run on engines with larger and larger
+# blocks. (Some GPU kernels want large ones.)
 
 # %%
 blocks = run.block_runs(lab)
@@ -401,7 +403,7 @@ explorer.hosted_explorer()
 # `vllm:prefix_cache_hits_total` over `vllm:prefix_cache_queries_total`, and `Prefix cache hit rate` in the log; in
 # SGLang `sglang:cache_hit_rate`, and `#cached-token` batch by batch.
 #
-# It should come close to the prefix's share of the prompt. TTFT falls, and with one request at a time
+# The rate should come close to the prefix's share of the prompt. TTFT falls, and with one request at a time
 # (`--max-concurrency 1`) ITL doesn't move. Control: `--no-enable-prefix-caching`, or `--disable-radix-cache`. Then
 # raise the number of prefixes. While all of them fit into the KV cache nothing changes; past that the hit rate falls
 # away, because both evict the least recently used by default.

@@ -41,9 +41,9 @@ Today()
 # %% [markdown]
 # ## A sum a day
 #
-# One minute, a number with its unit, no calculator. Within 20% is right; from half to double is the right order of
-# magnitude. Running over costs nothing, and you'll see the working. `NapkinDesk(7)` is another sum; in a terminal:
-# `minillm napkin`.
+# You have one minute and no calculator; answer with a number and its unit. Within 20% is right; from half to double is
+# the right order of magnitude. Running over costs nothing, and you'll see the working. `NapkinDesk(7)` is another sum;
+# in a terminal: `minillm napkin`.
 
 # %%
 NapkinDesk()
@@ -51,8 +51,8 @@ NapkinDesk()
 # %% [markdown]
 # ## Review cards
 #
-# What you see once, you forget. A card that comes back just before you'd forget it sticks. **Start** keeps a schedule on
-# this machine (FSRS, the algorithm in Anki). Some cards are sums: the formula comes back, with other numbers each day.
+# What you see once, you forget, so each card comes back just before you would. **Start** keeps a schedule on this
+# machine (FSRS, the algorithm in Anki). Some cards are sums: the formula comes back, with other numbers each day.
 # Enter shows the answer, Enter again says *Good*; Tab reaches the other buttons.
 
 # %%
@@ -64,8 +64,8 @@ export()
 # %% [markdown]
 # ## The map
 #
-# A technique that shortens one phase often lengthens another. The map has fifteen of them. It's a lot at first sight, so
-# it opens by itself once you've been in lesson 06.
+# A technique that shortens one phase often lengthens another. The map shows fifteen techniques. That's a lot at first
+# sight, so it stays folded until you've been in lesson 06.
 #
 # Each row is a technique, and each cell holds **two pairs of runs**, without it and with it: on the left (A) traffic
 # where it should help, on the right (B) traffic where it should do nothing, or cost something in another column. The
@@ -78,8 +78,8 @@ found = PhaseMap.stored()
 show_map_folded(found)
 
 # %% [markdown]
-# Three ways to read it. *Down a column*: what could shorten the phase that's too long in your service. *Along a row*:
-# what a technique costs. *The right halves* (B): how it fails. Few techniques touch the **first token** or the
+# Read it in three ways. *A column* shows what could shorten the phase that's too long in your service, *a row* what a
+# technique costs, and *the right halves* (B) how it fails. Few techniques touch the **first token** or the
 # **stream**: those two are short until something outside the engine holds text back (lesson 10).
 #
 # Hover over a cell for its two runs; click a technique to open the lesson that shows it. Here's what ran in each:
@@ -91,8 +91,8 @@ runs_table(found)
 provenance_note(found)
 
 # %% [markdown]
-# Every number in the map was measured or simulated, and you can rerun any row here. (Fused attention runs on this
-# machine's engine and takes longest; the others are simulated, and give the same result anywhere.)
+# You can rerun any row here. Fused attention is measured on your machine's engine and takes longest; the other rows are
+# simulated and come out the same anywhere.
 
 # %%
 remeasure(found=found)
@@ -100,9 +100,9 @@ remeasure(found=found)
 # %% [markdown]
 # ## What's stored about you
 #
-# These files, in minillm's home folder (`MINILLM_HOME`, or `~/.cache/minillm`). Nothing leaves this machine. *Save a
-# copy* puts them into one file, for another machine. *Import a copy* takes such a file, or what *Your progress* on the
-# site exports; of two results of the same thing the better one counts. *Erase* removes all of them.
+# These files are kept in minillm's home folder (`MINILLM_HOME`, or `~/.cache/minillm`). Nothing leaves this machine.
+# *Save a copy* puts them into one file, for another machine. *Import a copy* takes such a file, or what *Your progress*
+# on the site exports; where both have a result for the same thing, the better one counts. *Erase* removes all of them.
 
 # %%
 keep_or_reset()

@@ -36,7 +36,7 @@ of them 0.26 to 0.38% of a core (2 cores of an AMD EPYC, Zen 5, 2026-11-27; `tes
 OWN = "your own prompt"
 OWN_TOKENS = 64
 PINS = "ABC"
-LOADING = "Preparing the engine; to load its model, once, takes about ten seconds."
+LOADING = "Preparing the engine. Loading its model takes about ten seconds, once."
 STOPPING = "Stopping as soon as the engine is ready."
 
 

@@ -21,10 +21,10 @@ LOOKS: dict[str, re.Pattern[str]] = {
 }
 ADVICE = {
     "time": "move it after everything that is shared, or make it coarser: the day, not the second",
-    "id": "leave it out (the model does not need it), or move it to the end",
+    "id": "leave it out (the model doesn't need it), or move it to the end",
     "user": "move it after what all users share",
     "tools": "give tools and their keys one fixed order: sort by name, and write JSON with sort_keys=True",
-    "text": "move it after what more requests share",
+    "text": "move it behind the text that more requests share",
 }
 
 

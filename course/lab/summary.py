@@ -109,7 +109,7 @@ class Comparison:
     def _said(self) -> tuple[str, ...]:
         """Chips, and a note."""
         if self.name != PREVIOUS:
-            return f"beside the {self.name} parts", "one run of each: what differs little is noise"
+            return f"beside the {self.name} parts", "one run of each: small differences are noise"
         if self.before is None:
             return "the first run", "change one control and press Run again, or run it twice to see the noise"
         if not self.is_possible:

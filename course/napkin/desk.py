@@ -77,4 +77,4 @@ class NapkinDesk(LivePanel):
         display(self._repr_mimebundle_(), raw=True)
 
     def static_html(self) -> str:
-        return "<p>A sum of one minute, a new one each day: run this cell for today's.</p>"
+        return "<p>There's a new one-minute sum each day. Run this cell for today's.</p>"

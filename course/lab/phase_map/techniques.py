@@ -244,7 +244,7 @@ ROWS: tuple[Technique, ...] = (
             Setting(traffic=lambda: many(HALF_PROMPTS, 0.8)),
         ),
         Pair(
-            "a handbook that was cached; halved by question it is not",
+            "a cached handbook, no longer found once it's cut to fit each question",
             lambda: many(HANDBOOK, 2.6),
             Setting(),
             Setting(traffic=lambda: many(CUT_BY_QUESTION, 2.6)),
@@ -283,7 +283,7 @@ ROWS: tuple[Technique, ...] = (
         "05b",
         "Five minutes",
         DISAGGREGATED("long prompts and chats, two replicas; the chats", lambda: short_and_long(6.5), judged=is_chat),
-        DISAGGREGATED("only long prompts: the writers idle", lambda: many(LONG_PROMPTS, 3.2)),
+        DISAGGREGATED("only long prompts, so the decode replica idles", lambda: many(LONG_PROMPTS, 3.2)),
     ),
     Technique(
         "weights in int8",

@@ -176,7 +176,7 @@ def three_numbers() -> Html:
         ),
         (
             f"about {limit_for(IN_TIME_S, LIMIT_SLOTS, in_slot):.0f} queued",
-            "the most that the lab's 70B server should let wait",
+            "the queue limit that the SLO gives the lab's 70B server",
             f"{LIMIT_SLOTS} slots × {seconds(IN_TIME_S)} ÷ {seconds(in_slot)} in a slot (simulated)",
         ),
         (

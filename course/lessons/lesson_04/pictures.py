@@ -141,7 +141,7 @@ def draw_chains(first: Chain, second: Chain, block_size: int) -> Picture:
     height = 46 + HIGH * -(-max(count, 1) // COLUMNS)
     words = _verdict(first, second, found, block_size)
     body += text(0, height, words, size=12)
-    title = "How far does the second prompt find what the first one left?"
+    title = "How many of the first prompt's blocks does the second one find?"
     return Picture(title, body, height + 10, width=NAMES + COLUMNS * CELL, description=words)
 
 

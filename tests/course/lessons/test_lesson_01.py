@@ -88,7 +88,7 @@ def test_more_slots_cost_what_itl_says(e2e: float, gap: float, told: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("gap", "told", "verdict"), [(0.02, "drip", "holds:"), (0.0101, "reads along", "holds, and here")]
+    ("gap", "told", "verdict"), [(0.02, "waits for the end", "holds:"), (0.0101, "reads along", "holds, and here")]
 )
 def test_whether_itl_tells_the_services_apart(gap: float, told: str, verdict: str) -> None:
     runs = {"A": service(), "B": service(gap=gap, ttft=0.1)}
