@@ -1,27 +1,23 @@
 """The check of lesson 04. Keys come from the runs that are passed in."""
 
 from collections.abc import Mapping
-from itertools import pairwise
 
 from course.grading import Checks, Criterion, Question, choice, near
 from course.lab.run import Run
 from course.lessons.lesson_04.run import hit_rate, shared_tokens
 
-FIXES = ("as shipped", "time", "session", "user", "tools")
 
 
-def checks(last: Run, ladder: Mapping[str, float], small: Mapping[str, Run]) -> Checks:
+def checks(last: Run, small: Mapping[str, Run]) -> Checks:
     """Questions about the runs of the lesson.
 
     Args:
         last: the run with the time in the last line.
-        ladder: what a cache can find after each fix of the template, in order.
         small: the runs "in turns" and "grouped" in the small cache.
 
     q1: tokens that request #1 of `last` found in the cache.
     q2: the hit rate of that run, as the engine counts it: 0 to 1.
-    q3: the fix after which the cache finds most, in this order: "time", "session", "user", or "tools".
-    q4: the order that suits a cache too small for all tenants: "in turns" or "grouped".
+    q3: the order that suits a cache too small for all tenants: "in turns" or "grouped".
     """
     view, size = last.row_of(1), last.snapshot.block_size
     alike = shared_tokens(last)
@@ -47,14 +43,6 @@ def checks(last: Run, ladder: Mapping[str, float], small: Mapping[str, Run]) -> 
         return (near(answer, key, "hit rate", slips, 0.03, percent=True, slip_within=0.01),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
-        rates = dict(zip(FIXES, ladder.values()))
-        gains = {b: rates[b] - rates[a] for a, b in pairwise(FIXES)}
-        words = {
-            fix: f"after it, the cache finds {rates[fix]:.0%}: {100 * gain:+.0f} points" for fix, gain in gains.items()
-        }
-        return choice(answer, max(gains, key=gains.get), words)
-
-    def q4(answer: object) -> tuple[Criterion, ...]:
         rates = {how: hit_rate(run) for how, run in small.items()}
         words = {how: f"{how}: {rate:.0%} found in the small cache" for how, rate in rates.items()}
         return choice(answer, max(rates, key=rates.get), words)
@@ -65,13 +53,8 @@ def checks(last: Run, ladder: Mapping[str, float], small: Mapping[str, Run]) -> 
         ),
         "q2": Question("The hit rate of that run as an engine counts it, all four requests?", "(0 to 1)"),
         "q3": Question(
-            "In front of a shared text are the time, a session id, a user name, and tools in random order. They're "
-            "moved behind it (the tools are sorted) in that order: after which fix does the cache find anything?",
-            options=("time", "session", "user", "tools"),
-        ),
-        "q4": Question(
             "Three tenants, room for two: do A B C A B C (in turns) or A A B B C C (grouped) find more?",
             options=("in turns", "grouped"),
         ),
     }
-    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4}, questions)
+    return Checks({"q1": q1, "q2": q2, "q3": q3}, questions)

@@ -270,6 +270,12 @@ class WorkloadRuns:
         return sum(share.num_drafts > 0 for share in shares) / max(len(shares), 1)
 
     @property
+    def tokens_per_step(self) -> float:
+        """Tokens that a decoding request got in a step, in the mean."""
+        shares = [share for step in self.runs[-1].steps for share in step.shares if not share.is_prefill]
+        return 1 + sum(share.num_accepted for share in shares) / max(len(shares), 1)
+
+    @property
     def draft_s(self) -> float:
         """Seconds a decode-only step took to make guesses, in the mean, whether or not it made any."""
         took = [step.stages.get("draft", 0.0) for step in self.runs[-1].steps if not step.num_prefill_tokens]

@@ -73,7 +73,12 @@ def tell_storm(storms: Mapping[str, Storm]) -> Finding:
     shares = {"give_up": give_up, "at_once": at_once, "attempts": storms[IMMEDIATELY].attempts_per_request}
     if give_up < ANSWERED:
         return tell("10c", "storm", "no_answers", **shares)
-    return tell("10c", "storm", "stuck" if at_once < give_up / 2 else "drained", **shares)
+    if at_once < give_up / 2:
+        return tell("10c", "storm", "stuck", **shares)
+    slowest = min(storms, key=lambda name: storms[name].goodput_after)
+    left = storms[slowest].goodput_after
+    outcome = "drained" if left >= give_up / 2 else "drained_in_part"
+    return tell("10c", "storm", outcome, slowest=slowest, left=left, **shares)
 
 
 def tell_clients(clients: Mapping[str, Storm], servers: Mapping[str, Storm]) -> Finding:

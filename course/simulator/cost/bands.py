@@ -53,8 +53,8 @@ class Band:
         """One line for readers."""
         what = "{kind} models in {precision}, tp {tp}, on {card}".format(**self.group)
         near = "" if self.is_like else "None were like this; nearest, "
-        told = f"{self.points} measured points ({what}): 8 in 10 were {self.tpot} off the forecast in TPOT"
-        told += f", {self.ttft} in TTFT"
+        told = f"{self.points} measured points ({what}): 8 in 10 TPOTs were {self.tpot} off the forecast"
+        told += f", TTFTs {self.ttft}"
         return near + told if near else told[0].upper() + told[1:]
 
     def to_json(self) -> dict[str, Any]:
