@@ -55,14 +55,14 @@ draw_waterfall(met.causes[-1], alone.causes[-1], "The last one to arrive: what i
 words.waterfall(met.causes[-1], alone.causes[-1])
 
 # %% [markdown]
-# Splitting a step that several requests share is a convention. Here a request is charged what its tokens made the
-# step *longer*, and the fixed cost is charged to no request. All prompts begin with the same rules, so where those are
-# in the **prefix cache** they cost nothing.
+# How to split a step that several requests share is a convention. Here each request is charged for how much *longer*
+# its tokens made the step, and no request is charged for the fixed cost. All three prompts begin with the same rules:
+# where those are in the **prefix cache**, they aren't prefilled again.
 #
 # ### Predict
 #
-# So scheduling should matter. Four **writers** are decoding long answers. Five **newcomers** arrive, each with a long
-# prompt. Three policies, each a few fields of `EngineConfig`:
+# So it should matter which tokens go into a step. Four **writers** are decoding long answers when five **newcomers**
+# arrive, one after another, each with a long prompt. Three policies decide, each a few fields of `EngineConfig`:
 #
 # - **prefill first**: a newcomer's whole prompt goes into the very next step. Writers get one token out of that long
 #   step.
@@ -94,10 +94,10 @@ stack(draw_rhythm(runs), pictures.draw_runs(runs), words.policies(runs))
 #
 # ### Run a policy yourself
 #
-# The real engine, the same arrivals each time. (There's no server in front here: the way in and out is missing, and
-# tokenizing is part of the queue.) Arrivals follow what this machine can prefill, measured with four newcomers
-# together. **calm**: a quarter of that. **busy**: as above, about 60%. **rush**: twice as fast as it can prefill
-# them. Every run stays, so you can compare.
+# Pick a policy and an arrival rate, then press *Run it*: the real engine gets the same arrivals each time. (There's no
+# server in front here: the way in and out is missing, and tokenizing is part of the queue.) Rates are shares of what
+# this machine can prefill, measured with four newcomers together: **calm** is a quarter of it, **busy** (the run above)
+# about 60%, **rush** twice as much. Every run stays in the picture, so you can compare.
 
 # %%
 bench = pictures.PolicyBench(lab, pace, runs)
@@ -108,14 +108,14 @@ bench.explorer()
 #
 # - *rush, prefill first*: gaps become long and frequent; writers get one token per prompt.
 # - *rush, mixed*: newcomers queue for chunks. Writers are better off, newcomers worse.
-# - *busy, mixed, the smallest budget, then the largest*: TTFT falls with the budget, and the gaps grow with it.
+# - *busy, mixed, the smallest budget, then the largest*: the larger budget shortens TTFT and lengthens the gaps.
 # - *calm, all three*: there's little left to decide.
 #
 # </details>
 #
 # ### Where each policy hurts
 #
-# Prompts that keep arriving faster than they can be prefilled:
+# Now prompts arrive faster than they can be prefilled:
 
 # %%
 rush = run.company(lab, pace, gap=run.PACES["rush"])
@@ -127,9 +127,9 @@ stack(draw_rhythm(rushed), words.rush(rushed))
 #
 # Llama-3 70B on four **replicas** of four H100s each, simulated, with two chunk sizes. The last bar is
 # **disaggregated**: some replicas only prefill, the others only decode ([lesson 05b](05b_disaggregation.ipynb) takes
-# that apart). The sliders also set the network between client and server, as round trips and nothing more. (Here the
-# split is by phase: the simulator's timestamps don't say whose tokens a step computed. A bar that would dwarf the
-# others is cut off, at //.)
+# that apart). Set the load and press *Simulate*. You can also set the network between client and server, as round trips
+# and nothing more. (Here TTFT is split by phase: the simulator's timestamps don't say whose tokens a step computed. A
+# bar that would dwarf the others is cut off, at //.)
 
 # %%
 fleet = pictures.at_70b()
@@ -154,16 +154,16 @@ simulated_70b.error_band(simulated_70b.deployment())
 #
 # **The line**
 #
-# > "First I ask how much of the TTFT is mine. Others' prompts: the token budget trades TTFT for smooth gaps. Queue:
-# > for a slot, memory, or a running step? At low load I leave the scheduler alone and look at cache and prompt."
+# > "First I ask how much of the TTFT is mine. If it's others' prompts, the token budget trades TTFT for smooth gaps. If
+# > it's queue: for a slot, memory, or a step? At low load I look at cache and prompt instead."
 #
 # **Follow-ups**
 #
 # <details><summary>"You halve the token budget. Who notices?"</summary>
 #
-# Every decoding request: its steps get shorter, so ITL p99 falls. Every long prompt: it needs twice the steps, so its
-# TTFT rises, more so below the bend of [lesson 03](03_prefill.ipynb), where a step costs the same whatever is in it.
-# Requests that have the server to themselves notice only the second part.
+# Every request that decodes beside prompts: its steps get shorter, so ITL p99 falls. And every long prompt: it takes
+# twice the steps, so its TTFT rises, most of all below the bend of [lesson 03](03_prefill.ipynb), where fewer tokens
+# don't make a step shorter. A request that has the server to itself only gets the longer TTFT.
 #
 # </details>
 # <details><summary>"Slots are free, and queue time is half of TTFT. Why?"</summary>
@@ -190,14 +190,14 @@ words.three_numbers()
 #
 # <details><summary>What does another request's prompt cost you?</summary>
 #
-# 1. My step without it: F + D d, a fixed cost and d decodes.
-# 2. With p of its tokens in the step: longer by p / r, at r prompt tokens a second (from the bend on).
-# 3. A budget b caps p at b − d, so no step of mine gets longer than about F + D d + b / r.
+# 1. My step without it takes F + D d: a fixed cost F, and D for each of d decodes.
+# 2. p of its tokens make the step longer by p / r, at r prompt tokens a second (from the bend on).
+# 3. A budget b caps p at b − d, so no step of mine takes longer than about F + D d + b / r.
 # 4. ITL p99 ≤ that. Choose b = r × (SLO − F − D d).
-# 5. The prompt of n tokens needs n / (b − d) steps, each with the fixed cost: its TTFT ≈ n / r + n / (b − d) × (F + D
-#    d).
-# 6. So the total of both waits grows as b shrinks: a smaller budget moves waiting from me to the long prompt, and every
-#    extra step adds a fixed cost.
+# 5. The prompt of n tokens takes n / (b − d) steps, and each adds the fixed cost and the decodes: its TTFT ≈ n / r +
+#    n / (b − d) × (F + D d).
+# 6. So a smaller budget moves waiting from me to the long prompt, and makes the total longer: every extra step adds a
+#    fixed cost.
 #
 # </details>
 #
@@ -247,11 +247,11 @@ pictures.async_explorer()
 #
 # <details><summary>Answer</summary>
 #
-# A step takes the sum without it, and the larger of the two with it. So the most that it can gain is a factor of two,
-# where both take equally long. With a large model the host's part is small anyway, and a slow host stays the
-# bottleneck. The price is in TTFT: a request that arrives while step n runs misses step n+1, which is scheduled
-# already. And what step n+1 needs from step n can't be hidden: a grammar's mask needs the last token, and drafting
-# needs to know which draft tokens were accepted.
+# Without it a step takes the sum of the two parts, with it the larger one. So it gains a factor of two at most, where
+# both take equally long. With a large model the host's part is small anyway, and where the host takes longer than the
+# GPU, it stays the bottleneck. The price is in TTFT: a request that arrives while step n runs usually misses step n+1,
+# which is scheduled already. And what step n+1 needs from step n can't be hidden: a grammar's mask needs the last
+# token, and drafting needs to know which draft tokens were accepted.
 #
 # </details>
 #
@@ -271,7 +271,7 @@ stack(pictures.masks_table(guided), words.masks(guided))
 # A request arrives at $t_0$ and gets its first token at $t_3$. Let $S$ be the steps it's in until its last prompt
 # token is computed. Step $s$ has $d_s$ decodes, whose contexts are $c_s$ tokens, and $p_s$ prompt tokens, $o_s$ of
 # them this request's own. Without the prompts its forward pass $f_s$ would have taken about $F + D\,d_s + C\,c_s$.
-# What it took longer, the prompts added:
+# Whatever it took beyond that, the prompts are charged for:
 #
 # $$\text{TTFT} = \underbrace{\text{queue}}_{\text{before } S} \;+\; \sum_{s \in S} \Big(
 # \underbrace{F}_{\text{fixed cost}} + \underbrace{D\,d_s + C\,c_s}_{\text{others' answers}} +
@@ -296,11 +296,11 @@ print(f"{len(gaps)} first tokens; the causes miss TTFT by at most {max(gaps):.1e
 print(inspect.getsource(ttft_causes.share_out))
 
 # %% [markdown]
-# Why not simply split a step by its tokens? Because a step has a fixed cost: most of a decode step goes into reading
-# the weights, however many tokens it has. By tokens, a prompt of 16 beside 3 decodes would be blamed for 84% of the
-# step. What it really costs the 3 is the *marginal* cost, what the step takes longer because of it; so that's what
-# counts here and in `timeline.lost["stalled_by_prefill"]`. How the engine estimates a step that it never took:
-# `minillm/observe/step_cost.py`.
+# Why not simply split a step by its tokens? Because a step has a fixed cost: a small one mostly reads the weights,
+# however few tokens are in it. By tokens, a prompt of 16 beside 3 decodes would be blamed for 84% of the step. What it
+# really costs the 3 is its *marginal* cost: how much longer the step takes because of it. That's what counts here and
+# in `timeline.lost["stalled_by_prefill"]`. `minillm/observe/step_cost.py` estimates how long the step would have taken
+# without it.
 #
 # **Who goes first, in code.** *Mixed* is a few lines: running requests that decode, then those still in prefill, then
 # new ones, under one budget. (vLLM v1 goes through its running list in order, without sorting decodes to the front;
@@ -318,13 +318,13 @@ print(inspect.getsource(Scheduler.schedule).split("batch = ScheduledBatch")[0])
 #
 # ### What articles say
 #
-# One claim compares a prompt's token with an answer's. A prompt's tokens are computed side by side, and the weights
+# D19 compares a prompt's token with an answer's. A prompt's tokens are computed side by side, and the weights
 # are read once for all of them. An answer's tokens depend on each other: one step each. With $B$ requests decoding, a
-# step's cost is shared by $B$ tokens:
+# step's time is shared by $B$ tokens:
 #
 # $$\frac{\text{decode, seconds per token}}{\text{prefill, seconds per token}} \approx \frac{T_\text{step}(B)/B}{T_\text{step}(n)/n}$$
 #
-# Another needs a baseline: better than what?
+# Another claim, D21, needs a baseline: better than what?
 
 # %%
 shrinking = lab.run(run.shrinking(lab), max_num_seqs=8, max_num_batched_tokens=2048)
@@ -349,8 +349,9 @@ in_short(
 # unless told otherwise (`Prefill batch` and `Decode batch` lines), prompts first, so answers stall during a
 # prefill; `--enable-mixed-chunk` puts both into one batch. Expect ITL p99 to fall with it, and TTFT to rise.
 #
-# TTFT is `vllm:request_queue_time_seconds` plus `vllm:request_prefill_time_seconds`, and a little on top at the
-# client. For why requests wait, `vllm:num_requests_waiting_by_reason` says `capacity` or `deferred`.
+# `vllm:time_to_first_token_seconds` is about `vllm:request_queue_time_seconds` plus
+# `vllm:request_prefill_time_seconds`; what it has on top is the API server's own work. `capacity` or `deferred` in
+# `vllm:num_requests_waiting_by_reason` says why requests wait.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #
@@ -361,8 +362,8 @@ in_short(
 #
 # - **What a chunk costs elsewhere.** On a CPU every token in a step is expensive, so chunks have to be small. A GPU
 #   computes a few hundred tokens in about the time of one; its chunks are larger and cost less.
-# - **A busy front end.** Server, engine and clients share one Python process here, and its lock, so the front end's
-#   rows are somewhat too long. The network is loopback; the simulator's has distance, but no packet loss and no
+# - **A busy front end.** Server, engine and clients share one Python process here, and its GIL, so the front end's
+#   rows are somewhat too long. The network is loopback; the simulator's has round trips, but no packet loss and no
 #   congestion.
 # - **Cold in other ways.** A replica that has just started compiles, allocates and loads first: lesson 11b.
 # - **Statistics.** A handful of newcomers shows the mechanism. Five are too few for any percentile you'd put in an SLO.

@@ -31,22 +31,22 @@ lab = Lab()  # everything in this lesson is simulated: no model is loaded
 pictures.budget_explorer()
 
 # %% [markdown]
-# The price is the **transfer**: everything that prefill computed has to reach the other GPU. KV per token (328 kB for
-# Llama-3 70B; lesson 07 derives it) times tokens, over the link's bandwidth:
+# The price is the **transfer**: all the KV that prefill computed has to reach the other GPU. That takes KV per token
+# (328 kB for Llama-3 70B; lesson 07 derives it) times tokens, over the link's bandwidth:
 
 # %%
 pictures.transfer_explorer()
 
 # %% [markdown]
 # 4,096 tokens are 1.3 GB. Over one 400 Gb/s network card with RDMA (from one GPU's memory into another's, past both
-# CPUs) that takes a tenth of the time it took to compute them. An HGX H100 typically has a card for each GPU, and
-# each of four sends its own quarter: divide by four. **On a good link the transfer is cheap; on 10 Gigabit Ethernet
+# CPUs) that takes a tenth of the time it took to compute them. An HGX H100 typically has a card for each GPU, so each
+# of the four can send its own quarter: divide by four. **On a good link the transfer is cheap; on 10 Gigabit Ethernet
 # it takes longer than the prefill.**
 #
 # ### Predict
 #
-# Four replicas of Llama-3 70B (four H100s each), chats with documents, 8 requests per second. Whole prompts on all
-# four, or two that only prefill and two that only decode, with a 400 Gb/s card between them:
+# Four replicas of Llama-3 70B (four H100s each), simulated, serve chats with documents, 8 requests per second. Either
+# all four prefill whole prompts and decode, or two only prefill and two only decode, a 400 Gb/s card between them:
 
 # %%
 bet = lab.predict(
@@ -69,8 +69,9 @@ stack(pictures.draw_ways(quiet, 8.0), words.load(quiet, 8.0))
 #
 # ### Which split?
 #
-# A fixed split suits one mix of prompts and answers. TTFT p99 by load, for each way to divide four replicas. (This
-# traffic is mostly prompt, so 3 + 1 looks best. Its price isn't in this chart: one replica decodes for all.)
+# A fixed split suits one mix of prompts and answers. The chart has TTFT p99 by load, for each way to divide four
+# replicas. (This traffic is mostly prompt, so 3 + 1 looks best. Its price isn't in this chart: a single replica decodes
+# for all.)
 
 # %%
 pictures.draw_splits()
@@ -78,9 +79,9 @@ pictures.draw_splits()
 # %% [markdown]
 # ### Goodput
 #
-# **Goodput** is what counts for a service: the requests per second that meet *every* SLO. Below, the highest of the
-# loads in the chart at which nine of ten requests were within both limits, a loose one on TPOT and a strict one. (24
-# is the highest shown; at 28, none of the four keeps even the loose limits.)
+# **Goodput** is what counts for a service: the requests per second that meet *every* SLO. The table has the highest
+# load of the chart at which nine of ten requests met both limits, TTFT and TPOT, once with a loose limit on TPOT and
+# once with a strict one. (24 is the highest shown; at 28, none of the four meets even the loose limits.)
 
 # %%
 goodputs = run.goodputs()
@@ -101,19 +102,19 @@ simulated_70b.error_band(simulated_70b.deployment())
 pictures.stay_or_go_table()
 
 # %% [markdown]
-# Find the break-even for an ITL limit of 25 milliseconds, then for 100. (A step is priced by its new tokens;
-# attention over the cached ones adds a little.) The more of a prompt is cached, the less a split has to offer: it's
-# the *uncached* tokens that stall a step. (NVIDIA Dynamo: `--router-conditional-disagg`, experimental in November
-# 2026.)
+# Find the break-even for an ITL limit of 25 milliseconds, then for 100. (A step is priced by its new tokens; the other
+# requests' decodes, and attention over the cached tokens, come on top.) The more of a prompt is cached, the less a
+# split has to offer: it's the *uncached* tokens that stall a step. (NVIDIA Dynamo: `--router-conditional-disagg`,
+# experimental in November 2026.)
 #
 # ### Where it loses
 #
 # - **An unbalanced split.** One prefill replica saturates long before three decode replicas do, and idle decode GPUs
-#   can't help. Traffic that drifts from long prompts to long answers needs a different split every hour (NVIDIA
-#   Dynamo's planner adds and removes workers in each pool).
+#   can't help. Traffic that drifts from long prompts to long answers needs a split that follows it (NVIDIA Dynamo's
+#   planner adds and removes workers in each pool).
 # - **Short or cached prompts.** They barely stall a decode, and chunked prefill takes care of the rest.
 # - **Slow links.** Over NVLink (hundreds of GB/s within a node) the transfer is nearly free; across data centres it
-#   dominates.
+#   can take longer than the prefill.
 # - **Small fleets.** With a handful of replicas the split is coarse, and the wrong one can cost more than the stalls
 #   did: compare 1 + 3 in the chart.
 # - **Prefix caches.** Hits live where prefill happened, so a conversation has to come back to the same prefill GPU.
@@ -125,8 +126,8 @@ pictures.stay_or_go_table()
 #
 # **The line**
 #
-# > "Disaggregation buys isolation: no decode step holds a prompt, so ITL p99 is flat. No more throughput from the
-# > same GPUs, but more goodput when TPOT binds. The price is moving KV, and a split that has to match the token mix."
+# > "Disaggregation buys isolation: no decode step holds a prompt, so ITL p99 is flat. The same GPUs give no more
+# > throughput, but more goodput when TPOT binds. The price is moving KV, and a split that has to match the token mix."
 #
 # **Follow-ups**
 #
@@ -187,7 +188,7 @@ check.card()
 #
 # ### More load
 #
-# The same fleet, 24 requests per second, in runs of 200 requests: a p99 rests on the slowest two, and tokens/s
+# The same fleet gets 24 requests per second. A run has 200 requests, so TTFT p99 rests on the slowest two, and tokens/s
 # includes the end, when the last answers drain.
 
 # %%
@@ -205,8 +206,8 @@ stack(pictures.draw_ways(busy, 24.0), words.load(busy, 24.0))
 # \text{TTFT} \approx \text{queue}_p + \frac{n}{r_p}$$
 #
 # One prompt's transfer takes $nk$ over the bandwidth of its own link. It delays the second token here, because the
-# prefill pool sends the first one. Where the decode pool sends that, too (Dynamo, SGLang), the transfer is part of
-# TTFT.
+# prefill pool sends the first one. Where the decode pool sends that, too (Dynamo, SGLang, vLLM's example proxy), the
+# transfer is part of TTFT.
 #
 # Without a split both inequalities share one pool: $N \ge \lambda (n/r_p + m/r_d)$, so nothing is lost to rounding,
 # and every step may hold both kinds of work. `minillm simulate --plan` also solves for the split, with the pools you
@@ -222,8 +223,9 @@ print(inspect.getsource(run.transfer_s))
 #
 # **Pipeline parallelism** can shorten a long prefill, which it can't do for a decode step. Each GPU holds a part of the
 # layers, and one prompt's chunks follow each other through them: while chunk 1 is in stage 2, chunk 2 is in stage 1.
-# With $s$ stages and $c$ equal chunks a prompt takes $c + s - 1$ turns instead of $c \cdot s$, and what passes
-# between stages is small enough for slow links. A prompt of 32,768 tokens on four stages:
+# With $s$ stages and $c$ equal chunks a prompt takes $c + s - 1$ turns instead of $c \cdot s$. Only activations pass
+# between stages, once each, so slower links will do than tensor parallelism needs. A prompt of 32,768 tokens on four
+# stages:
 
 # %%
 pictures.pipeline_table()
@@ -247,9 +249,9 @@ pictures.pipeline_table()
 # `vllm:nixl_bytes_transferred`, `sglang:kv_transfer_latency_ms` and `sglang:kv_transfer_speed_gb_s`. Its bytes should
 # be prompt tokens times KV per token.
 #
-# Compare with the same GPUs, not split, under long prompts. ITL p99 goes flat, TTFT grows by the transfer, and tokens
-# per second don't rise. Then change the mix of prompts and answers: `vllm:num_requests_waiting` grows in one pool
-# first (SGLang's decode side: `sglang:num_decode_transfer_queue_reqs`). That's the pool you're short of.
+# Compare with the same GPUs, not split, under long prompts. Expect ITL p99 to go flat, TTFT to grow by the transfer,
+# and tokens per second not to rise. Then change the mix of prompts and answers: `vllm:num_requests_waiting` should
+# grow in one pool first (SGLang's decode side: `sglang:num_decode_transfer_queue_reqs`), the one you're short of.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #

@@ -4,8 +4,8 @@
 # You double the batch and ITL doesn't move. You keep doubling, and at some point every request is slower. In this
 # lesson you measure what a decode step waits for, and learn to predict which doubling is free.
 #
-# By the end you can put a floor under the ITL of any model on any GPU on the back of an envelope, say whether a step
-# waits for memory, arithmetic or overhead, and pick the largest batch that keeps an ITL SLO.
+# By the end you can put a floor under the ITL of any dense model on any GPU on the back of an envelope, say whether a
+# step waits for memory, arithmetic or overhead, and pick the largest batch that keeps an ITL SLO.
 #
 # - **Five minutes** (five): three clocks in every step, and a bet on doubling the batch.
 # - **The lab** (ten): a 70B's step in parts, weights against KV, and long answers.
@@ -84,8 +84,9 @@ before, after = (simulated.parts_of(lab, dot) for dot in doubled[2:])
 stack(pictures.draw_clocks([doubled[0], doubled[-1]], roof), words.doublings(doubled, roof, before, after))
 
 # %% [markdown]
-# With short contexts, reading barely changes with the batch. Multiplying doubles with it, and so does the host's
-# per-request work. *Batching is nearly free until one of them catches up with memory. Where that is depends on the machine.*
+# With short contexts, reading barely changes with the batch. Multiplying grows in proportion to it, and so does the
+# host's per-request work. *Batching is nearly free until they catch up with reading; at which batch depends on the
+# machine.*
 #
 # ## The lab
 #
@@ -105,7 +106,7 @@ stack(*(simulated_70b.error_band(simulated.stack(name)) for name in (simulated_7
 # Find out:
 #
 # 1. Turn CUDA graphs off. What happens to a batch of 1, of 256, and to the largest batch within the SLO?
-# 2. Contexts of 8192: which batch still has room, and what's the largest part of its step?
+# 2. Set contexts to 8192. Which batch still has room, and what's the largest part of its step?
 # 3. Move to B200s. Which parts shrink, and which don't?
 #
 # <details><summary>Answer</summary>
@@ -114,10 +115,10 @@ stack(*(simulated_70b.error_band(simulated.stack(name)) for name in (simulated_7
 #    largest batch within the SLO falls to less than a third, because no step can be shorter than its launches.
 # 2. A batch of 32 has room, 64 doesn't. Weights are still the longest part, but KV is catching up, and no batch makes
 #    it cheaper.
-# 3. Weights and KV, by the ratio of the bandwidths. Launch gaps, host time and much of the communication stay: the
-#    better the card, the more of the step is overhead. (The host's part is what vLLM 0.19 took per step and request.
-#    Newer versions take less: vLLM 0.30 served 256 short requests at a time in up to 30% less time than this forecast
-#    ([compared](../docs/simulator.md)). So don't conclude from the large batches that host time dominates.)
+# 3. Weights and KV shrink, by the ratio of the bandwidths. Launch gaps, host time and much of the communication stay:
+#    the better the card, the more of the step is overhead. (The host's part is what vLLM 0.19 took per step and
+#    request. Newer versions take less: vLLM 0.30 served 256 short requests at a time in up to 30% less time than this
+#    forecast ([compared](../docs/simulator.md)). So don't conclude from the large batches that host time dominates.)
 #
 # </details>
 #
@@ -131,7 +132,7 @@ stack(*(simulated_70b.error_band(simulated.stack(name)) for name in (simulated_7
 # ### Weights or KV?
 #
 # The batch shares the weights. It doesn't share KV, which grows by a token per request and step. At some point a step
-# reads as much KV as weights. Where depends on the contexts of *all* requests together, and on the attention: in
+# reads as much KV as weights. Where that is depends on the contexts of *all* requests together and on the attention. In
 # **multi-head attention** (MHA) each head has its own keys and values, in **grouped-query attention** (GQA) a group
 # of heads shares them.
 
@@ -159,35 +160,36 @@ pictures.weights_or_kv(three, "Llama-3-70B")
 simulated.drift()
 
 # %% [markdown]
-# How much longer does the last token take than the first? And where does the line end with 64, with 128? The dashed
-# line is what a dashboard shows when requests are at different places in their answers: steady, and above what a test
-# with short answers measured. So test an ITL SLO with answers of the length you expect, and size the KV cache for
-# prompt *and* answer.
+# How much longer does the last token take than the first? And where does the line end with 64 requests, or with 128?
+# The dashed line is what a dashboard shows when requests are at different places in their answers: steady, and above
+# what a test with short answers measured. So test an ITL SLO with answers of the length you expect, and size the KV
+# cache for prompt *and* answer.
 
 # %% [markdown]
 # ## In the interview
 #
 # **The line**
 #
-# > "A dense decode step reads all weights once, plus all KV, so ITL's floor is weight bytes over bandwidth. More requests
-# > cost little until the linear layers wait for arithmetic, at FLOP/s over bytes/s: about 300 on an H100. KV and overhead
-# > bend ITL sooner."
+# > "A dense decode step reads all weights and all KV, so ITL's floor is weight bytes over bandwidth. More requests cost
+# > little until linear layers wait for arithmetic, at a batch of FLOP/s over bytes/s: about 300 on H100s. KV and
+# > overhead bend ITL sooner."
 #
 # **Follow-ups**
 #
 # <details><summary>"You've got CUDA graphs on. What's left of the overhead?"</summary>
 #
-# Graphs replace a step's launches with one. What's left is the host's other work: scheduling, inputs,
-# sampling's bookkeeping, detokenizing. Async scheduling hides that behind the step before. What remains is what step
-# n+1 needs from step n,
-# kernels that fall short of the peaks, all-reduces, and sampling itself (top-p over a large vocabulary isn't free).
+# Graphs replace a step's launches with one. That leaves the host's other work: scheduling, preparing inputs,
+# sampling's bookkeeping, detokenizing. Async scheduling hides most of it behind the step before. What remains is what
+# step n+1 needs from step n, kernels that fall short of the peaks, all-reduces, and sampling itself (top-p over a large
+# vocabulary isn't free).
 #
 # </details>
 # <details><summary>"GPU utilization is 100%. Are we at the limit?"</summary>
 #
-# It only says that some kernel was running: it reads 100% for a single request, arithmetic units idle. I'd look
-# at DRAM activity (close to MBU) and tensor-pipe activity (close to MFU): `DCGM_FI_PROF_DRAM_ACTIVE` and
-# `DCGM_FI_PROF_PIPE_TENSOR_ACTIVE`. High MBU with a small batch means room for more requests.
+# It only says that some kernel was running: it can read 100% for a single request, with the arithmetic units idle. I'd
+# look at DRAM activity (close to MBU) and tensor-pipe activity (close to MFU): `DCGM_FI_PROF_DRAM_ACTIVE` and
+# `DCGM_FI_PROF_PIPE_TENSOR_ACTIVE`. High MBU with a small batch means there's arithmetic to spare for more requests, if
+# KV has room.
 #
 # </details>
 #
@@ -207,12 +209,15 @@ words.three_numbers()
 #
 # <details><summary>The knee from two numbers of the card, and why attention has none</summary>
 #
+# P weights in W bytes, a card with F FLOP/s and M bytes/s, B requests with c tokens of context each, k bytes of KV per
+# token, L layers, q numbers in a query (heads × head size).
+#
 # 1. Linear layers: read W bytes once, do 2 P B FLOPs for a batch of B.
 # 2. Memory-bound while 2 P B / F < W / M, so up to B = (F / M) × W / (2 P). In 16 bits W = 2 P: B = F / M.
 # 3. H100: 989e12 / 3.35e12 ≈ 295. Contexts don't appear in it.
 # 4. Attention: each request reads its own KV, c k bytes, for 4 L q c FLOPs. Intensity 4 L q / k: no B, no c.
-# 5. In 16 bits that's query heads per KV head: 1 with MHA, 8 for a 70B. Far below 295, so memory-bound at every
-#    batch.
+# 5. In 16 bits that's query heads per KV head: 1 with MHA, 8 for a 70B. That's far below 295, so attention is
+#    memory-bound at every batch. (MLA is the exception: 06b.)
 # 6. The step is their sum: ITL ≥ max(W/M, 2PB/F) + B c k / M + overhead.
 #
 # </details>
@@ -393,11 +398,12 @@ words.growth(grown, roof)
 # - **The linear layers** are compute-bound from $B = \frac{F}{M} \cdot \frac{W}{2P}$ on, at *any* context. With
 #   16-bit weights that's $B = F/M$; in $b$ bits $\frac{b}{16} F/M$, if products still run in 16 bits.
 # - **Attention** has $4\,L\,q/k$ operations per byte in any batch and context. In 16 bits that's the query heads per
-#   KV head: 1 with MHA, 8 for Llama-3-70B. So on any GPU it's memory-bound at *every* batch.
+#   KV head: 1 with MHA, 8 for Llama-3-70B. GPUs bend far above that, so it's memory-bound at *every* batch. (MLA
+#   comes close to the bend: [lesson 06b](06b_moe.ipynb).)
 # - **KV equals weights** at $B\,c = W/k$. Going from MHA to GQA multiplies that by the group size.
 #
-# The envelope: *weight bytes over bandwidth is a floor under ITL*. Good servers land at 1.3 to 1.4 times that on one
-# GPU at batch size 1, and at 1.5 to 1.8 times on four.
+# On the back of an envelope, *weight bytes over bandwidth is a floor under ITL*. With an 8B on one H100, good servers
+# land at some 1.4 times that at batch size 1; with a 70B on four, at 1.5 to 1.8 times. Small models land much higher.
 #
 # **Tensor parallelism** splits every matrix over $n$ GPUs, so $F$ and $M$ both grow $n$-fold: the floor drops, and
 # the bend stays. But twice per layer the GPUs have to add up their partial results (an **all-reduce**), and that
@@ -407,8 +413,8 @@ words.growth(grown, roof)
 simulated.tp_table()
 
 # %% [markdown]
-# Small all-reduces are limited by latency, so they don't get shorter with more GPUs; neither does overhead. Their
-# share grows, ITL falls by less than the number of GPUs, and in terms of what a step *takes*, the knee does move.
+# Small all-reduces are limited by latency, so they don't get shorter with more GPUs, and neither does overhead. Their
+# share grows, so ITL falls by less than the number of GPUs.
 # (One-shot all-reduces, reductions in the switch (NVLS), and fusing the all-reduce with the norm after it shrink that
 # constant. An NVLink domain of 72 GPUs lets TP go beyond eight; the argument stays.)
 #
@@ -444,8 +450,8 @@ in_short(
 # ```
 #
 # Go through `--max-concurrency` 1, 2, 4 and so on until ITL breaks your SLO; `vllm:num_requests_running`
-# (`sglang:num_running_reqs`) says whether the batch really got that large. ITL starts out nearly flat and then climbs
-# while throughput levels off.
+# (`sglang:num_running_reqs`) says whether the batch really got that large. ITL should start out nearly flat and then
+# climb while throughput levels off.
 #
 # MBU is `rate(vllm:estimated_read_bytes_per_gpu_total[1m])` over your card's bytes per second, MFU
 # `rate(vllm:estimated_flops_per_gpu_total[1m])` over its FLOP/s (estimates; the same names under `sglang:`). MBU is

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 06b · Mixture of experts, MLA and parallelism
 #
-# Lesson 06 said that a decode step reads all the weights once. Most large open models today are mixtures of experts,
-# and for them that's false. This lesson follows one thread: which experts a step reads, what that does to ITL, why
-# experts are spread over many GPUs, and why the KV cache then has to be spread another way.
+# A dense model's decode step reads all the weights once (lesson 06). Most large open models today are mixtures of
+# experts, and for them that's false. This lesson follows one thread: which experts a step reads, what that does to ITL,
+# why experts are spread over many GPUs, and why the KV cache then has to be spread another way.
 #
 # - **Five minutes** (five): which weights does a step of a mixture of experts read? A bet.
 # - **The lab** (ten): ITL, expert parallelism up to wide, latent attention.
@@ -29,8 +29,8 @@ lab = open_lab()
 #
 # ### Predict
 #
-# The engine here runs such models. This one is tiny and has random weights, but the same router: 8 of 128 experts per
-# token.
+# The engine here runs such models. This one is tiny and has random weights, but it's built like Qwen3 30B-A3B: a router
+# sends each token to 8 of 128 experts.
 
 # %%
 share = lab.predict(
@@ -49,8 +49,8 @@ share.score(run.share_bet(found))
 stack(pictures.draw_share(found, "Qwen3 30B-A3B", run.BET), words.shares(found))
 
 # %% [markdown]
-# This gives two regimes. With few requests an MoE decodes at the cost of a small model. With many, it reads nearly
-# all of its weights, and what it saves is arithmetic. Compare models: how many tokens does it take until most experts
+# This gives two regimes. With a request or two an MoE decodes at the cost of a small model. With a few dozen it reads
+# most of its weights, and what it saves is arithmetic. Compare models: how many tokens does it take until most experts
 # are read?
 
 # %%
@@ -66,17 +66,16 @@ pictures.share_explorer(found)
 # </details>
 # <details><summary>Why would an engine read fewer experts than the dashed curve?</summary>
 #
-# The curve, 1 − (1 − k/E)^B, assumes two things: that tokens choose independently, and that all experts are equally
-# likely. This run breaks the first by construction. Its prompts are the beginnings of 16 questions with a number in
-# front, so a batch of 64 has four near-copies of each, and near-copies route to much the same experts. It needn't meet
-# the second either: a router is one fixed matrix, and if the hidden states share a direction, the same experts score
-# high for all tokens.
+# The curve, 1 − (1 − k/E)^B with k of E experts per token and B tokens, assumes that tokens choose independently, and
+# that all experts are equally likely. This run breaks the first assumption: its prompts are the beginnings of 16
+# questions with a number in front, so a batch of 64 has four near-copies of each, and near-copies are sent to much the
+# same experts. It may break the second, too: a router is one fixed matrix, and if the hidden states share a direction,
+# the same experts score high for all tokens.
 #
-# Look at batch 16 in the chart: no question occurs twice there. If the measured point is below the curve already, the
-# copies can't be the whole reason. Two counts would separate the causes: the share with unrelated text in every request
-# (what comes back was resemblance), and tokens per expert over many texts (what stays uneven is the router's
-# preference). This run takes neither. On a trained model, vLLM's `balancedness` sums the second up: the mean load of
-# a GPU over the largest.
+# Look at batch 16 in the chart, where no question occurs twice. If the measured point is below the curve already, the
+# copies can't be the whole reason. Two counts that this run doesn't take would separate the causes: the share with
+# unrelated texts, and the tokens per expert over many texts. On a trained model, vLLM's `balancedness` sums up the
+# second: the mean load of a GPU over the largest.
 #
 # </details>
 #
@@ -84,7 +83,8 @@ pictures.share_explorer(found)
 #
 # ### What it does to ITL
 #
-# Two models of the same size in memory, on two H100s, simulated: every token of the dense one uses all its weights.
+# Here are two models of about the same size in memory, on two H100s, simulated. Every token of the dense one uses all
+# its weights.
 
 # %%
 stack(pictures.dense_table(), simulated_70b.error_band(simulated.stack(simulated_70b.TODAY, pictures.PAIR[0], tp=2)))
@@ -94,9 +94,9 @@ stack(pictures.dense_table(), simulated_70b.error_band(simulated.stack(simulated
 # It grows again at large batch: the dense model has 2.7 times as much KV per token to read, and beyond a batch of about
 # 300 its linear layers become compute-bound.
 #
-# **Where it loses**: memory. All experts have to be resident, so an MoE that's as fast as a 3B model needs the GPUs
-# of a 30B one. At low traffic you pay for weights that few tokens use. So the weights go on several GPUs, and the next
-# question is how to cut them.
+# **Where it loses**: memory. All experts have to be resident, so an MoE that can be as fast as a 3B model needs the
+# memory of a 30B one. At low traffic you pay for weights that few tokens use. So the weights go on several GPUs, and
+# the next question is how to cut them.
 #
 # ### Expert parallelism
 #
@@ -128,9 +128,9 @@ pictures.imbalance()
 pictures.wide_ep_table(tokens_per_gpu=64)
 
 # %% [markdown]
-# The wider, the fewer expert weights a GPU reads per step, the more memory it has for KV, and the more rows each expert
-# gets: all three get better together. What a GPU sends doesn't shrink, and it has to cross nodes, so wide EP overlaps
-# two half-batches: one computes while the other's all-to-all is on the wire.
+# With more GPUs, each reads fewer expert weights per step and has more memory for KV, and each expert gets more rows.
+# What a GPU sends doesn't shrink, and beyond one node it crosses the network, so wide EP overlaps two half-batches: one
+# computes while the other's all-to-all is on the wire.
 #
 # <details><summary>Where 206 comes from, and who runs this</summary>
 #
@@ -169,25 +169,26 @@ pictures.latent_room()
 #
 # **The line**
 #
-# > "An MoE step reads the experts its tokens activate: six percent for one request, most of them by 64. So a
-# > small batch reads the active parameters, a large one nearly all. With MLA I run attention data parallel and experts
-# > wide, and watch imbalance."
+# > "An MoE step reads the experts its tokens activate: with 8 of 128, six percent for one request, most by 64. So
+# > small batches read the active parameters, large ones nearly all. At high traffic, I run MLA attention data parallel
+# > and experts wide."
 #
 # **Follow-ups**
 #
 # <details><summary>"Does speculation pay on an MoE?"</summary>
 #
 # Less than on a dense model at small batch. There a second query token reads the same weights; here it activates
-# other experts, so a step with one draft token per request reads almost twice the experts. At large batch most
-# experts are read anyway, and MTP is nearly free until they're compute-bound.
+# other experts, so a single request's step with one draft token reads almost twice the experts. At large batch most
+# experts are read anyway, so drafts (say from MTP, a multi-token prediction head) cost little until the experts are
+# compute-bound.
 #
 # </details>
 # <details><summary>"Is MLA decode memory-bound?"</summary>
 #
-# Count per GPU. All 128 heads share one latent vector: 128 × 2 × (576 + 512) FLOPs for 576 × 2 bytes, some 240 per
-# byte, close to an H100's bend at 295. Under TP 8 a GPU has 16 of the heads: about 30, memory-bound like any
-# attention. With DP attention and one MTP draft, two query tokens share the bytes: about 480, so it's *compute-bound*
-# in decode.
+# I'd count per GPU. In DeepSeek-V3 all 128 heads share one latent vector: 128 × 2 × (576 + 512) FLOPs for 576 × 2
+# bytes, some 240 per byte, close to an H100's bend at 295. Under TP 8 a GPU has 16 of the heads, so about 30:
+# memory-bound like any attention. With DP attention and one MTP draft, two query tokens share the bytes. That's about
+# 480, so it's *compute-bound* in decode.
 #
 # </details>
 #
@@ -208,10 +209,11 @@ words.three_numbers()
 # <details><summary>What share of the experts does a batch read, and when is an expert compute-bound?</summary>
 #
 # 1. A token skips a given expert with probability 1 − k/E.
-# 2. B tokens that choose independently all skip it with (1 − k/E)^B. So a step reads 1 − (1 − k/E)^B of them.
-# 3. 8 of 128: 6% for one token, 40% for 8, 98% for 64.
-# 4. Rows per expert: B k / E on average. At 64 tokens, 4.
-# 5. An expert's product is compute-bound from about F/M rows on, 295 on an H100 in 16 bits.
+# 2. B tokens that choose independently all skip it with (1 − k/E)^B. So a step reads 1 − (1 − k/E)^B of them, and
+#    fewer if tokens have favourites in common.
+# 3. With 8 of 128 that's 6% for one token, 40% for 8, 98% for 64.
+# 4. An expert gets B k / E rows on average: 4 at 64 tokens.
+# 5. Its product is compute-bound from about F/M rows on (FLOP/s over bytes/s), 295 on an H100 in 16 bits.
 # 6. So the knee of an MoE is E/k times a dense model's: B ≈ 295 × 16 for 8 of 128. Only wide EP brings such batches
 #    together.
 #
@@ -228,9 +230,9 @@ check.card()
 #
 # ### Which part of a step grows?
 #
-# Vary context and card. The picture is the simulator's. On a single H100, this engine's own kernels took 4.1 ms for the
-# MoE at batch 1, 10.8 at 8 and 22.8 at 64 ([measured](../docs/measured.md#On-an-H100)): 50, 81 and 92% of what its
-# memory allows.
+# Vary context and card. The picture is simulated. This engine itself, on a single H100, took 4.1 ms for the MoE's step
+# at batch 1, 10.8 at 8 and 22.8 at 64 ([measured](../docs/measured.md#On-an-H100)): 50, 81 and 92% of what the memory's
+# bandwidth allows.
 
 # %%
 simulated.step_parts("Qwen3 30B-A3B (MoE)")
@@ -331,9 +333,9 @@ print(inspect.getsource(MoE.forward))
 # ```
 #
 # Repeat it with more `--max-concurrency`, and with a dense model as large (`Qwen/Qwen3-32B`). A single request's ITL
-# follows the active parameters, so the MoE is ahead. Then its ITL climbs earlier than the dense model's: each token
-# activates other experts. `GPU KV cache size` at start (SGLang: `max_total_num_tokens`) shows what's left once *all*
-# experts are loaded.
+# follows the active parameters, so the MoE should be ahead. With more requests its ITL should climb earlier than the
+# dense model's: each token activates other experts. `GPU KV cache size` at start (SGLang: `max_total_num_tokens`) shows
+# what's left once *all* experts are loaded.
 #
 # Balance is logged as `balancedness` (mean load over the largest; 1 is even) or kept in `sglang:eplb_balancedness`.
 # It should rise with the batch, and fall when all traffic is about one subject.

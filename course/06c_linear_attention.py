@@ -5,9 +5,9 @@
 # true. Some keep one state of fixed size in most layers, however long the text. Others keep everything and read little
 # of it. Which of the rules still hold?
 #
-# After this lesson you can read off a `config.json` what a request will cost you, and say why the prefix
-# cache of such a model doesn't behave the way you're used to. Everything here is arithmetic on published sizes: no
-# model is loaded.
+# After this lesson you can read off a `config.json` how much memory a request takes and how much of it a step moves,
+# and say why the prefix cache of such a model doesn't behave the way you're used to. Everything here is arithmetic on
+# published sizes: no model is loaded.
 #
 # - **Five minutes** (five): four models, and a bet on a short chat.
 # - **The lab** (five): what's kept, what's read, and what snapshots cost.
@@ -28,12 +28,13 @@ lab = open_lab()
 # of them. There are two ways out:
 #
 # - **Linear attention** (Mamba-2, Gated DeltaNet, Kimi Delta Attention) keeps one matrix per head, the **state**.
-#   Each token updates it, and nothing else stays. Models mix it with some full layers, which is called a **hybrid**:
-#   a state of fixed size can't recall everything word for word.
+#   Each token updates it, and nothing else stays (but the last few inputs of a small convolution). A state of fixed
+#   size can't recall everything word for word, so models mix such layers with some full ones: a **hybrid**.
 # - **Sparse attention** (DeepSeek's DSA) keeps everything. A small **indexer** scores all tokens, and attention reads
 #   the best 2,048.
 #
-# So one saves memory and reads, the other saves reads only:
+# So the first saves memory and reads, the second saves reads only. (A state is written back in every step, so a step
+# moves it twice.)
 
 # %%
 pictures.kinds_table()
@@ -71,18 +72,19 @@ pictures.bytes_explorer()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - *Kept*: the hybrid is nearly flat up to a few thousand tokens, then grows at a quarter of the pace. The sparse
-#   model grows like the dense one, plus an index key per token: no memory is saved at all.
+# - *Kept*: the hybrid is nearly flat up to a few thousand tokens, then grows at a quarter of the pace that it would
+#   have with full attention everywhere. The sparse model keeps every token's latent vector, and an index key on top:
+#   sparse attention saves no memory at all.
 # - *Read*: the sparse model bends at 2,048 tokens; after that it's the index keys that grow, at a tenth of the pace.
 #   The hybrid's floor is twice its state, which is read *and* written back in every step.
-# - So with the hybrid more long requests fit. With the sparse model no more fit, but each decodes faster.
+# - So a hybrid makes room for more long requests. Sparse attention makes room for none, but a step reads less of each.
 #
 # </details>
 #
 # ### A flat fee, times the batch
 #
-# Weights are shared by a batch. States aren't: each request brings its own. How long does moving them take at least, at
-# the bandwidth of one B200?
+# Weights are shared by a batch. States aren't: each request brings its own. How long does moving a batch's KV and
+# states take at least, at the bandwidth of one B200? (Over several GPUs, each moves its share.)
 
 # %%
 pictures.reads_explorer()
@@ -98,10 +100,10 @@ pictures.reads_explorer()
 #
 # ### A prefix cache of snapshots
 #
-# The KV of a prompt's first 700 tokens is simply the first part of its KV: you can cut it anywhere. A state you can't:
-# it's a running sum over all tokens, so a prompt that shares 700 tokens with an earlier one needs the state *at* 700,
-# or at some point before. Engines keep **snapshots** on a grid, and a hit resumes at the last one. How far apart should
-# they be?
+# The KV of a prompt's first 700 tokens is simply the first part of its KV: you can cut it anywhere. You can't cut a
+# state: it's a running sum over all tokens, so a prompt that shares 700 tokens with an earlier one needs the state *at*
+# 700, or at some point before. Engines keep **snapshots** on a grid, and a hit resumes at the last one that it shares.
+# How far apart should they be?
 
 # %%
 pictures.snapshots_explorer()
@@ -114,7 +116,8 @@ pictures.snapshots_explorer()
 # - At 8,192, a system prompt of 3,000 tokens is never found. A fleet of short chats sees a hit rate of zero, and no
 #   error.
 # - So engines couple the two: vLLM makes attention's block as large as a state (hundreds of tokens, up to some
-#   thousands), or also keeps a snapshot where an earlier prompt ended: in a conversation, the shared part ends there.
+#   thousands). Behind a flag, and so far only with MTP or EAGLE drafts, it also keeps a snapshot where an earlier
+#   request with the same prefix stopped.
 #
 # </details>
 
@@ -124,17 +127,17 @@ pictures.snapshots_explorer()
 # **The line**
 #
 # > "Linear layers keep a state per request instead of KV per token: a flat fee that pays at long contexts. Sparse
-# > attention keeps everything and reads little. Either way I redo the math, and I check the prefix cache, because a
-# > state can't be cut."
+# > attention keeps everything and reads little. Either way I redo the math. With states I also check prefix caching:
+# > states can't be cut."
 #
 # **Follow-ups**
 #
 # <details><summary>"Since we moved to a hybrid, the prefix hit rate is 0. It was 60%. Why?"</summary>
 #
-# The grid. A hit can only resume at a snapshot, and blocks are as large as a state: hundreds to thousands of tokens.
-# System prompts shorter than one block never hit. I'd read the block size from the startup log, compare it with the
-# shared length, then make shared parts longer, or use snapshots at the end of shared prefixes where the engine has
-# them.
+# First, is it on? vLLM before 0.28 left prefix caching off for hybrids unless asked. Then the grid: a hit can only
+# resume at a snapshot, and blocks are as large as a state, hundreds to thousands of tokens. System prompts shorter than
+# one block never hit. I'd read the block size from the startup log, compare it with the shared length, then make shared
+# parts longer, or keep snapshots at the end of shared prefixes where the engine can.
 #
 # </details>
 #
@@ -161,12 +164,14 @@ words.three_numbers()
 #
 # <details><summary>From which context on does a hybrid keep less?</summary>
 #
-# 1. A full layer keeps $2\,n_{kv}\,d\,b$ bytes per token; a linear one $n_v\,d_k\,d_v\,s$ bytes in all.
+# 1. A full layer keeps $2\,n_{kv}\,d\,b$ bytes per token: a key and a value of $d$ numbers for each of $n_{kv}$ KV
+#    heads, $b$ bytes a number. A linear one keeps $n_v\,d_k\,d_v\,s$ bytes in all: a matrix of $d_k \times d_v$ for
+#    each of $n_v$ heads, $s$ bytes a number.
 # 2. Qwen3.5 397B, full: 2 × 2 × 256 × 2 B = 2,048 B per token and layer.
 # 3. Linear: 64 × 128 × 128 × 4 B = 4.2 MB per layer.
 # 4. Break-even: 4.2 MB / 2,048 B = 2,048 tokens, whatever the number of layers (the convolution's last inputs add a
 #    little).
-# 5. With eight KV heads it would be 512: the fewer KV heads a model has, the later a state pays.
+# 5. With eight KV heads it would be 512 tokens. The fewer KV heads a model has, the later a state pays.
 #
 # </details>
 
@@ -195,11 +200,12 @@ check.card()
 #
 # - **Speculation**: a rejected draft token has already been written into the state. The engine keeps a state per
 #   draft position, or recomputes.
-# - **Preemption and transfer**: swapping or sending a request moves its states, the same size at any length, and a
-#   quarter of the KV. For short prompts that's more than before, for long ones far less.
+# - **Preemption and transfer**: swapping or sending a request moves its states, which have the same size at any length,
+#   and here a quarter of the KV. For short prompts that's more than full attention's KV, for long ones far less.
 # - **Tensor parallelism**: states split by heads, as keys and values do. An indexer's keys don't: each GPU keeps a
 #   copy, like latent vectors.
-# - **Admission**: "will it fit?" gains a fixed term. `max_num_seqs` × state is memory you can't page.
+# - **Admission**: "will it fit?" gains a fixed term. A request needs all of its state from its first token on, so
+#   `max_num_seqs` × state has to fit beside the KV.
 # - **Quality**: recall of exact strings is what a state is worst at; that's why some layers stay full. Sparse
 #   attention errs where the indexer does. Test retrieval at *your* lengths.
 
@@ -213,12 +219,13 @@ check.card()
 #     --prefix-repetition-prefix-len 400 --prefix-repetition-suffix-len 100 --prefix-repetition-output-len 16
 # ```
 #
-# At start vLLM logs `Setting attention block size to N tokens`: that's the grid. Run the bench with prefixes shorter
-# than N, then with some several times as long. `vllm:prefix_cache_hits_total` over `vllm:prefix_cache_queries_total`
-# (`sglang:cached_tokens_total`) should be near zero first, and high then, though prompts repeat just as much.
+# At start vLLM logs `Setting attention block size to N tokens`: that's the grid. (Before 0.28, ask for prefix caching:
+# it's off for hybrids.) Run the bench with prefixes shorter than N, then with prefixes several times as long.
+# `vllm:prefix_cache_hits_total` over `vllm:prefix_cache_queries_total` (`sglang:cached_tokens_total`) should be near
+# zero first and high then, though prompts repeat just as much.
 #
 # Then compare `GPU KV cache size: N tokens` (`max_total_num_tokens=N`) with that of a full-attention model of the
-# same size, and watch `vllm:kv_cache_usage_perc` with many short requests: it's states that fill it.
+# same size, and watch `vllm:kv_cache_usage_perc` with many short requests: it should be states that fill it.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #
@@ -227,8 +234,8 @@ check.card()
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Kernels.** Times here are bytes over a data sheet's bandwidth. Not yet measured: this engine has no linear
-#   layers. Kimi reports 6.3 times MLA's decode speed at a million tokens, and about the same at 4,000.
+# - **Kernels.** Times here are bytes over a data sheet's bandwidth. They aren't measured, since this engine has no
+#   linear layers. Kimi reports 6.3 times MLA's decode speed at a million tokens, and about the same speed at 4,000.
 # - **Your dtype.** States are counted in float32, as Qwen3.5 keeps them. An engine that keeps 16 bits halves the fee.
 # - **Quality.** Sizes say nothing about what a state forgets.
 #

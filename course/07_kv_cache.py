@@ -2,8 +2,8 @@
 # # 07 · KV cache: a working set
 #
 # The GPU's arithmetic units are half idle. The queue grows anyway, and no new request is admitted. Someone bought a
-# second GPU and it helped, and no one can say why. It was neither arithmetic nor bandwidth that had run out, but memory
-# for the **working set**: everything that has to be there at the same time.
+# second GPU and it helped, and no one can say why. What had run out was neither arithmetic nor bandwidth but memory for
+# the **working set**: the keys and values of all requests that run at the same time.
 #
 # After this lesson you can work out on the back of an envelope how many users fit on a GPU, recognize a full pool,
 # and say what happens to the requests that are preempted. [Lesson 07b](07b_smaller_kv.ipynb) makes the cache smaller,
@@ -37,8 +37,9 @@ lab = open_lab()
 # request gets another block whenever it has filled the last one. That's **paging**, the way an operating system
 # manages a program's memory; LLM servers got it from *PagedAttention*.
 #
-# Eight requests on the real engine. Each cell is a block, labelled with the request that holds it and filled as far
-# as it has tokens. One with several numbers is **shared**: requests that begin with the same text use the same blocks.
+# Here are eight requests on the real engine. Each cell is a block, labelled with the request that holds it and filled
+# as far as it has tokens. One with several numbers is **shared**: requests that begin with the same text use the same
+# blocks.
 
 # %%
 roomy = run.eight(lab, run.ROOMY_POOL)
@@ -48,7 +49,7 @@ draw_frame(roomy, title="Eight requests, room for all: which one holds which blo
 # Below the blocks is the whole run: a row per request (blue: prefill, green: decode), then how much of the pool was
 # held. The line marks the step shown above.
 #
-# A token's KV follows from the model's shape alone:
+# A token's KV follows from the model's shape and the number format:
 #
 # *2 (key and value) × layers × KV heads × head size × bytes per number*
 #
@@ -70,16 +71,17 @@ bet.score(run.slots(full, run.chat_tokens(lab)))
 stack(draw_frame(full, title="One chat more than fits: which one waits?"), words.full(full))
 
 # %% [markdown]
-# **Concurrency is the memory for KV, divided by the KV of one request.** No GPU-utilization panel shows it.
+# **How many requests can run is the memory for KV, divided by the KV of one request.** No panel of GPU utilization
+# shows that limit.
 
 # %% [markdown]
 # ## The lab
 #
 # ### The pool, live
 #
-# The same eight requests in half the room. *On demand*, that's enough; try *max_len*, then 32 and 24 blocks. Press
-# play, or drag the step. *Follow* a request: the line joins its blocks in the order of its text, and small numbers
-# count them: the **block table**.
+# These are the same eight requests in half the room. *On demand*, that's enough. Press play, or drag the step. *Follow*
+# a request: the line joins its blocks in the order of its text, and small numbers count them. That's its **block
+# table**. Then choose *max_len*, or 32 or 24 blocks, and press *Run these*.
 
 # %%
 pool = pictures.PoolMap(lab, run.eight(lab, run.SMALL_POOL))
@@ -92,32 +94,32 @@ pool
 # | go to the last steps | dashed blocks: no request holds them, and they still cache a prefix. They count as *free*. |
 # | *max_len*, run | nearly empty blocks, and a long queue |
 # | *keep prefixes* off, run | no block with several numbers, and more blocks held |
-# | *on_demand*, 24 blocks, run | crossed-out stretches: a request is preempted, and prefills everything again |
+# | *on_demand*, 24 blocks, run | crossed-out stretches: a request is preempted, and prefills what it had once more |
 #
 # ### Where the room goes
 #
 # How many blocks should a request get when it arrives? Its prompt is known; the length of its answer isn't. Early
 # servers reserved the longest possible request (`kv_reservation="max_len"`). With paging, a request gets a block when
-# it needs one (`"on_demand"`). The same eight requests, the same pool:
+# it needs one (`"on_demand"`). Here are both, with the same eight requests and the same pool:
 
 # %%
 traces = run.reservations(lab)
 stack(pictures.traces_table(traces), draw_frame(traces["max_len"]), words.reserved(traces))
 
 # %% [markdown]
-# Every server pages today, so that reservation is history. The arithmetic isn't: **what a request holds, times how many
-# run, is the working set**. Where it's larger than the pool, requests queue, whatever the GPU could compute. With paging
-# it also grows while they run, because answers do, and the pool can run out under requests that are already running.
-# What happens then is a bet of its own, in *Going deeper*.
+# LLM servers page today, so that reservation is history. The arithmetic isn't: **what a request holds, times how many
+# would run, is the working set**. Where it's larger than the pool, requests queue, whatever the GPU could compute. With
+# paging it also grows while they run, because answers do, so the pool can run out under requests that are already
+# running. What happens then is a bet of its own, in *Going deeper*.
 
 # %% [markdown]
 # ## In the interview
 #
 # **The line**
 #
-# > "KV per token is two times layers, KV heads, head size and bytes. Free memory over that, over the context length, is
-# > how many requests run. If they queue while KV is full, I free KV memory until the queue's gone; faster steps can
-# > wait."
+# > "KV per token is two times layers, KV heads, head size and bytes. Free memory over that times context length is how
+# > many requests fit. If they queue with KV full, I free KV memory until the queue's gone. Faster steps only end
+# > requests sooner."
 #
 # **Follow-ups**
 #
@@ -125,15 +127,15 @@ stack(pictures.traces_table(traces), draw_frame(traces["max_len"]), words.reserv
 #
 # Partly with work it has done before: a preempted request prefills its prompt and its answer so far again.
 # `vllm:num_preemptions_total` rises, usage sits at 1, throughput falls. I'd admit less first (`max_num_seqs`),
-# because that's free and can be undone. If tokens per second go up with fewer running, it was thrashing.
+# because that costs a restart and nothing else. If tokens per second go up with fewer running, it was thrashing.
 #
 # </details>
 #
 # <details><summary>"You doubled the pool and nothing changed. Why?"</summary>
 #
-# The working set already fit. Arrivals × seconds in a slot × KV of each was below the old pool, so no request was
-# waiting for a block. Usage well under 1 and an empty queue would have said so beforehand. So the
-# limit is slots, compute or the step time itself.
+# The working set already fit. Arrivals per second × seconds in a slot × KV of each was below the old pool, so no
+# request was waiting for a block: KV usage well under 1 would have said so beforehand. If requests still queue, the
+# limit is slots, or compute.
 #
 # </details>
 #
@@ -141,7 +143,7 @@ stack(pictures.traces_table(traces), draw_frame(traces["max_len"]), words.reserv
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "The GPUs are overloaded, so I'd add replicas or quantize." | "Flat ITL means it's the queue. If KV usage is at 1 while slots are free, we're out of KV memory: 8-bit KV, shorter contexts, or more memory for the pool." | "Then which factor of the working set grew overnight: arrivals, seconds in a slot, or context? Answers twice as long are worse than twice the traffic: more KV, held for longer. I'd cap `max_tokens` or admission now, since both can be undone, then put 8-bit KV behind an eval. I'd expect usage below 1 and TTFT back within one answer's time. If it isn't, I was wrong about memory." |
+# | "The GPUs are overloaded, so I'd add replicas or quantize." | "Flat ITL points to the queue. If KV usage is at 1 while slots are free, we're out of KV memory: 8-bit KV, shorter contexts, or more memory for the pool." | "Then which factor of the working set grew overnight: arrivals, seconds in a slot, or context? Answers twice as long are worse than twice the traffic: more KV, held for longer. I'd cap `max_tokens` or admission now, since both can be undone, then put 8-bit KV behind an eval. I'd expect usage below 1 and TTFT back within one answer's time. If it isn't, I was wrong about memory." |
 #
 # **Three numbers to know cold**
 
@@ -168,9 +170,9 @@ words.three_numbers(run.large(run.accounts(lab)))
 # ### Where it hurts: thrashing
 #
 # Paging admits more than may eventually fit; that's the point. When the pool runs out under running requests, one of
-# them, the last to be admitted, is **preempted**: its blocks go to the others. It comes back in one of two ways.
-# *Recompute*: prefill its prompt, and what it had generated, once more. *Swap*: its blocks were copied to host memory,
-# and are copied back. (vLLM v1 recomputes, unless KV offloading is on and still has the blocks.)
+# them, the last to be admitted, is **preempted**: its blocks go to the others. It comes back in one of two ways. With
+# *recompute*, its prompt and what it had generated are prefilled once more. With *swap*, its blocks were copied to host
+# memory and are copied back. (vLLM v1 recomputes, unless KV offloading is on and still has the blocks.)
 
 # %%
 twice = lab.predict(
@@ -228,8 +230,8 @@ kv_bytes_explorer(shapes, "Llama-3-70B")
 #
 # ### More KV for each, fewer slots
 #
-# The same short requests, the same pool. The only change is how much each of them reserves. No request computes a
-# single extra token.
+# The same short requests run in the same pool. The only change is how much KV each of them reserves: no request
+# computes a single extra token.
 
 # %%
 crowd = run.crowded(lab)
@@ -249,18 +251,18 @@ simulated_70b.error_band(simulated_70b.deployment())
 
 # %% [markdown]
 # There's a cliff. To its right, more memory changes nothing a user could feel; to its left, TTFT is all queue, and
-# every gigabyte counts. Where it is depends on the load: *requests per second × seconds each one runs × KV of each*
-# is the working set. So make KV smaller **until requests stop waiting for memory**, then stop.
+# every gigabyte counts. Where it is depends on the working set: *requests per second × seconds each one runs × KV of
+# each*. To shorten TTFT, make KV smaller **until requests stop waiting for memory**, then stop.
 #
-# Those four H100s have far more memory than these pools, and chats will never fill it: they run out of arithmetic first
-# (lesson 11). What does fill it?
+# Those four H100s have far more memory than these pools, and chats like these won't fill it: they run out of arithmetic
+# first (lesson 11). What does fill it?
 
 # %%
 simulated.working_sets_table()
 
 # %% [markdown]
 # Long contexts and long answers do. An answer of 8,000 tokens holds its blocks for minutes and keeps growing, so it
-# counts twice: more KV, for longer. That's the cliff you'll meet in production, with agents and with reasoning.
+# counts twice: more KV, for longer. That's the cliff that agents and reasoning models meet in production.
 #
 # ### The arithmetic
 #
@@ -269,8 +271,8 @@ simulated.working_sets_table()
 #
 # $$\text{KV per token} = 2\,L\,n_{kv}\,d\,b, \qquad \text{requests that fit} = \frac{M - W}{2\,L\,n_{kv}\,d\,b\,c}$$
 #
-# - It depends on the shape alone for full attention. Windowed layers keep a window's tokens; linear-attention and
-#   Mamba layers keep one state per request, however long it is ([lesson 06c](06c_linear_attention.ipynb)).
+# - That's for full attention in every layer. Windowed layers keep a window's tokens; linear-attention and Mamba layers
+#   keep one state per request, however long it is ([lesson 06c](06c_linear_attention.ipynb)).
 # - Reserving $m$ tokens for a request that ends with $c$ leaves $1 - c/m$ of its room empty at the end, and more
 #   while it grows; on demand, half a block on average.
 #
@@ -325,9 +327,10 @@ in_short(
 # `vllm:num_requests_waiting`; in SGLang `sglang:token_usage`, `sglang:num_retracted_requests_total`,
 # `sglang:num_queue_reqs`, and the log line `KV cache pool is full. Retract requests.`
 #
-# Usage climbs to 1 first. Preemptions start when answers outgrow the pool, and each makes a request prefill again: ITL
-# p99 shows the holes, TTFT grows behind them, and throughput drops although the GPU is busy. Leave the limit out and
-# repeat: no preemptions, no holes. That was memory, not speed.
+# Expect usage to climb to 1 first. Preemptions start when answers outgrow the pool, and each makes a request prefill
+# again: ITL p99 shows the pauses, TTFT grows, and throughput drops although the GPU is busy. Leave out
+# `--num-gpu-blocks-override` (`--max-total-tokens`) and repeat. If preemptions and pauses are gone, it was memory, not
+# speed.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #

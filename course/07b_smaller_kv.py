@@ -31,9 +31,9 @@ lab = open_lab()
 # connectors with LMCache, SGLang's HiCache). When the conversation comes back, the server fetches its KV over a link
 # instead of prefilling it again.
 #
-# Llama-3 70B on four H100s, simulated: conversations of six turns, a minute apart, on GPUs whose pool holds a fraction
-# of them. Once with the pool alone, once with host memory at 50 GB/s, and once with a remote store at 5 GB/s. Both
-# tiers keep everything, so both find the same.
+# The runs below simulate Llama-3 70B on four H100s: conversations of six turns, a minute apart, on GPUs whose pool
+# holds a fraction of them. One run has the pool alone, one adds host memory at 50 GB/s, and one a remote store at
+# 5 GB/s. Both tiers keep everything, so both find the same.
 #
 # ### Predict
 
@@ -53,7 +53,7 @@ pays.score(words.which_pays(fleets))
 stack(pictures.tiers_table(fleets), words.tiered(fleets), simulated_70b.error_band(simulated_70b.deployment()))
 
 # %% [markdown]
-# **A hit rate counts tokens. What a hit is worth is the link's bandwidth against the GPU's FLOP/s.**
+# **A hit rate counts tokens. What a hit is worth depends on the link's bandwidth against the GPU's FLOP/s.**
 #
 # ## The lab
 #
@@ -67,15 +67,16 @@ pictures.tier_explorer()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - At 50 GB/s (one PCIe 5.0 x16 link; four GPUs have four) fetching wins by about ten to one for long prefixes: bytes
-#   over bandwidth against FLOPs over rate. The bytes are linear in tokens, the FLOPs a bit more than that, since
-#   attention's grow with the square: fetching wins by more, the longer the prefix.
+# - At 50 GB/s (one PCIe 5.0 x16 link; four GPUs have four) fetching wins by about ten to one for long prefixes. The
+#   longer the prefix, the larger the factor: bytes grow in proportion to tokens, and FLOPs a bit faster, since
+#   attention's grow with the square.
 # - That's with the link's whole bandwidth. Copies of a block in many small pieces, one per layer, reach a fraction of
 #   it; engines that lay blocks out in one piece for this get most of it.
-# - Somewhere around 5 GB/s for all four GPUs the two curves meet, 1.2 GB/s each. Below that, a tier makes TTFT worse,
+# - Somewhere around 5 GB/s for all four GPUs (1.2 GB/s each) the two curves meet. Below that, a tier makes TTFT worse,
 #   however high its hit rate. The remote store above is right at that border.
-# - Latency matters for short prefixes only. A small model shifts the balance: its prefill is cheap, but its KV isn't
-#   much smaller. By the formula below an 8B on one H100 needs about the same 5 GB/s, over a single link.
+# - Latency matters for short prefixes only.
+# - A smaller model doesn't move the border by much. An 8B on one H100 prefills a token in less time, but its KV is
+#   smaller by about the same factor: by the formula below it, too, breaks even near 5 GB/s, over a single link.
 #
 # </details>
 #
@@ -95,12 +96,12 @@ stack(pictures.losses_table(rounded), words.rounding(rounded))
 # %% [markdown]
 # Run the gate on your model, your texts, and the scheme that you deploy. This one has a scale for each token and
 # head. vLLM's `--kv-cache-dtype fp8` has one per tensor, 1.0 unless the checkpoint brings calibrated ones, and with
-# FlashAttention-3 queries and attention's products are FP8, too, so nothing above vouches for it: calibrate
-# (llm-compressor), then run your evals. `int8_per_token_head` is scaled as here, but not every attention backend
-# reads it: compare ITL before and after.
+# FlashAttention-3 it computes queries and attention's products in FP8, too. So the gate above says nothing about it:
+# calibrate (llm-compressor), then run your evals. `int8_per_token_head` is scaled as here, but not every attention
+# backend reads it, so compare ITL before and after.
 #
 # 8-bit KV also halves the reads of long contexts, which a capacity table doesn't show. On an H100, our 8B's step with
-# 32 contexts of 2,100 tokens took 7.8 ms; in 16 bits it took some 9.3 on another day
+# 32 contexts of some 2,000 tokens took 7.8 ms; in 16 bits it took some 9.3, in another run that day
 # ([measured](../docs/measured.md)).
 
 # %% [markdown]
@@ -108,8 +109,8 @@ stack(pictures.losses_table(rounded), words.rounding(rounded))
 #
 # **The line**
 #
-# > "Three ways when KV memory runs out. Fewer bits: nearly double the pool, behind an eval. Fewer tokens: only for
-# > models trained that way. Or host memory, which beats prefilling if the link is faster than KV bytes over prefill
+# > "There are three ways out when KV memory runs short. Fewer bits nearly double the pool, behind an eval. Fewer tokens
+# > need a model trained that way. Or host memory, which beats prefilling if the link outruns KV bytes over prefill
 # > time."
 #
 # **Follow-ups**
@@ -149,10 +150,10 @@ words.three_numbers()
 # 1. Fetch $n$ tokens: $n\,k / B$ seconds, with $k$ KV bytes per token.
 # 2. Prefill them: $2 P n / F$ seconds, with $F$ useful FLOP/s. $n$ drops out.
 # 3. Break-even: $B^* = k F / 2P$.
-# 4. 70B on four H100s: $k$ = 328 kB, $F$ = 2 PFLOP/s, $2P$ = 140 GFLOP per token. A token takes 70 µs to compute, so
-#    $B^*$ = 328 kB / 70 µs = 4.7 GB/s.
-# 5. PCIe 5.0 has some 50 GB/s per GPU: ten times that over one link, forty over four. A 10 GbE store has 1.25: it
-#    loses.
+# 4. For a 70B on four H100s, $k$ = 328 kB, $F$ = 2 PFLOP/s, $2P$ = 140 GFLOP per token. A token takes 70 µs to compute,
+#    so $B^*$ = 328 kB / 70 µs = 4.7 GB/s.
+# 5. PCIe 5.0 has some 50 GB/s per GPU, ten times that over one link and forty over four. A store behind 10 GbE has
+#    1.25 GB/s and loses.
 #
 # </details>
 
@@ -202,8 +203,8 @@ stack(pictures.draw_needle(found, run.reach(lab, window)), words.forgotten(found
 
 # %% [markdown]
 # Models *trained* with windows (the first Mistral 7B in all layers, Gemma 3 in most) pass information on from layer
-# to layer; here the window is imposed on a model that was never trained for it. It's a demonstration: nobody deploys
-# that.
+# to layer. Here the window is imposed on a model that was never trained for it. It shows what a window forgets; you
+# wouldn't deploy that.
 
 # %% [markdown]
 # ### An agent waits for its tool
@@ -221,9 +222,9 @@ pictures.pause_explorer()
 #
 # - *Keep* costs KV memory in proportion to tool time; *drop* costs GPU time in proportion to tool calls, however long
 #   they take. So short tool calls favour keeping, long ones moving.
-# - Over PCIe, moving wins from a few thousand tokens on. At 5 GB/s it's no better than prefilling again: the same
-#   border as above.
-# - Human approval is a tool that takes ten minutes. No pool on a GPU is made for that.
+# - Over PCIe, moving adds far less to the next TTFT than prefilling again. At 5 GB/s, the border above, it gains
+#   little, except for the longest contexts.
+# - Human approval is a tool that takes ten minutes. A pool on a GPU is too small to wait for that.
 # - A branch that was cancelled never comes back: its KV should go right away, and only the agent's framework knows.
 #   That's what session hints and TTLs in connectors are for.
 #
@@ -233,21 +234,21 @@ pictures.pause_explorer()
 #
 # - **No reuse.** One-shot prompts never hit a tier, and writing them there only burns bandwidth.
 # - **Requests aren't waiting for KV memory, or for prefill.** To the right of lesson 07's cliff, a smaller cache
-#   changes nothing.
+#   shortens no queue. (8-bit KV still shortens the steps of long contexts.)
 # - **A window longer than your contexts** frees nothing.
 #
 # ### The arithmetic
 #
 # A window of $w$ tokens replaces a context of $c$ with $\min(c, w)$: it frees $1 - w/c$ of a long request and nothing
 # of a short one. A tier with bandwidth $B$ and latency $\ell$ beats recomputing $n$ tokens, with $k$ KV bytes per
-# token, $P$ parameters, and $F$ useful FLOP/s on all GPUs, when
+# token, $P$ parameters, and $F$ useful FLOP/s on all GPUs together, when
 #
 # $$\ell + \frac{n\,k}{B} < \frac{2 P n}{F} \quad\Longrightarrow\quad B > \frac{k\,F}{2P} \text{ for long prefixes}$$
 #
 # For Llama-3-70B on four H100s at half their peak that's 327,680 B × 2.0 PFLOP/s / (2 × 70e9) = 4.7 GB/s over all four,
-# which is why PCIe is plenty and a slow network isn't. (That leaves out attention, $2 L q n^2$ FLOPs with $L$ layers
-# and $q$ numbers in a token's queries. It's as many as the rest at $n = P/(L q)$, so fetching wins by more, the longer
-# the prefix.)
+# which is why PCIe is plenty and a slow network isn't enough. (That leaves out attention, $2 L q n^2$ FLOPs with $L$
+# layers and $q$ numbers in a token's queries. They equal the rest at $n = P/(L q)$, so the longer the prefix, the more
+# fetching wins by.)
 #
 # ### What an article says
 
@@ -272,9 +273,9 @@ in_short(
 # (`vllm:num_preemptions_total`) start later. No metric shows whether answers are as good, so run your evaluation both
 # ways; an uncalibrated checkpoint gets scales of 1.0 in vLLM.
 #
-# For the tier, take more prefixes than the pool holds and run the bench twice. Without it the second run is as slow as
-# the first. With it `vllm:external_prefix_cache_hits_total` grows (`sglang:cached_tokens_total` with
-# `cache_source="host"`), and TTFT lands between a hit on the GPU and a full prefill.
+# For the tier, take more prefixes than the pool holds and run the bench twice. Without a tier the second run should be
+# as slow as the first. With one, `vllm:external_prefix_cache_hits_total` grows (`sglang:cached_tokens_total` with
+# `cache_source="host"`), and TTFT should land between a hit on the GPU and a full prefill.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #

@@ -204,7 +204,7 @@ def _legend(trace: PoolTrace, frame: PoolFrame) -> str:
         (tint(0), {"stroke": SOFT}, f"{shared} of them shared"),
         (FAINT, {"stroke": SOFT, "stroke_dasharray": "3 2"}, f"{len(frame.cached)} free, prefix kept"),
         ("none", {"stroke": FAINT}, f"{trace.num_blocks - len(held) - len(frame.cached)} free"),
-        (EVICTION, {"stroke": ALARM, "stroke_width": 0.8}, "evicted"),
+        (EVICTION, {"stroke": ALARM, "stroke_width": 0.8}, "preempted"),
         (READING, {}, "recompute"),
     )
     body, x = "", 4.0

@@ -32,8 +32,8 @@ def checks(newcomer: Breakdown, runs: Mapping[str, Run]) -> Checks:
         slips = {
             total: "that is the whole TTFT",
             others: "that is what other requests cost; subtract it from the TTFT",
-            newcomer.get("own prefill", 0.0): "that is its own prefill only; the way in and out, bookkeeping and the "
-            "rest stay, too",
+            newcomer.get("own prefill", 0.0): "that is its own prefill only: the way in and out, bookkeeping and the "
+            "rest aren't others' shares either",
         }
         what = "TTFT less queue and others' shares, seconds"
         return (near(answer, total - others, what, slips, slip_within=0.01),)  # others may cost almost nothing
@@ -54,11 +54,17 @@ def checks(newcomer: Breakdown, runs: Mapping[str, Run]) -> Checks:
         return (near(answer, key, "longest pause over median gap", slips, 0.1),)
 
     questions = {
-        "q1": Question("The largest cause in the first picture?", options=tuple(newcomer)),
-        "q2": Question("That TTFT less the queue and other requests' shares? met.causes[-1] has the split.", "s"),
-        "q3": Question("The policies by newcomers' median TTFT, fastest first?", f"of {', '.join(runs)}", many=True),
+        "q1": Question("Which cause is the largest in the first picture?", options=tuple(newcomer)),
+        "q2": Question(
+            "How much of that TTFT is left without the queue and other requests' shares? met.causes[-1] has the split.",
+            "s",
+        ),
+        "q3": Question(
+            "Order the policies by newcomers' median TTFT, fastest first.", f"of {', '.join(runs)}", many=True
+        ),
         "q4": Question(
-            "Prefill first: a writer's longest pause? run.writer_gaps(runs['prefill first']) lists all gaps.",
+            "Under prefill first, how long is a writer's longest pause? run.writer_gaps(runs['prefill first']) has all "
+            "gaps; count in median ones.",
             "median gaps",
         ),
     }

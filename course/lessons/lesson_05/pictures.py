@@ -304,7 +304,7 @@ def masks_table(found: list[MaskCost]) -> Html:
     rows = [
         (str(c.batch), seconds(c.plain), seconds(c.guided), seconds(c.mask), f"{c.mask / c.guided:.1%}") for c in found
     ]
-    return as_table(("batch", "decode step", "with a schema", "of it, masks", "share"), rows)
+    return as_table(("batch", "decode step", "with a schema", "masks in it", "share"), rows)
 
 
 # ---------------------------------------------------------------- async scheduling

@@ -150,7 +150,7 @@ def three_numbers() -> Html:
         ),
         (
             f"× {told_ratio(costs.ratio(few))} to × {told_ratio(costs.ratio(many))}",
-            f"an answer's token against a prompt's, with {few} and with {many} answers at a time: 70B",
+            f"what an output token costs in time against a prompt token, at batch {few} and at batch {many}: 70B",
             "simulated: T(B) / B over T(n) / n",
         ),
         (

@@ -33,7 +33,7 @@ def checks() -> Checks:
         "q1": Question("How much KV do 4,096 tokens of Llama-3-70B in bf16 move?", "GB"),
         "q2": Question("How long does that take at 400 Gb/s?", "s"),
         "q3": Question(
-            "Prompts of 32k tokens, answers of 50: what do you add?",
+            "Prompts have 32k tokens, answers 50. What do you add?",
             options=("more prefill replicas", "more decode replicas"),
         ),
     }

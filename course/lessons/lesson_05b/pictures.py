@@ -196,4 +196,4 @@ def pipeline_table(sizes: tuple[int, ...] = (32768, 8192, 4096, 2048, 1024, 512)
         (f"{n:,}", f"{PIPELINED // n}", f"{PIPELINED // n + STAGES - 1}", f"× {pipelined(PIPELINED // n):.2f}")
         for n in sizes
     ]
-    return as_table(("tokens a chunk", "chunks", "turns", f"faster than {STAGES} stages in turns"), rows)
+    return as_table(("tokens a chunk", "chunks", "turns", f"speedup over {STAGES} stages in turn"), rows)

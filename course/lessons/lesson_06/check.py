@@ -95,7 +95,8 @@ def checks(dots: Sequence[Dot], roof: Roof) -> Checks:
             "At the largest batch of the bet, which clock runs longer here?", options=("reading", "multiplying")
         ),
         "q4": Question(
-            "Llama-3-70B on four H100s, vLLM 0.19, contexts of 1,024: the largest batch with an ITL of at most 30 ms?",
+            "Llama-3-70B on four H100s, vLLM 0.19, contexts of 1,024: what's the largest batch with an ITL of at most "
+            "30 ms?",
             "requests",
         ),
         "q5": Question(

@@ -208,7 +208,7 @@ def three_numbers() -> Html:
         ),
         (
             f"about {round(LLAMA_70B.crossover_tokens, -3):,.0f} tokens",
-            "of context, all requests together: a 70B's KV is as many bytes as its weights",
+            "of context over all requests at which a 70B's KV takes as many bytes as its weights",
             "weights / KV per token, both in 16 bits",
         ),
     )

@@ -29,10 +29,10 @@ def checks() -> Checks:
     questions = {
         "q1": Question(
             "Mixtral, 2 of 8 experts: what share of a layer's experts do 4 tokens read, if all are equally likely?",
-            "(0 to 1)",
+            "0 to 1",
         ),
         "q2": Question(
-            "DeepSeek-V3, tensor parallel on 8 GPUs: how much KV per token, in bf16, all GPUs together?", "kB"
+            "DeepSeek-V3, tensor parallel on 8 GPUs: how much KV does a token take in bf16, on all GPUs together?", "kB"
         ),
         "q3": Question(
             "DeepSeek-V3 on 8 H200: how many times as much KV fits with data parallel attention as with tensor "

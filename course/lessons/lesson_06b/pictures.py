@@ -52,7 +52,7 @@ def draw_share(found: Mapping[int, float], model: str, batch: int) -> Picture:
             Curve("the engine, random weights", list(found), [100 * each for each in found.values()], "points")
         )
     return draw_chart(
-        f"{model}: a step of {batch} reads {share * num:.0f} of {num} experts in each layer",
+        f"{model}: a step of {batch} reads {share * num:.0f} of {num} experts, if all are equally likely",
         curves,
         Axis("tokens in the step (batch)", log=True),
         Axis("experts read, % of a layer's", low=0, high=105),
@@ -108,7 +108,7 @@ def draw_ranks(ranks: int, tokens: int, skew: float) -> Picture:
         body += text(scale(mean), 13, f"even share: {number(mean)}", size=11, fill=SOFT, text_anchor="middle")
         told.append(f"{name} by GPU {counts}, even share {number(mean)}")
     rows, experts = over.values()
-    times = f"multiplies {rows:.2f} times an even share of rows, or reads {experts:.2f} times one of experts"
+    times = f"multiplies {rows:.2f} times its even share of rows and reads {experts:.2f} times that of experts"
     words = f"{tokens} tokens, {CHOSEN} of {EXPERTS} experts each: {'; '.join(told)}."
     return Picture(f"The busiest GPU {times}", body, bottom + 6, description=words)
 

@@ -24,11 +24,15 @@ def three_numbers() -> Html:
     latent = find_model("deepseek-v3").kv_bytes_per_token("bfloat16")
     grouped = find_model("llama-3-70b").kv_bytes_per_token("bfloat16")
     return know_cold(
-        (f"{one:.0%} and {some:.0%}", "of the experts, read by 1 and by 64 tokens: 8 of 128", "1 - (1 - k/E)^B"),
+        (
+            f"{one:.0%} and {some:.0%}",
+            "of the experts, read by 1 and by 64 tokens: 8 of 128, all equally likely",
+            "1 - (1 - k/E)^B",
+        ),
         (f"× {two / one:.2f}", "the experts that a step reads with one draft token, at batch size 1", "same"),
         (
             f"{size(latent)} against {size(grouped)}",
-            "KV a token: DeepSeek-V3 with MLA, and a 70B with GQA, a tenth of its size",
+            "KV per token: DeepSeek-V3 with MLA, and a 70B with GQA, a tenth its size",
             "61 × 576 × 2 bytes; 2 × 80 × 8 × 128 × 2 bytes",
         ),
     )

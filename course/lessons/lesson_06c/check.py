@@ -19,7 +19,7 @@ def checks() -> Checks:
     def q1(answer: object) -> tuple[Criterion, ...]:
         full = kept(all_full(model), CONTEXT)
         slips = {model.layers / model.growing_layers: "that's without the states, which don't grow but aren't nothing"}
-        return (near(answer, full / kept(model, CONTEXT), "times less", slips),)
+        return (near(answer, full / kept(model, CONTEXT), "times as much", slips),)
 
     def q2(answer: object) -> tuple[Criterion, ...]:
         cache = Snapshots(model, INTERVAL)
@@ -40,12 +40,13 @@ def checks() -> Checks:
 
     questions = {
         "q1": Question(
-            "Qwen3.5 397B, 32,000 tokens: how many times less does it keep than with full attention in all layers?",
+            "Qwen3.5 397B, 32,000 tokens: how many times as much would it keep with full attention in all layers?",
             "times",
         ),
         "q2": Question("The same model, a snapshot every 512 tokens: what does a cached token take?", "kB"),
         "q3": Question(
-            "A prompt shares 700 tokens with a cached one, snapshots every 512. What does the engine do?", options=CUT
+            "A prompt shares 700 tokens with a cached one, with snapshots every 512. What does the engine do?",
+            options=CUT,
         ),
     }
     return Checks({"q1": q1, "q2": q2, "q3": q3}, questions)

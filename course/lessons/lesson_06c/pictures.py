@@ -23,7 +23,7 @@ def kinds_table() -> Html:
         rows.append(
             (name, grows, size(fixed) if fixed else "nothing", size(kept(model, LONG)), size(read(model, LONG)))
         )
-    header = ("model", "what grows", "state per request", f"kept, {LONG:,} tokens", "a step reads of it")
+    header = ("model", "what grows", "state per request", f"kept, {LONG:,} tokens", "moved in a step")
     return as_table(header, rows)
 
 

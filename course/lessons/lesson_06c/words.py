@@ -23,13 +23,13 @@ def three_numbers() -> Html:
         ),
         (
             f"{even_tokens(hybrid):,.0f} tokens",
-            "where they take as much as what they replace",
+            "of context from which on states take less than the KV they replace",
             "state / KV per token of those layers",
         ),
         (
             f"{read(sparse, 128_000) / dense:.0%}",
-            "of its cache that GLM-5's step reads at 128k tokens",
-            "an index key each, 2,048 latent vectors",
+            "of a request's cache is what GLM-5's step reads at 128k tokens",
+            "an index key for each token, and 2,048 latent vectors",
         ),
     )
 

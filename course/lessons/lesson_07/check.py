@@ -53,7 +53,7 @@ def checks(large: Account, traces: Mapping[str, PoolTrace], tight: PoolTrace) ->
         ended, of = sum(outcome.finished for outcome in tight.outcomes), len(tight.outcomes)
         cost = f"{tight.again} of {tight.tokens} tokens computed had been computed before"
         told = {
-            "killed": f"{ended} of {of} answers were complete, after {tight.evictions} evictions",
+            "killed": f"{ended} of {of} answers were complete, after {tight.evictions} preemptions",
             "started over": f"no token was generated twice: {ended} of {of} answers were complete; {cost}",
             "prefilled again": f"{cost}; the answers continued where they had stopped",
         }
@@ -61,13 +61,13 @@ def checks(large: Account, traces: Mapping[str, PoolTrace], tight: PoolTrace) ->
 
     questions = {
         "q1": Question(
-            "Llama-3-70B in bf16 (80 layers, 8 KV heads, head size 128): how much KV does a chat of 1,500 "
-            "tokens keep, in whole blocks of 16?",
-            "MB (1e6 bytes)",
+            "Llama-3-70B in bf16 (80 layers, 8 KV heads, head size 128): how many MB (1e6 bytes) of KV does a chat of "
+            "1,500 tokens keep, in whole blocks of 16?",
+            "MB",
         ),
         "q2": Question("How many such chats fit beside its weights on four H100s? (The bill says.)", "chats"),
         "q3": Question(
-            "max_len, in the small pool: what share of the token positions that were held stayed empty?", "(0 to 1)"
+            "Under max_len, in the small pool, what share of the token positions that were held stayed empty?", "0 to 1"
         ),
         "q4": Question(
             "What happened to the preempted requests in the tight pool?",

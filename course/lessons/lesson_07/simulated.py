@@ -188,7 +188,7 @@ def draw_pools(rate: float, gb: float) -> Picture:
 
 def _told(found: Mapping[float, WatchedRun]) -> str:
     return "; ".join(
-        f"{gb} GB: TTFT p99 {seconds(s.ttft[1])}, {s.preemptions} evictions, {number(s.tokens_per_s)} tokens/s"
+        f"{gb} GB: TTFT p99 {seconds(s.ttft[1])}, {s.preemptions} preemptions, {number(s.tokens_per_s)} tokens/s"
         for gb, s in found.items()
     )
 

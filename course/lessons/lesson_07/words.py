@@ -46,7 +46,7 @@ def thrashing(shrunk: Mapping[str, Mapping[int, PoolTrace]]) -> Finding:
     outcome = "computed_twice" if tight.evictions else "all_fit"
     swap = shrunk["swap"][min(shrunk["swap"])]
     more = swap.tokens > roomy.tokens
-    also = " (more tokens once, where a shared prefix had left the cache meanwhile)" if more else ""
+    also = " (it did compute some prompt tokens that the large pool had found in its cache)" if more else ""
     return tell(
         "07", "thrash", outcome, again=again, evictions=tight.evictions, swapped=swap.swapped_blocks, also=also, **steps
     )
@@ -264,7 +264,7 @@ def three_numbers(large: Account) -> Html:
             "KV of a token, Llama-3-70B in bf16",
             f"2 × {kv.layers} × {kv.vectors // 2} × 128 × 2 B",
         ),
-        (f"{chat.chats}", "chats of 1,500 tokens beside its weights on four H100s", "the bill, below"),
+        (f"{chat.chats}", "chats of 1,500 tokens fit beside its weights on four H100s", "the bill, below"),
         (f"{1e9 / small:,.0f}", "tokens of KV in a GB, Llama-3.1-8B in bf16", f"1e9 / {small:,} B"),
     )
 

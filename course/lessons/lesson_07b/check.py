@@ -43,7 +43,7 @@ def checks(large: Account, losses: Mapping[str, Loss]) -> Checks:
 
     questions = {
         "q1": Question(
-            "What share of a 6,000-token request's KV does a window of 2,048 free (and 4 sinks)?", "(0 to 1)"
+            "What share of a 6,000-token request's KV does a window of 2,048 tokens (and 4 sinks) free?", "0 to 1"
         ),
         "q2": Question("Does KV in int8 meet the floors of the quality gate here?", options=("yes", "no")),
         "q3": Question("Llama-3-70B: how long does it take to fetch the KV of 4,096 tokens at 50 GB/s?", "s"),

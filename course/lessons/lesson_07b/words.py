@@ -147,7 +147,7 @@ def three_numbers() -> Html:
         ),
         (
             f"{border / 1e3:.0f}k tokens",
-            "where attention's FLOPs are as many as the rest, 70B",
+            "length of a prompt at which attention takes as many FLOPs as the rest, 70B",
             "weights / (layers × query size)",
         ),
     )
