@@ -212,6 +212,17 @@ check.card()
 # | **EAGLE-3 head** | one trained layer, with its KV | small batches; its prefill is one layer's | batches where a verification costs more plain steps than it yields tokens (true of every drafter) |
 # | **MTP module** | a model trained with it, often a mixture of experts | small dense batches; batches of a mixture that read most experts anyway | a mixture with a handful of requests, where the second token reads other experts |
 #
+# At best, a draft token's c is the bytes that it reads over those of a decode step. For Llama-3 70B in bf16, from shapes
+# and papers:
+
+# %%
+pictures.drafters_table()
+
+# %% [markdown]
+# An MTP module's one extra token, accepted at 85 to 90%, makes 1.85 to 1.9 tokens per step; DeepSeek-V3's report says
+# 1.8 times the tokens per second. (This engine's own draft head, in the player at the top, is
+# `speculative.method=draft_head`.)
+#
 # ### Copying, chat and verse
 #
 # Prompt lookup on three kinds of text, one request at a time: copying a paragraph, everyday questions, and verse
@@ -261,25 +272,6 @@ crowd.score(run.crowded(together))
 
 # %%
 stack(pictures.served_table(together), words.crowd(together, checking))
-
-# %% [markdown]
-# ### Today's drafters
-#
-# At best, c is the bytes that a draft token reads over those of a decode step. For Llama-3 70B in bf16, from shapes
-# and papers:
-
-# %%
-pictures.drafters_table()
-
-# %% [markdown]
-# For its one extra token, DeepSeek-V3 reports an α of 85 to 90%. How many tokens per step should that give?
-
-# %%
-print(pictures.mtp())
-
-# %% [markdown]
-# Checking and drafting have to fit into the difference. (This engine's own draft head, in the player at the top, is
-# `speculative.method=draft_head`.)
 
 # %% [markdown]
 # ### The same at 70B

@@ -24,7 +24,7 @@ PREFILL = "prefill"
 AGAIN = "recompute"
 """It computes what it had computed before its blocks were taken."""
 DECODE = "decode"
-EVICTED = "evicted"
+PREEMPTED = "preempted"
 SWAPPED = "swapped out"
 DONE = "done"
 
@@ -91,7 +91,7 @@ class PoolFrame:
 
     @property
     def in_line(self) -> int:
-        return self.count(QUEUE, EVICTED, SWAPPED)
+        return self.count(QUEUE, PREEMPTED, SWAPPED)
 
 
 @dataclass(frozen=True)
@@ -287,7 +287,7 @@ class _Recorder:
         if request.status is RequestStatus.WAITING:
             return QUEUE
         if request.status is RequestStatus.PREEMPTED:
-            return SWAPPED if self._swapped(request) else EVICTED
+            return SWAPPED if self._swapped(request) else PREEMPTED
         if request.request_id in reading:
             return AGAIN if request.recompute_until else PREFILL
         return DECODE if request.num_output_tokens else PREFILL

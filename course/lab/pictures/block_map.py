@@ -7,9 +7,9 @@ from course.lab.pool_trace import (
     AGAIN,
     DECODE,
     DONE,
-    EVICTED,
     GONE,
     NOT_HERE,
+    PREEMPTED,
     PREFILL,
     QUEUE,
     SWAPPED,
@@ -37,7 +37,7 @@ LANE_LOOK = {
     PREFILL: {"fill": phase_fill("prefill")},
     AGAIN: {"fill": READING},
     DECODE: {"fill": phase_fill("decode")},
-    EVICTED: {"fill": EVICTION, "stroke": ALARM, "stroke_width": 0.8},
+    PREEMPTED: {"fill": EVICTION, "stroke": ALARM, "stroke_width": 0.8},
     SWAPPED: {"fill": "none", "stroke": ALARM, "stroke_width": 1.2, "stroke_dasharray": "3 2"},
 }
 """How each state of a request is drawn in its row."""

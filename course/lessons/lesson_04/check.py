@@ -7,7 +7,6 @@ from course.lab.run import Run
 from course.lessons.lesson_04.run import hit_rate, shared_tokens
 
 
-
 def checks(last: Run, small: Mapping[str, Run]) -> Checks:
     """Questions about the runs of the lesson.
 
@@ -51,7 +50,7 @@ def checks(last: Run, small: Mapping[str, Run]) -> Checks:
         "q1": Question(
             "How many tokens did request #1 of `last` (the time in the last line) find in the cache?", "tokens"
         ),
-        "q2": Question("The hit rate of that run as an engine counts it, all four requests?", "(0 to 1)"),
+        "q2": Question("The hit rate of that run as an engine counts it, all four requests?", "0 to 1"),
         "q3": Question(
             "Three tenants, room for two: do A B C A B C (in turns) or A A B B C C (grouped) find more?",
             options=("in turns", "grouped"),

@@ -304,12 +304,6 @@ def drafters_table() -> Html:
     return as_table(header, rows)
 
 
-def mtp() -> str:
-    """Tokens a step with DeepSeek-V3's published acceptance of its one extra token, by the formula."""
-    low, high = (emitted(alpha, 1) for alpha in (0.85, 0.90))
-    return f"1 + α = {low:.2f} to {high:.2f} tokens per step; the report says 1.8x tokens per second"
-
-
 # ---------------------------------------------------------------- served in several ways
 
 STRIP_LEFT, STRIP_RIGHT, STRIP_TOP = 150, 12, 44

@@ -66,7 +66,7 @@ def checks(first: Incident, second: Incident, truth: Reveal) -> Checks:
             "The paged service: how many average requests fit in its KV pool, half of each answer generated?",
             "requests",
         ),
-        "q3": Question("The paged service: what share of the requests' time is spent in the queue?", "(0 to 1)"),
+        "q3": Question("The paged service: what share of the requests' time is spent in the queue?", "0 to 1"),
         "q4": Question("The paged service: three changes by id, the best first?", many=True),
         "q5": Question(
             "Your incident: doubling its fleet doesn't help; how many more dollars an hour does it cost?",

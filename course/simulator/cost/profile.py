@@ -232,7 +232,8 @@ def moved(profile: Profile, hardware: Hardware) -> Profile:
         return profile.replace(hardware=hardware)
     carried = {name: getattr(profile.constants, name) for name in (*HOST, *STACK)}
     told, old = profile.provenance, profile.hardware.name
-    source = f"host and engine overheads measured on {old} ({told.get('source', 'unknown')}); typical shares of {hardware.name}'s peaks"
+    host = f"host and engine overheads measured on {old} ({told.get('source', 'unknown')})"
+    source = f"{host}; typical shares of {hardware.name}'s peaks"
     fit = {key: told[key] for key in ("stack", "newer", "model", "tp", "weight_dtype") if key in told}
     constants = typical_constants(hardware).replace(**carried)
     if hardware.measured_link and hardware.link_class.startswith("pcie"):

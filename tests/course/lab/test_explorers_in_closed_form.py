@@ -33,7 +33,7 @@ def test_a_hosted_cache_pays_from_its_break_even_on(rate: explorer.CachePrice) -
 def test_drafters_break_even_by_their_bytes() -> None:
     lookup, model, eagle, mtp = lesson_08_pictures.TODAYS_DRAFTERS.values()
     assert lookup.c == 0 and eagle.c < mtp.c and model.c == pytest.approx(0.018, abs=0.002)
-    assert str(lesson_08_pictures.drafters_table()).count("\n") == 4 and "1.85 to 1.90" in lesson_08_pictures.mtp()
+    assert str(lesson_08_pictures.drafters_table()).count("\n") == 4
 
 
 def test_the_gain_map_marks_where_it_breaks_even() -> None:

@@ -12,7 +12,7 @@ from made_trace import MADE, frame, large, outcome, trace_of
 from course.lab import model_shape
 from course.lab.claims import Claim
 from course.lab.lab import Lab
-from course.lab.pool_trace import AGAIN, DECODE, DONE, EVICTED, GONE, PREFILL, SWAPPED, PoolTrace, StepArrival, record
+from course.lab.pool_trace import AGAIN, DECODE, DONE, GONE, PREEMPTED, PREFILL, SWAPPED, PoolTrace, StepArrival, record
 from course.lessons.lesson_07 import pictures, run, simulated, words
 from course.lessons.lesson_07.check import checks
 from course.lessons.lesson_07.pictures import PoolMap
@@ -82,7 +82,7 @@ def test_the_evicted_come_back_and_say_the_same(tiny_lab: Lab) -> None:
         assert [f.output for f in trace.outcomes] == [f.output for f in roomy.outcomes]
         assert words.admitted_when_full(trace) == 0
     states = {state for each in recompute.frames for state in each.states}
-    assert EVICTED in states and AGAIN in states and SWAPPED in {s for f in swap.frames for s in f.states}
+    assert PREEMPTED in states and AGAIN in states and SWAPPED in {s for f in swap.frames for s in f.states}
     assert recompute.tokens - recompute.again <= roomy.tokens
 
 
