@@ -188,7 +188,7 @@ check.card()
 # A faster card costs more per hour and produces more tokens. Which side wins depends on the traffic: long prompts
 # favour FLOP/s per dollar, long answers bandwidth per dollar, and sparse traffic the smallest replica that holds the
 # model at all. `minillm simulate --plan --search` looks through the whole catalogue for the cheapest card, and the
-# number of GPUs per replica, that meet an SLO under your traffic ([docs](../docs/simulate.md#plan-capacity)).
+# number of GPUs per replica, that meet an SLO under your traffic ([docs](../docs/simulate.md#Plan-capacity)).
 #
 # ### A replica per fine-tune?
 #
