@@ -139,7 +139,7 @@ stack(pictures.traces_table(traces), draw_frame(traces["max_len"]), words.reserv
 #
 # </details>
 #
-# **Weak, senior, staff**: "TTFT p99 went from 1 s to 20 s overnight. ITL hasn't moved."
+# **"TTFT p99 went from 1 s to 20 s overnight. ITL hasn't moved."**
 #
 # | weak | senior | staff |
 # |---|---|---|

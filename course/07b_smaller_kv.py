@@ -131,7 +131,7 @@ stack(pictures.losses_table(rounded), words.rounding(rounded))
 #
 # </details>
 #
-# **Weak, senior, staff**: "Agents hold 90% of our KV while they wait for tools. What do you do?"
+# **"Agents hold 90% of our KV while they wait for tools. What do you do?"**
 #
 # | weak | senior | staff |
 # |---|---|---|

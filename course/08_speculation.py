@@ -162,7 +162,7 @@ pictures.price_lab(checking)
 #
 # </details>
 #
-# **Weak, senior, staff**: "We turned on EAGLE and p99 got worse at peak. Why?"
+# **"We turned on EAGLE and p99 got worse at peak. Why?"**
 #
 # | weak | senior | staff |
 # |---|---|---|

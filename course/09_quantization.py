@@ -179,7 +179,7 @@ words.quality(scores, matrix.share_on_grid)
 #
 # </details>
 #
-# **Weak, senior, staff**: "Finance wants us on half the GPUs. Can we quantize?"
+# **"Finance wants us on half the GPUs. Can we quantize?"**
 #
 # | weak | senior | staff |
 # |---|---|---|

@@ -154,7 +154,7 @@ stack(pictures.too_many_table(busy), words.tell_busy(busy))
 #
 # </details>
 #
-# **Weak, senior, staff**: "p99 ITL at the client is 400 ms. The server says 30 ms."
+# **"p99 ITL at the client is 400 ms. The server says 30 ms."**
 #
 # | weak | senior | staff |
 # |---|---|---|

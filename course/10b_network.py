@@ -145,7 +145,7 @@ pictures.reading(forms)
 #
 # </details>
 #
-# **Weak, senior, staff**: "Sydney's TTFT is 1 s, Virginia's 0.25 s."
+# **"Sydney's TTFT is 1 s, Virginia's 0.25 s."**
 #
 # | weak | senior | staff |
 # |---|---|---|

@@ -133,7 +133,7 @@ pictures.faults_table(troubles)
 #
 # </details>
 #
-# **Weak, senior, staff**: "SDK users see 503s at peak. Product wants more retries."
+# **"SDK users see 503s at peak. Product wants more retries."**
 #
 # | weak | senior | staff |
 # |---|---|---|

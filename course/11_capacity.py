@@ -160,7 +160,7 @@ pictures.explained(run.plan())
 #
 # </details>
 #
-# **Weak, senior, staff**: "100 requests a second, 70B, 1,500 tokens in, 150 out. How many H100s?"
+# **"100 requests a second, 70B, 1,500 tokens in, 150 out. How many H100s?"**
 #
 # | weak | senior | staff |
 # |---|---|---|

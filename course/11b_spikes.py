@@ -158,7 +158,7 @@ pictures.alarms()
 #
 # </details>
 #
-# **Weak, senior, staff**: "A launch tweet quadruples traffic for ten minutes."
+# **"A launch tweet quadruples traffic for ten minutes."**
 #
 # | weak | senior | staff |
 # |---|---|---|

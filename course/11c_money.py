@@ -148,7 +148,7 @@ pictures.routing()
 #
 # </details>
 #
-# **Weak, senior, staff**: "Cut our inference bill in half by June."
+# **"Cut our inference bill in half by June."**
 #
 # | weak | senior | staff |
 # |---|---|---|

@@ -134,7 +134,7 @@ pictures.both_incidents(first.fresh(), second.fresh())
 #
 # </details>
 #
-# **Weak, senior, staff**: "p99 TTFT is 9 s. GPU utilization is 98%."
+# **"p99 TTFT is 9 s. GPU utilization is 98%."**
 #
 # | weak | senior | staff |
 # |---|---|---|

@@ -123,7 +123,7 @@ solution(desk)  # empty until you have graded
 #
 # </details>
 #
-# **Weak, senior, staff**: "p99 is too high. What do you do?"
+# **"p99 is too high. What do you do?"**
 #
 # | weak | senior | staff |
 # |---|---|---|

@@ -124,7 +124,7 @@ LedgerPanel(ledger)
 #
 # </details>
 #
-# **Weak, senior, staff**: "An article says prefix caching cuts TTFT by 60%. Expect that here?"
+# **"An article says prefix caching cuts TTFT by 60%. Expect that here?"**
 #
 # | weak | senior | staff |
 # |---|---|---|
