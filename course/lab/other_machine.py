@@ -43,7 +43,8 @@ class OtherRun:
     """The day of the run, UTC: 2026-11-27."""
     versions: Mapping[str, str | None]
     caveat: str
-    """What has to stand beside its numbers, as HTML in a line: how far such simulations were off, or nothing."""
+    """What has to stand beside its numbers, as HTML in a line: how far such simulations were off, that sentences are
+    newer than the run, or nothing."""
     codes: Sequence[str]
     """A digest of each of the code cells that the lesson had, but the check's, in order."""
     outputs: Mapping[str, Sequence[Mapping[str, Any]]]

@@ -371,12 +371,13 @@ def large(shapes: Mapping[str, Account]) -> Account:
 
 
 def slots(trace: PoolTrace, tokens: int) -> MeasuredAnswer:
-    """How many chats ran at once, of more than had room."""
+    """How many chats ran at the same time, of more than had room."""
     blocks = -(-tokens // trace.block_size)
     return MeasuredAnswer(
         float(trace.most_running),
-        f"{trace.most_running} of {len(trace.outcomes)} chats ran at once. A block is {size(trace.block_bytes)} and "
-        f"the pool has {trace.num_blocks}; a chat takes {blocks} of them, {size(blocks * trace.block_bytes)}",
+        f"{trace.most_running} of {len(trace.outcomes)} chats ran at the same time. A block is "
+        f"{size(trace.block_bytes)} and the pool has {trace.num_blocks}; a chat takes {blocks} of them, "
+        f"{size(blocks * trace.block_bytes)}",
     )
 
 
