@@ -141,11 +141,11 @@ def envelope(ask: run.Ask) -> Html:
         ("one replica has", f"{ask.gpus} H100s, data sheet", f"{ask.peak:.2g} FLOP/s"),
         ("so prompts alone need", f"{need:.2g} / {ask.peak:.2g}", f"{need / ask.peak:.1f} times the data sheet"),
         (
-            "at the MFU that is reached",
+            "at the share that large products reach",
             f"/ {ask.share_reached:.0%}",
             f"{need / ask.peak / ask.share_reached:.1f} times",
         ),
-        ("one alone holds a slot for", "its prefill, then one step per token", seconds(stay)),
+        ("a request alone holds a slot for", "its prefill, then one step per token", seconds(stay)),
         (
             "slots needed, at least",
             f"{ask.qps:.0f} x {seconds(stay)} (Little's law)",
