@@ -168,9 +168,9 @@ pictures.latent_room()
 #
 # **The line**
 #
-# > "An MoE step reads the experts its tokens activate: with 8 of 128, that's 6% for one request and most of them for
-# > 64. So small batches read the active parameters, and large ones nearly all. At high traffic, I run MLA attention
-# > data parallel and experts wide."
+# > "An MoE step reads the experts its tokens activate: 8 of 128 is 6% for one request, most of them for 64. So
+# > small batches read the active parameters, large ones nearly all. At high traffic, I run MLA attention data parallel
+# > and experts wide."
 #
 # **Follow-ups**
 #

@@ -118,8 +118,8 @@ stack(pictures.traces_table(traces), draw_frame(traces["max_len"]), words.reserv
 # **The line**
 #
 # > "KV per token is two times layers, KV heads, head size and bytes. Divide free memory by that and by context length:
-# > that's how many requests fit. If they queue with KV full, I free KV memory until the queue's gone. Faster steps help
-# > only by ending requests sooner."
+# > that many requests fit. If they queue with KV full, I free KV until the queue's gone. Faster steps only end requests
+# > sooner."
 #
 # **Follow-ups**
 #

@@ -156,9 +156,9 @@ words.quality(scores, matrix.share_on_grid)
 #
 # **The line**
 #
-# > "Quantization helps what waits for weight bytes. At batch 1, int8 saves at most half the time that reading weights
-# > takes. In a large batch it saves nothing, and dequantizing costs. FP8 multiplies in 8 bits, so prefill gains, too.
-# > And I'd set a quality floor first."
+# > "Quantization helps what waits for weight bytes. At batch 1, int8 saves at most half of the weights' reading time. In
+# > a large batch it saves nothing, and dequantizing costs. FP8 multiplies in 8 bits, so prefill gains, too. I'd set a
+# > quality floor first."
 #
 # **Follow-ups**
 #

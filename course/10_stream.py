@@ -310,7 +310,7 @@ told
 #   language: the arithmetic stays, the constant doesn't. (Events here are built by hand. A framework that
 #   validates each one takes more.)
 # - **Your proportions.** A buffer delays the first token by a number of ITLs. At batch size 1 an 8B on an H100 has an
-#   ITL of about 6 ms (docs/measured.md), so the same buffer costs it less time than it costs the example run's two
+#   ITL of 6.2 ms (docs/measured.md), so the same buffer costs it less time than it costs the example run's two
 #   cores. And the longer your prefill or queue, the smaller a buffer's share of TTFT.
 # - **One process.** Client, proxy, server and engine share one process, and Python's lock. They also share a clock;
 #   across machines you'd have to compare clocks first.

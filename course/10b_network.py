@@ -124,9 +124,9 @@ pictures.reading(forms)
 #
 # **The line**
 #
-# > "If TTFT is worse by the same amount for every prompt, it's the path, not the model: distance, set-up, or a buffer.
+# > "If TTFT is worse by the same amount for every prompt, it's the path: distance, set-up, or a buffer.
 # > A new TLS 1.3 connection takes three round trips to the first byte, a kept one takes one. Reuse connections,
-# > terminate near users, then think about regions."
+# > terminate near users, then consider regions."
 #
 # **Follow-ups**
 #

@@ -137,7 +137,11 @@ def envelope(ask: run.Ask) -> Html:
             f"{ask.prompt} tokens x 2 x {ask.params / 1e9:.1f} billion weights",
             _tera(ask.flops_of_prompt),
         ),
-        (f"{ask.qps:.0f} of them a second", f"{ask.qps:.0f} x {_tera(ask.flops_of_prompt)}", f"{_tera(need)}/s"),
+        (
+            f"{ask.qps:.0f} of them a second",
+            f"{ask.qps:.0f} x {_tera(ask.flops_of_prompt)}",
+            f"{_tera(need)}/s",
+        ),
         ("one replica has", f"{ask.gpus} H100s, data sheet", f"{_tera(ask.peak)}/s"),
         (
             "so prompts alone need",
