@@ -45,7 +45,7 @@ def test_alone_it_prints_a_table_of_the_chosen_workload(tiny_llama_path: Path) -
 def test_hugging_face_also_gets_float32_where_bfloat16_is_emulated(
     tiny_llama_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], also_float32: bool
 ) -> None:
-    monkeypatch.setattr("minillm.bench.report.describe_cpu", lambda: ("a CPU", flags))
+    monkeypatch.setattr("course.measure.peers.make.describe_cpu", lambda: ("a CPU", flags))
     arguments = ["bench", "--quick", "--model", str(tiny_llama_path), "--compare", "hf", "--workload", "one", "--json"]
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     peers = json.loads(result.stdout)["peers"]
