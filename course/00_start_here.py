@@ -4,9 +4,9 @@
 # A language model took four seconds to answer. What was it doing?
 #
 # Here one runs on your machine, inside a serving engine you can read: `minillm`. (It works like vLLM and uses vLLM's
-# names.) On a laptop the model is small but real: SmolLM2, 135 million parameters. On a GPU with room for it, it's one
-# of eight billion. You'll watch one request move through it in slow motion, then eight together, and bet on what
-# happens.
+# names.) On a laptop the model is small but real: SmolLM2, with 135 million parameters. On a GPU with enough memory it
+# has eight billion. You'll watch one request move through the engine in slow motion, then eight together, and bet on
+# what happens.
 #
 # - **Five minutes** (five): how a model answers, and the five phases of a request.
 # - **The lab** (ten): eight requests, four slots, and a bet.
@@ -140,9 +140,9 @@ words.eight_together(one, eight)
 # </details>
 # <details><summary>"E2E p99 doubled and TTFT didn't move. Where do you look?"</summary>
 #
-# After the first token: decode or stream. I'd compare output lengths first, because longer answers double E2E without
-# anything being wrong. If ITL grew, the steps got slower: fuller batches, other requests' prompts, preemptions. If the
-# server's ITL is flat and the client's isn't, it's a proxy or the network.
+# After the first token: decode or stream. I'd compare output lengths first, because longer answers can double E2E
+# without anything being wrong. If ITL grew, the steps got slower: fuller batches, other requests' prompts, preemptions.
+# If the server's ITL is flat and the client's isn't, it's a proxy or the network.
 #
 # </details>
 #
@@ -218,7 +218,7 @@ dashboard
 # - *rag, no caching*: you'll bet on this one below.
 # - *chat, no caching*: no phase moves, beyond noise; no two prompts share a prefix.
 # - *long document, budget 64*: the chats' longest gaps shrink, because no step holds more than 64 tokens. The
-#   document's own TTFT grows: more steps, and each one reads all the weights again.
+#   document's own TTFT usually grows: more steps, and each one reads all the weights again.
 # - *mixed, 24 blocks*: memory runs out before slots do. The request admitted last is preempted, and its tokens are
 #   computed a second time.
 # - *burst, queue limit 4*: the requests that got in wait less. The ones that were refused have no TTFT at all, so they
@@ -349,9 +349,9 @@ in_short(
 # `vllm:request_decode_time_seconds`; in SGLang `sglang:queue_time_seconds` and `sglang:time_to_first_token_seconds`.
 #
 # Raise `--rate` step by step. At first the phases barely move. Once `vllm:num_requests_waiting`
-# (`sglang:num_queue_reqs`) stays above zero, queue time grows for as long as you send, while prefill and decode barely
-# follow: the model didn't get slower, it got shared. What happens to a token after it has left the engine isn't in
-# these histograms. Compare them with the TTFT that the client measures.
+# (`sglang:num_queue_reqs`) stays above zero, queue time grows for as long as you send, while prefill and decode
+# stay about where they are: with four slots, no step gets fuller. What happens to a token after it has left the engine
+# isn't in these histograms, so compare them with the TTFT that the client measures.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #

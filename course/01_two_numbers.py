@@ -59,9 +59,9 @@ words.two_illnesses(before)
 #
 # ### A ruler over the tail
 #
-# This run has mostly short prompts and a few very long ones, two at a time, so that no queue blurs the picture. Drag
-# the slider from p50 to p99.9. Orange ticks are the requests beyond it; ✕ is the mean. Below the first line are the
-# same requests, by prompt length. Then switch to ITL: there are far more gaps than requests.
+# This run has mostly short prompts and a few very long ones, at most two in flight, so that no queue blurs the picture.
+# Drag the slider from p50 to p99.9. Orange ticks are the requests beyond it; ✕ is the mean. Below the first line are
+# the same requests, by prompt length. Then switch to ITL: there are far more gaps than requests.
 
 # %%
 many = lab.run(services.sample(lab), enable_prefix_caching=False)
@@ -77,7 +77,7 @@ words.tail(many)
 # ### One set of timestamps, four formulas
 #
 # Load generators print "ITL" and "TPOT" (time per output token), and don't all mean the same thing by them. Here's
-# service A by each formula that six of them use. (A *delivery* hands one token or more to the client. ICL is
+# service A by the four formulas that six of them use. (A *delivery* hands one token or more to the client. ICL is
 # inter-chunk latency.)
 
 # %%

@@ -120,7 +120,7 @@ pictures.little_table(loads)
 # ### Many slots
 #
 # Here's the mean wait against load for Llama-3 70B on four H100s, simulated, with chats of many lengths, for 8 and for
-# 32 slots.
+# 32 slots. Load is a share of each one's own capacity.
 
 # %%
 curves = simulated.many_slots_curves()

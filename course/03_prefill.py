@@ -97,9 +97,9 @@ pictures.envelope_explorer()
 # ### Chunks
 #
 # If one step computes all of a long prompt, requests that are decoding get no token until it ends. **Chunked
-# prefill** caps how many of its tokens a step computes, and the others' tokens ride along. Here's what that trades:
-# Llama-3.1 70B on four H100s, simulated, with sixteen chats and then one long prompt. The dashed line is the time it
-# takes just to read all the weights that many times: no chunked prefill can be faster.
+# prefill** caps how many of its tokens a step computes, and the others' tokens ride along. Here's that trade on
+# Llama-3.1 70B on four H100s, simulated: sixteen chats, then one long prompt. The dashed line is the time it takes
+# just to read all the weights that many times: no chunked prefill can be faster.
 
 # %%
 pictures.explore_70b()
@@ -109,13 +109,13 @@ simulated_70b.error_band(simulated.deployment())
 
 # %% [markdown]
 # Read it from the right. At first, halving the chunk halves the others' longest gap and costs the long prompt little.
-# That's the bargain people mean. Then it stops paying. The gap approaches a floor (what a step costs, however little of
-# the prompt is in it), while the long prompt's TTFT nearly doubles with every further halving. Below that size you pay
+# So far it's a good trade. Then it stops paying. The gap approaches a floor (what a step costs, however little of the
+# prompt is in it), while the long prompt's TTFT nearly doubles with every further halving. Below that size you pay
 # a lot and get little back.
 #
 # Where's the bend? It follows from two numbers of the card: how many operations it does, and how many bytes it reads,
 # in the same time. Of a data sheet's numbers, prefill typically reaches half the FLOP/s (its MFU), and reading
-# weights 70% of the bandwidth:
+# weights 70% of the bandwidth (*MBU*, model bandwidth utilization):
 
 # %%
 words.bend(bend)
@@ -144,8 +144,8 @@ words.bend(bend)
 # <details><summary>"TTFT of a 100k-token prompt is ten seconds. What can you do?"</summary>
 #
 # First ask which tokens need to be in it, and whether a prefix of it is cached. Then more FLOP/s for one prompt:
-# tensor parallelism, context parallelism (GPUs share its tokens), or chunks in a pipeline. Chunk size doesn't help
-# it; a faster kernel helps as far as attention's share goes.
+# tensor parallelism, context parallelism (GPUs share its tokens), or chunks in a pipeline. Larger chunks help
+# only if today's are below the bend; a faster kernel helps as far as attention's share goes.
 #
 # </details>
 #

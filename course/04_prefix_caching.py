@@ -74,10 +74,10 @@ words.stamp(first, last)
 # ### Order
 #
 # Here are two prompts, the second sent a few seconds later; only the time differs. Each bead shows the first digits of
-# its block's **hash**. The hash covers the block's own tokens *and the previous block's hash*: a **chain**. Drag the
-# time from the first sentence to the last and watch where the chain breaks. Then change the block size. Below are the
-# same two prompts as a **radix tree** (prompts share a path up to their first difference), which SGLang matches token
-# by token (at page size 1).
+# its block's **hash**. The hash covers the block's own tokens *and the previous block's hash*, so the hashes form a
+# **chain**. Drag the time from the first sentence to the last and watch where the chain breaks. Then change the block
+# size. Below are the same two prompts as a **radix tree** (prompts share a path up to their first difference), which
+# SGLang matches token by token (at page size 1).
 
 # %%
 explorer.bead_explorer(lab)
@@ -118,9 +118,9 @@ pictures.draw_cliff()
 
 # %% [markdown]
 # In turns, LRU falls off a cliff: with one tenant more than fits, it evicts each one just before it comes back.
-# Random order degrades gradually. (It already loses a little at six: tenants that ask several times in a row take up
-# the room of one that hasn't come back yet.) When a hit rate drops, look at the working set before you blame the
-# policy.
+# Random order degrades gradually. (It already loses a little at six: when a tenant asks several times in a row, its
+# questions push out the prefix of one that hasn't come back yet.) When a hit rate drops, look at the working set
+# before you blame the policy.
 #
 # ### Routing
 #

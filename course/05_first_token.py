@@ -66,8 +66,8 @@ words.waterfall(met.causes[-1], alone.causes[-1])
 #
 # - **prefill first**: a newcomer's whole prompt goes into the very next step. Writers get one token out of that long
 #   step.
-# - **mixed**: a step has a small token budget: 32 on a CPU; on a GPU a few hundred, about where more tokens begin to
-#   take time ([lesson 03](03_prefill.ipynb)). Writers' tokens go in first; the rest is a **chunk** of a prompt.
+# - **mixed**: a step has a small token budget (32 on a CPU; on a GPU a few hundred, about where more tokens begin to
+#   take time, as in [lesson 03](03_prefill.ipynb)). Writers' tokens go in first; the rest is a **chunk** of a prompt.
 # - **decode first**: no prompt is prefilled while any answer is being decoded.
 
 # %%

@@ -22,17 +22,18 @@ lab = Lab()  # everything in this lesson is simulated: no model is loaded
 # %% [markdown]
 # ## Five minutes
 #
-# Four requests are decoding when two prompts arrive. A step's width is its duration, its height the tokens in it (a
-# decode's token is drawn about twice as tall as a prompt's). With whole prompts the decodes stall for the length of a
-# prompt; chunks spread it over several steps, each a bit longer; with a split, a decode GPU never runs a prompt, and
-# the prefill GPU idles between prompts. Move the chunk size.
+# Four requests are decoding, and two prompts arrive, one after the other. A box is a step: its width is its duration,
+# its height the tokens in it (a decode's token is drawn about twice as tall as a prompt's). With whole prompts the
+# decodes stall for the length of a prompt; chunks spread it over several steps, each a bit longer; with a split, a
+# decode GPU never runs a prompt, and the prefill GPU idles between prompts. Change the chunk size, and watch the
+# longest gap at the right.
 
 # %%
 pictures.budget_explorer()
 
 # %% [markdown]
-# The price is the **transfer**: all the KV that prefill computed has to reach the other GPU. That takes KV per token
-# (328 kB for Llama-3 70B; lesson 07 derives it) times tokens, over the link's bandwidth:
+# The price is the **transfer**: all the KV that prefill computed has to reach the other GPU. Its size is KV per token
+# (328 kB for Llama-3 70B; lesson 07 derives it) times tokens. Divide that by the link's bandwidth:
 
 # %%
 pictures.transfer_explorer()
@@ -46,7 +47,8 @@ pictures.transfer_explorer()
 # ### Predict
 #
 # Four replicas of Llama-3 70B (four H100s each), simulated, serve chats with documents, 8 requests per second. Either
-# all four prefill whole prompts and decode, or two only prefill and two only decode, a 400 Gb/s card between them:
+# all four prefill whole prompts and decode, or two only prefill and two only decode, with one 400 Gb/s link from the
+# first two to the others:
 
 # %%
 bet = lab.predict(
@@ -96,22 +98,23 @@ simulated_70b.error_band(simulated_70b.deployment())
 # A split needn't be all or nothing. In **conditional disaggregation** the router looks at each request: how many of
 # its prompt tokens aren't cached on the decode side, and how busy the prefill pool is. A turn of an agent repeats a
 # long history and adds a few tokens; sending those away and their KV back costs more than one slightly longer step
-# does. Here's a prompt of 8,192 tokens with a growing share cached, and what either choice costs:
+# does. Here's a prompt of 8,192 tokens with a growing share cached: the step that other requests share with the rest of
+# it if it stays, and the transfer if it goes:
 
 # %%
 pictures.stay_or_go_table()
 
 # %% [markdown]
-# Find the break-even for an ITL limit of 25 milliseconds, then for 100. (A step is priced by its new tokens; the other
-# requests' decodes, and attention over the cached tokens, come on top.) The more of a prompt is cached, the less a
-# split has to offer: it's the *uncached* tokens that stall a step. (NVIDIA Dynamo: `--router-conditional-disagg`,
-# experimental in November 2026.)
+# From which share on may the prompt stay, with an ITL limit of 25 milliseconds? And with 100? (A step is priced by its
+# new tokens; the other requests' decodes, and attention over the cached tokens, come on top.) Only *uncached* tokens
+# stall a step, so the more of a prompt is cached, the less a split has to offer. (NVIDIA Dynamo:
+# `--router-conditional-disagg`, experimental in November 2026.)
 #
 # ### Where it loses
 #
-# - **An unbalanced split.** One prefill replica saturates long before three decode replicas do, and idle decode GPUs
-#   can't help. Traffic that drifts from long prompts to long answers needs a split that follows it (NVIDIA Dynamo's
-#   planner adds and removes workers in each pool).
+# - **An unbalanced split.** With these long prompts, one prefill replica saturates long before three decode replicas
+#   do, and idle decode GPUs can't help. Traffic that drifts from long prompts to long answers needs a split that
+#   follows it (NVIDIA Dynamo's planner adds and removes workers in each pool).
 # - **Short or cached prompts.** They barely stall a decode, and chunked prefill takes care of the rest.
 # - **Slow links.** Over NVLink (hundreds of GB/s within a node) the transfer is nearly free; across data centres it
 #   can take longer than the prefill.
@@ -134,8 +137,9 @@ pictures.stay_or_go_table()
 # <details><summary>"Chunked prefill bounds ITL as well. Why split?"</summary>
 #
 # I'd try chunks first. They bound the step, but each step still carries a chunk, so ITL sits near the bound whenever
-# prompts are in flight. If the TPOT limit is below that, a split is the way to more requests within both SLOs. And
-# each pool can have its own parallelism: TP for prefill, wide EP with big batches for decode.
+# prompts are in flight. If the TPOT limit is below that, a split is the way to more requests within both SLOs. And each
+# pool can have its own parallelism: tensor parallelism for prefill, say, and expert parallelism over many GPUs, with
+# big batches, for decode (06b).
 #
 # </details>
 # <details><summary>"The decode pool has no room for an arriving transfer. What happens?"</summary>
@@ -167,7 +171,8 @@ words.three_numbers()
 # 3. The batch is the largest whose step keeps the ITL limit, unless KV is full before that.
 # 4. Prefill to decode is n / r_p to m / r_d. Divide the replicas in that ratio, and round; between two splits, price
 #    both.
-# 5. A looser limit on TPOT takes fewer decode replicas, until KV is full. Longer prompts take more prefill replicas.
+# 5. With a looser limit on TPOT you need fewer decode replicas, until KV is full; with longer prompts, more prefill
+#    replicas.
 #
 # </details>
 #
@@ -188,8 +193,8 @@ check.card()
 #
 # ### More load
 #
-# The same fleet gets 24 requests per second. A run has 200 requests, so TTFT p99 rests on the slowest two, and tokens/s
-# includes the end, when the last answers drain.
+# The same fleet gets 24 requests per second. A run has 200 requests, so its TTFT p99 is about that of the third
+# slowest, and tokens/s includes the end, when the last answers drain.
 
 # %%
 busy = run.ways(24.0)

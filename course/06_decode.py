@@ -85,7 +85,7 @@ stack(pictures.draw_clocks([doubled[0], doubled[-1]], roof), words.doublings(dou
 
 # %% [markdown]
 # With short contexts, reading barely changes with the batch. Multiplying grows in proportion to it, and so does the
-# host's per-request work. *Batching is nearly free until they catch up with reading; at which batch depends on the
+# host's per-request work. *Batching is nearly free until they catch up with reading, at a batch that depends on the
 # machine.*
 #
 # ## The lab
@@ -105,15 +105,15 @@ stack(*(simulated_70b.error_band(simulated.stack(name)) for name in (simulated_7
 # %% [markdown]
 # Find out:
 #
-# 1. Turn CUDA graphs off. What happens to a batch of 1, of 256, and to the largest batch within the SLO?
-# 2. Set contexts to 8192. Which batch still has room, and what's the largest part of its step?
+# 1. Turn CUDA graphs off. What happens to a batch of 1, to one of 256, and to the largest batch within the SLO?
+# 2. Set contexts to 8192. Which is the largest batch shown that still fits, and what's the largest part of its step?
 # 3. Move to B200s. Which parts shrink, and which don't?
 #
 # <details><summary>Answer</summary>
 #
 # 1. A batch of 1 takes over half as long again: the GPUs wait for launches. Batch 256 doesn't change at all. The
 #    largest batch within the SLO falls to less than a third, because no step can be shorter than its launches.
-# 2. A batch of 32 has room, 64 doesn't. Weights are still the longest part, but KV is catching up, and no batch makes
+# 2. A batch of 32 fits; 64 doesn't. Weights are still the longest part, but KV is catching up, and no batch makes
 #    it cheaper.
 # 3. Weights and KV shrink, by the ratio of the bandwidths. Launch gaps, host time and much of the communication stay:
 #    the better the card, the more of the step is overhead. (The host's part is what vLLM 0.19 took per step and
@@ -124,16 +124,16 @@ stack(*(simulated_70b.error_band(simulated.stack(name)) for name in (simulated_7
 #
 # ### Where it hurts: batching past the knee
 #
-# Where the curve is flat, a larger batch buys throughput for almost nothing. Where it's steep, past the **knee**, it
-# mostly costs latency. A throughput chart only levels off there (it falls once requests are preempted), so it raises
-# no alarm. Set `max_num_seqs` from the SLO, leave some headroom (prompts share these steps, too: lesson 05), and
-# alert on ITL.
+# Where ITL against batch is flat, a larger batch buys throughput for almost nothing. Where it's steep, past the
+# **knee**, it mostly costs latency. A throughput chart only levels off there (it falls once requests are preempted), so
+# it raises no alarm. Set `max_num_seqs` from the SLO, leave some headroom (prompts share these steps, too: lesson 05),
+# and alert on ITL.
 #
 # ### Weights or KV?
 #
 # The batch shares the weights. It doesn't share KV, which grows by a token per request and step. At some point a step
 # reads as much KV as weights. Where that is depends on the contexts of *all* requests together and on the attention. In
-# **multi-head attention** (MHA) each head has its own keys and values, in **grouped-query attention** (GQA) a group
+# **multi-head attention** (MHA) each head has its own keys and values; in **grouped-query attention** (GQA) a group
 # of heads shares them.
 
 # %%
@@ -154,7 +154,8 @@ pictures.weights_or_kv(three, "Llama-3-70B")
 # ### Long answers: ITL drifts
 #
 # Contexts also grow *while* a request decodes. A reasoning model may write 8,000 tokens before it answers; by the
-# end each step reads the KV of them all. Same server, prompts of 1,000 tokens; choose how many decode together.
+# end each step reads the KV of them all. The server is the same, and prompts have 1,000 tokens; choose how many
+# requests decode together.
 
 # %%
 simulated.drift()
@@ -178,10 +179,10 @@ simulated.drift()
 #
 # <details><summary>"You've got CUDA graphs on. What's left of the overhead?"</summary>
 #
-# Graphs replace a step's launches with one. That leaves the host's other work: scheduling, preparing inputs,
-# sampling's bookkeeping, detokenizing. Async scheduling hides most of it behind the step before. What remains is what
-# step n+1 needs from step n, kernels that fall short of the peaks, all-reduces, and sampling itself (top-p over a large
-# vocabulary isn't free).
+# Graphs replace a step's launches with one. That leaves the host's other work: scheduling, preparing inputs, sampling's
+# bookkeeping, detokenizing. Async scheduling hides most of it behind the step before. What remains is what step n+1
+# needs from step n, kernels that fall short of the peaks, all-reduces (with tensor parallelism, the GPUs adding up
+# their partial results), and sampling itself (top-p over a large vocabulary isn't free).
 #
 # </details>
 # <details><summary>"GPU utilization is 100%. Are we at the limit?"</summary>
@@ -342,8 +343,9 @@ words.launches(whole, apart)
 # ### The roofline
 #
 # The x axis is **arithmetic intensity**, operations per byte read; the y axis is operations per second. The roof is
-# what the machine allows: memory limits the slope, arithmetic the flat part. A step is its **linear layers**, then
-# its **attention**, each with an intensity of its own, so its limit lies at or below the roof. Each press adds a dot.
+# what the machine allows: memory limits the slope, arithmetic the flat part, and they meet at the **bend** (the *ridge
+# point*). A step is its **linear layers**, then its **attention**, each with an intensity of its own, so its limit lies
+# at or below the roof. Each press adds a dot.
 
 # %%
 pictures.roofline_lab(lab, roof, sweep)
@@ -357,10 +359,11 @@ pictures.roofline_lab(lab, roof, sweep)
 # of two, and up by nearly as much until it nears the bend. Long contexts move it left, since each request brings
 # bytes that it shares with no other. How far depends on the model: a large one has many weights for each token of KV.
 #
-# The linear layers bend at a batch of about *FLOP/s divided by bytes/s*, at any context: small for most CPUs (not
-# those with matrix units, such as Intel's AMX), about 300 for an H100. Attention's intensity is the same in any
-# batch, so more requests never bring it to the bend. Dots stay below even that: overhead is what the roofline leaves
-# out. On a CPU they also bend more gently, because reading and multiplying take turns on the same few cores.
+# The linear layers bend at a batch of about *FLOP/s divided by bytes/s*, at any context: small for most CPUs (not those
+# with matrix units, such as Intel's AMX), about 300 for an H100. Attention's intensity is the same in any batch, so
+# more requests never bring it to the bend. Dots stay below even that, because the roofline leaves out overhead and
+# kernels that fall short of the peaks. On a CPU they also bend more gently, because reading and multiplying take turns
+# on the same few cores.
 #
 # </details>
 #
@@ -414,9 +417,9 @@ simulated.tp_table()
 
 # %% [markdown]
 # Small all-reduces are limited by latency, so they don't get shorter with more GPUs, and neither does overhead. Their
-# share grows, so ITL falls by less than the number of GPUs.
-# (One-shot all-reduces, reductions in the switch (NVLS), and fusing the all-reduce with the norm after it shrink that
-# constant. An NVLink domain of 72 GPUs lets TP go beyond eight; the argument stays.)
+# share grows, so twice the GPUs don't halve ITL. (One-shot all-reduces, reductions in the switch (NVLS), and fusing the
+# all-reduce with the norm after it shorten that latency. An NVLink domain of 72 GPUs lets TP go beyond eight; the
+# argument stays.)
 #
 # **The code** that counts bytes in `minillm bench decode`, and the code that prices a step in the simulator:
 
@@ -467,11 +470,11 @@ in_short(
 #
 # - **Your GPU's knee.** The data sheet says where the roof bends; kernels reach a share of either limit, and not the
 #   same share. Measure ITL against batch on your own server.
-# - **Graphs off, at 70B,** is extrapolated: vLLM 0.19 with 2023's launch overhead. Measure yours with
+# - **A 70B without CUDA graphs.** Its steps are extrapolated: vLLM 0.19 with 2023's launch overhead. Measure yours with
 #   `--enforce-eager`.
 # - **Caches.** A CPU with a very large cache keeps part of a small model in it, and MBU can then exceed 100%.
-# - **Noise.** Each point is the median of a few steps; "restless" means that something else ran. The limits are
-#   medians, here and in lesson 09.
+# - **Noise.** Each point is the median of a few steps; "restless" means that something else ran. The machine's limits
+#   are medians, too, here and in lesson 09.
 #
 # ## Sources
 #

@@ -6,7 +6,7 @@
 # why experts are spread over many GPUs, and why the KV cache then has to be spread another way.
 #
 # - **Five minutes** (five): which weights does a step of a mixture of experts read? A bet.
-# - **The lab** (ten): ITL, expert parallelism up to wide, latent attention.
+# - **The lab** (ten): ITL, expert parallelism over a few GPUs and over many, latent attention.
 # - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
 # - **Going deeper** (five, optional): which part of a step grows, the arithmetic, and a reference.
 
@@ -68,14 +68,13 @@ pictures.share_explorer(found)
 #
 # The curve, 1 − (1 − k/E)^B with k of E experts per token and B tokens, assumes that tokens choose independently, and
 # that all experts are equally likely. This run breaks the first assumption: its prompts are the beginnings of 16
-# questions with a number in front, so a batch of 64 has four near-copies of each, and near-copies are sent to much the
-# same experts. It may break the second, too: a router is one fixed matrix, and if the hidden states share a direction,
-# the same experts score high for all tokens.
+# questions with a number in front, so a batch of 64 has four near-copies of each, which are sent to much the same
+# experts. It may break the second, too: a router is one fixed matrix, and if the hidden states share a direction, the
+# same experts score high for all tokens.
 #
 # Look at batch 16 in the chart, where no question occurs twice. If the measured point is below the curve already, the
 # copies can't be the whole reason. Two counts that this run doesn't take would separate the causes: the share with
-# unrelated texts, and the tokens per expert over many texts. On a trained model, vLLM's `balancedness` sums up the
-# second: the mean load of a GPU over the largest.
+# unrelated texts, and the tokens per expert over many texts.
 #
 # </details>
 #
@@ -83,8 +82,7 @@ pictures.share_explorer(found)
 #
 # ### What it does to ITL
 #
-# Here are two models of about the same size in memory, on two H100s, simulated. Every token of the dense one uses all
-# its weights.
+# Two models take about the same memory, on two simulated H100s. Every token of the dense one uses all its weights.
 
 # %%
 stack(pictures.dense_table(), simulated_70b.error_band(simulated.stack(simulated_70b.TODAY, pictures.PAIR[0], tp=2)))
@@ -94,9 +92,9 @@ stack(pictures.dense_table(), simulated_70b.error_band(simulated.stack(simulated
 # It grows again at large batch: the dense model has 2.7 times as much KV per token to read, and beyond a batch of about
 # 300 its linear layers become compute-bound.
 #
-# **Where it loses**: memory. All experts have to be resident, so an MoE that can be as fast as a 3B model needs the
-# memory of a 30B one. At low traffic you pay for weights that few tokens use. So the weights go on several GPUs, and
-# the next question is how to cut them.
+# **It loses on memory.** All experts have to be resident, so an MoE that can be as fast as a 3B model needs the memory
+# of a 30B one. At low traffic you pay for weights that few tokens use. So the weights go on several GPUs, and the next
+# question is how to cut them.
 #
 # ### Expert parallelism
 #
@@ -121,8 +119,9 @@ pictures.imbalance()
 #
 # ### Wide EP, in numbers
 #
-# Why spread one model over dozens of GPUs? DeepSeek-V3 (weights in fp8) with 64 tokens per GPU in each step. Change
-# that number, and find the width from which an expert's product is compute-bound: about 206 rows on an H200 in fp8.
+# Why spread one model over dozens of GPUs? The table has DeepSeek-V3, its weights in fp8 and 64 tokens per GPU in each
+# step. Change that number, and find the width from which an expert's product is compute-bound: about 206 rows on an
+# H200 in fp8.
 
 # %%
 pictures.wide_ep_table(tokens_per_gpu=64)
@@ -151,7 +150,7 @@ pictures.wide_ep_table(tokens_per_gpu=64)
 pictures.kv_table()
 
 # %% [markdown]
-# That's less than a third of GQA with eight heads, at the quality of full attention (its authors report). But TP
+# That's less than a third of GQA with eight heads, at the quality of full attention (say MLA's authors). But TP
 # splits the KV cache by heads, and a latent vector has no heads to split. There are three ways to spread attention,
 # here on eight GPUs:
 #
@@ -169,9 +168,9 @@ pictures.latent_room()
 #
 # **The line**
 #
-# > "An MoE step reads the experts its tokens activate: with 8 of 128, six percent for one request, most by 64. So
-# > small batches read the active parameters, large ones nearly all. At high traffic, I run MLA attention data parallel
-# > and experts wide."
+# > "An MoE step reads the experts its tokens activate: with 8 of 128, that's 6% for one request and most of them for
+# > 64. So small batches read the active parameters, and large ones nearly all. At high traffic, I run MLA attention
+# > data parallel and experts wide."
 #
 # **Follow-ups**
 #

@@ -33,8 +33,8 @@ lab = open_lab()
 # - **Sparse attention** (DeepSeek's DSA) keeps everything. A small **indexer** scores all tokens, and attention reads
 #   the best 2,048.
 #
-# So the first saves memory and reads, the second saves reads only. (A state is written back in every step, so a step
-# moves it twice.)
+# So the first saves memory and reads, and the second saves only reads. (A state is written back in every step, so a
+# step moves it twice.)
 
 # %%
 pictures.kinds_table()
@@ -64,7 +64,7 @@ pictures.draw_even()
 #
 # ### Kept, and read
 #
-# Switch between the two. Where do the curves bend, and which one never does?
+# Switch between the two. Where do the curves bend, and which ones never do?
 
 # %%
 pictures.bytes_explorer()
@@ -72,9 +72,9 @@ pictures.bytes_explorer()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - *Kept*: the hybrid is nearly flat up to a few thousand tokens, then grows at a quarter of the pace that it would
-#   have with full attention everywhere. The sparse model keeps every token's latent vector, and an index key on top:
-#   sparse attention saves no memory at all.
+# - *Kept*: the hybrid starts out nearly flat (at 2,000 tokens it keeps 257 MB, 195 of them states) and then grows at a
+#   quarter of the pace of full attention everywhere. The sparse model keeps every token's latent vector, and an index
+#   key on top: sparse attention saves no memory at all.
 # - *Read*: the sparse model bends at 2,048 tokens; after that it's the index keys that grow, at a tenth of the pace.
 #   The hybrid's floor is twice its state, which is read *and* written back in every step.
 # - So a hybrid makes room for more long requests. Sparse attention makes room for none, but a step reads less of each.
@@ -102,8 +102,8 @@ pictures.reads_explorer()
 #
 # The KV of a prompt's first 700 tokens is simply the first part of its KV: you can cut it anywhere. You can't cut a
 # state: it's a running sum over all tokens, so a prompt that shares 700 tokens with an earlier one needs the state *at*
-# 700, or at some point before. Engines keep **snapshots** on a grid, and a hit resumes at the last one that it shares.
-# How far apart should they be?
+# 700, or at some point before. Engines keep **snapshots** on a grid, one every so many tokens, and a hit resumes at the
+# last one within the shared prefix. How far apart should they be?
 
 # %%
 pictures.snapshots_explorer()
@@ -111,13 +111,13 @@ pictures.snapshots_explorer()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - At 16 tokens, as blocks usually are, a cached token takes hundreds of times its KV: the pool is all states. vLLM
-#   found snapshots in 80% of its blocks at 128 tokens, and hit rates collapsed until it kept fewer.
+# - At 16 tokens, the usual size of a block, a cached token takes hundreds of times its KV, nearly all of it states.
+#   vLLM found snapshots in 80% of its blocks at 128 tokens, and hit rates collapsed until it kept fewer.
 # - At 8,192, a system prompt of 3,000 tokens is never found. A fleet of short chats sees a hit rate of zero, and no
 #   error.
 # - So engines couple the two: vLLM makes attention's block as large as a state (hundreds of tokens, up to some
-#   thousands). Behind a flag, and so far only with MTP or EAGLE drafts, it also keeps a snapshot where an earlier
-#   request with the same prefix stopped.
+#   thousands). Behind a flag, and so far only with MTP or EAGLE drafts (lesson 08), it also keeps a snapshot where an
+#   earlier request with the same prefix stopped.
 #
 # </details>
 
@@ -143,8 +143,8 @@ pictures.snapshots_explorer()
 #
 # <details><summary>"Does DSA let us run twice the batch?"</summary>
 #
-# Not by memory: everything is kept, and an index key on top. It cuts what a step reads at long context, so ITL, and
-# attention's FLOPs in prefill. If the batch was limited by ITL at 100k tokens, yes; if by KV memory, no.
+# Not by memory: everything is kept, and an index key on top. What it cuts is the reads of a step at long contexts, and
+# so ITL, and attention's FLOPs in prefill. If the batch was limited by ITL at 100k tokens, yes; if by KV memory, no.
 #
 # </details>
 #
@@ -201,7 +201,8 @@ check.card()
 # - **Speculation**: a rejected draft token has already been written into the state. The engine keeps a state per
 #   draft position, or recomputes.
 # - **Preemption and transfer**: swapping or sending a request moves its states, which have the same size at any length,
-#   and here a quarter of the KV. For short prompts that's more than full attention's KV, for long ones far less.
+#   and the KV of its full layers (here a quarter of them). For short prompts that's more than with full attention
+#   everywhere, for long ones far less.
 # - **Tensor parallelism**: states split by heads, as keys and values do. An indexer's keys don't: each GPU keeps a
 #   copy, like latent vectors.
 # - **Admission**: "will it fit?" gains a fixed term. A request needs all of its state from its first token on, so

@@ -117,9 +117,9 @@ stack(pictures.traces_table(traces), draw_frame(traces["max_len"]), words.reserv
 #
 # **The line**
 #
-# > "KV per token is two times layers, KV heads, head size and bytes. Free memory over that times context length is how
-# > many requests fit. If they queue with KV full, I free KV memory until the queue's gone. Faster steps only end
-# > requests sooner."
+# > "KV per token is two times layers, KV heads, head size and bytes. Divide free memory by that and by context length:
+# > that's how many requests fit. If they queue with KV full, I free KV memory until the queue's gone. Faster steps help
+# > only by ending requests sooner."
 #
 # **Follow-ups**
 #
@@ -127,7 +127,7 @@ stack(pictures.traces_table(traces), draw_frame(traces["max_len"]), words.reserv
 #
 # Partly with work it has done before: a preempted request prefills its prompt and its answer so far again.
 # `vllm:num_preemptions_total` rises, usage sits at 1, throughput falls. I'd admit less first (`max_num_seqs`),
-# because that costs a restart and nothing else. If tokens per second go up with fewer running, it was thrashing.
+# because a restart is all it takes. If tokens per second go up with fewer running, it was thrashing.
 #
 # </details>
 #
@@ -139,7 +139,7 @@ stack(pictures.traces_table(traces), draw_frame(traces["max_len"]), words.reserv
 #
 # </details>
 #
-# **Weak, senior, staff**: "TTFT p99 went from 1 s to 20 s overnight. ITL hasn't moved."
+# **"TTFT p99 went from 1 s to 20 s overnight. ITL hasn't moved."**
 #
 # | weak | senior | staff |
 # |---|---|---|

@@ -2,7 +2,7 @@
 # # 07b · Smaller KV, or KV elsewhere
 #
 # Requests wait for KV memory (lesson 07). You can keep KV somewhere other than the GPU, keep it in fewer bits, or keep
-# less of it. Each has a price: the first shows on a latency chart, the other two only in the answers.
+# less of it. Each has a price. That of the first shows on a latency chart, that of the others only in the answers.
 #
 # You'll be able to say from which link speed on fetching KV beats prefilling it, what an 8-bit KV cache has to pass
 # before it ships, and what an imposed sliding window forgets.
@@ -109,9 +109,9 @@ stack(pictures.losses_table(rounded), words.rounding(rounded))
 #
 # **The line**
 #
-# > "There are three ways out when KV memory runs short. Fewer bits nearly double the pool, behind an eval. Fewer tokens
-# > need a model trained that way. Or host memory, which beats prefilling if the link outruns KV bytes over prefill
-# > time."
+# > "There are three ways out when KV memory runs short. Fewer bits nearly double the pool, behind an eval. Keeping
+# > fewer tokens needs a model trained that way. Host memory beats prefilling if the link is faster than KV bytes over
+# > prefill time."
 #
 # **Follow-ups**
 #
@@ -126,12 +126,12 @@ stack(pictures.losses_table(rounded), words.rounding(rounded))
 # <details><summary>"FP8 KV passed your perplexity check. Do you ship it?"</summary>
 #
 # Not on that. Which scales did it use? vLLM takes 1.0 unless the checkpoint brings calibrated ones. And short
-# teacher-forced text is the easy case: long reasoning, retrieval at depth and tool calls break first. I'd run those
-# at our lengths, and compare ITL, since the dtype also picks the attention kernel.
+# text, scored token by token, is the easy case: long reasoning, retrieval at depth and tool calls break first. I'd run
+# those at our lengths, and compare ITL, since the dtype also picks the attention kernel.
 #
 # </details>
 #
-# **Weak, senior, staff**: "Agents hold 90% of our KV while they wait for tools. What do you do?"
+# **"Agents hold 90% of our KV while they wait for tools. What do you do?"**
 #
 # | weak | senior | staff |
 # |---|---|---|
@@ -224,7 +224,7 @@ pictures.pause_explorer()
 #   they take. So short tool calls favour keeping, long ones moving.
 # - Over PCIe, moving adds far less to the next TTFT than prefilling again. At 5 GB/s, the border above, it gains
 #   little, except for the longest contexts.
-# - Human approval is a tool that takes ten minutes. A pool on a GPU is too small to wait for that.
+# - Human approval is a tool that takes ten minutes. No GPU has the memory to hold KV for that long.
 # - A branch that was cancelled never comes back: its KV should go right away, and only the agent's framework knows.
 #   That's what session hints and TTLs in connectors are for.
 #

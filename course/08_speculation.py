@@ -97,8 +97,8 @@ pictures.AcceptanceLab(lab, [point, *points])
 #
 # vLLM's log divides accepted tokens by *proposed* ones, and those behind a rejected one count as proposed: (α + α² +
 # … + α^k) / k. That falls when k grows, though the drafter is as good as before. Put it into the formula in α's place,
-# and you'll conclude that speculation loses. The *mean acceptance length* is the formula's own yield, the model's token
-# included. For drafts of four:
+# and you'll think that a verification yields 1.5 tokens where it yields 2.3 (α = 0.6, k = 4). The *mean acceptance
+# length* is the formula's own yield, the model's token included. For drafts of four:
 
 # %%
 pictures.dashboard_table()
@@ -141,8 +141,8 @@ pictures.price_lab(checking)
 # **The line**
 #
 # > "A verification yields one plus alpha plus alpha squared and so on, and I divide that by what verifying and
-# > drafting cost. It's nearly free while decode is memory-bound, so I'd gate it on load and measured acceptance. It
-# > never changes the output distribution."
+# > drafting cost. Verifying is nearly free while decode is memory-bound, so I'd gate on load and measured acceptance.
+# > The output distribution never changes."
 #
 # **Follow-ups**
 #
@@ -162,11 +162,11 @@ pictures.price_lab(checking)
 #
 # </details>
 #
-# **Weak, senior, staff**: "We turned on EAGLE and p99 got worse at peak. Why?"
+# **"We turned on EAGLE and p99 got worse at peak. Why?"**
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "The draft model isn't accurate enough, so train a better one." | "At peak the batch is large, so decode is no longer memory-bound and verification costs real time. Disable it above some batch." | "Two numbers by batch: verification in plain steps, and mean acceptance length. Where the first exceeds the second, it loses even with free drafts. I'd set k by batch size (`num_speculative_tokens_per_batch_size`), check that draft weights and KV haven't cost us slots, and rehearse it on replayed traffic with synthetic acceptance: real timing, any length I like." |
+# | "The draft model isn't accurate enough, so train a better one." | "At peak the batch is large, so decode is no longer memory-bound and verification costs real time. Disable it above some batch." | "Two numbers by batch: verification in plain steps, and mean acceptance length. Where the first exceeds the second, it loses even with free drafts. I'd set k by batch size (`num_speculative_tokens_per_batch_size`), check that draft weights and KV haven't cost us slots, and rehearse it on replayed traffic with synthetic acceptance, which has real timing at any acceptance length I choose." |
 #
 # **Three numbers to know cold**
 

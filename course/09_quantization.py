@@ -9,7 +9,7 @@
 # example run), *measured on an H100* with this engine's kernels, *simulated*, or *from data sheets*.
 #
 # You'll be able to say in advance which traffic gains from fewer bits and which loses, compute the best possible
-# speed-up on the back of an envelope, and set a quality floor before you trust a benchmark.
+# speedup on the back of an envelope, and set a quality floor before you trust a benchmark.
 #
 # - **Five minutes** (five): round weights to a grid; one request before and after.
 # - **The lab** (five): bytes over bandwidth, by batch; the price, in quality; and which format when.
@@ -33,7 +33,7 @@ shelf = Shelf(lab, instead_of=globals().get("shelf"))
 # %% [markdown]
 # ## Five minutes
 #
-# A model is a few hundred large matrices, its **weights**, published in 16 bits each. **Quantization** stores them in
+# A model is a few hundred large matrices of **weights**, published in 16 bits each. **Quantization** stores them in
 # fewer: each weight is rounded to the nearest level of a **grid** (the charts draw levels as lines), and what's stored
 # is that level's number. With 4 bits there are 16. The lowest level and the distance between levels (the **scale**) are
 # stored once per **group** of weights.
@@ -120,7 +120,7 @@ pictures.h100_table()
 # ### Faster, but is it still the same model?
 #
 # *Measured here.* A faster model with worse answers is a cheaper product, not an optimization. So before you believe
-# a speed-up, write down a **floor**: the worst you'll accept. Three measures are taken on a text the model didn't
+# a speedup, write down a **floor**: the worst you'll accept. Three measures are taken on a text the model didn't
 # write: **perplexity** (how surprised it is by what really comes next), **KL divergence** (how far its next-token
 # probabilities have moved, in nats), and the **same most likely token** (how often both would pick the same one).
 
@@ -158,7 +158,7 @@ words.quality(scores, matrix.share_on_grid)
 #
 # > "Quantization helps what waits for weight bytes. At batch 1, int8 saves at most half the time that reading weights
 # > takes. In a large batch it saves nothing, and dequantizing costs. FP8 multiplies in 8 bits, so prefill gains, too.
-# > Quality floor first."
+# > And I'd set a quality floor first."
 #
 # **Follow-ups**
 #
@@ -175,15 +175,15 @@ words.quality(scores, matrix.share_on_grid)
 #
 # If requests wait for others' decode steps or for KV memory, yes: shorter steps serve more, and smaller weights leave
 # room for more requests. If they wait for prefill arithmetic, weight-only formats make it worse and FP8 makes it
-# better. If slots are all that's missing, raise the setting.
+# better. If slots are all that's missing, raise `max_num_seqs`.
 #
 # </details>
 #
-# **Weak, senior, staff**: "Finance wants us on half the GPUs. Can we quantize?"
+# **"Finance wants us on half the GPUs. Can we quantize?"**
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Yes: int4 is a quarter of the size, so it's about four times as fast." | "FP8 nearly doubles compute-bound throughput and halves weight memory. int4 mostly helps latency at small batch. We'd need an eval first." | "What are we bound by at peak? Prefill: FP8, measured at our prompt lengths. KV memory: smaller weights buy slots, so count those. Decode at small batch: W4A16. Then a floor on our own tasks, long reasoning and tool calls included, agreed with the product before anyone sees a speed-up. And I'd keep the 16-bit fleet until the canary has seen a peak." |
+# | "Yes: int4 is a quarter of the size, so it's about four times as fast." | "FP8 nearly doubles compute-bound throughput and halves weight memory. int4 mostly helps latency at small batch. We'd need an eval first." | "What are we bound by at peak? Prefill: FP8, measured at our prompt lengths. KV memory: smaller weights buy slots, so count those. Decode at small batch: W4A16. Then a floor on our own tasks, long reasoning and tool calls included, agreed with the product team before anyone sees a speedup. And I'd keep the 16-bit fleet until the canary has seen a peak." |
 #
 # **Three numbers to know cold**
 
@@ -261,8 +261,8 @@ own
 # waits. But it waits for other requests' decode, or for the memory they hold. Shorten their decode or make room for
 # more of them, and the queue shrinks. With the pool fixed, smaller weights free no KV blocks, so only faster decode
 # shortens the queue. int4 reads a third of the bytes but has to unpack them. Past the knee fewer bytes don't matter: on
-# two cores that's at a dozen requests or more, on an H100 in bf16 at some three hundred. A kernel can lose before that,
-# as ours do.
+# two cores that's within the first dozen requests (lesson 06 measures yours), on an H100 in bf16 at some three hundred.
+# A kernel can lose before that, as ours do.
 #
 # </details>
 
@@ -367,7 +367,7 @@ stack(simulated.cramped_table(cramped), words.cramped(cramped))
 # from 16 to $b$ bits, with $s$ bits of scales for each group of $g$; dequantizing costs $d$.
 #
 # $$t' \approx t - \frac{W}{M}\left(1 - \frac{b + s/g}{16}\right) + d, \qquad
-# \text{speed-up} \le \frac{1}{1 - f + f\,\frac{b + s/g}{16}}, \quad f = \frac{W/M}{t}$$
+# \text{speedup} \le \frac{1}{1 - f + f\,\frac{b + s/g}{16}}, \quad f = \frac{W/M}{t}$$
 #
 # - $f$ is the share of a step that *waits* for weights: Amdahl's law. With $f = 1$, int8 gives at most ×2. Past the
 #   batch's knee, reads hide behind multiplying: no step waits for them, so nothing is saved and only $d$ remains.

@@ -118,11 +118,11 @@ costs = run.by_size(lab)
 pictures.chunk_cost_table(costs)
 
 # %% [markdown]
-# A chunk of sixteen tokens costs far less than sixteen chunks, so putting several tokens into each divides the cost
-# (vLLM's `--stream-interval` does that). A chunk costs roughly the same in every row; the rest is noise. Here the event
-# loop wakes up for each chunk. Flat out, as in the run below, one wake-up serves many, so a core lasts longer than the
-# last column says. The cores that streaming needs are streams × chunks per second × CPU-seconds per chunk. What happens
-# if that's more than one?
+# A chunk costs roughly the same whatever it carries (the differences between the rows are mostly noise), so putting
+# several tokens into each divides the cost. vLLM's `--stream-interval` does that. The event loop wakes up for each
+# chunk here; flat out, as in the run below, one wake-up serves many, so a core lasts longer than the last column says.
+# The cores that streaming needs are streams × chunks per second × CPU-seconds per chunk. What happens if that's more
+# than one?
 
 # %%
 busy = run.too_many(lab)
@@ -154,7 +154,7 @@ stack(pictures.too_many_table(busy), words.tell_busy(busy))
 #
 # </details>
 #
-# **Weak, senior, staff**: "p99 ITL at the client is 400 ms. The server says 30 ms."
+# **"p99 ITL at the client is 400 ms. The server says 30 ms."**
 #
 # | weak | senior | staff |
 # |---|---|---|
@@ -202,15 +202,14 @@ pictures.letters_table(run.spell(lab.model.tokenizer))
 # %% [markdown]
 # Some tokens aren't text by themselves. Decoded alone they come out as �, and a client can't repair that, because the
 # bytes are gone. So the server holds them back until the character is complete: one token may release nothing, and the
-# next one the text of both. (Text that might turn into a **stop string** is held back the
-# same way. A reasoning or tool-call parser holds back far more: for such models, measure the time to the first
-# *visible* token.)
+# next one the text of both. (Text that might turn into a **stop string** is held back the same way. A reasoning or
+# tool-call parser can hold back far more: for such models, measure the time to the first *visible* token.)
 
 # %% [markdown]
 # ### The same wire in front of 70B
 #
-# Llama-3 70B on four H100s, simulated, under light load: the same proxy, and distance. About 22 chunks fit into 4,096
-# bytes.
+# Here's Llama-3 70B on four H100s, simulated under light load, behind the same proxy and at a distance. About 22 chunks
+# fit into 4,096 bytes.
 
 # %%
 simulated.explore()
@@ -241,8 +240,8 @@ detok = run.detokenizing_cost(lab.model.tokenizer, run.PROMPT, lab.scale < 1)
 pictures.detokenizing_table(detok)
 
 # %% [markdown]
-# Window and bytes are both in `minillm/frontend/detokenizer.py`. The window, for vocabularies that aren't bytes, is the
-# method of Hugging Face's text-generation-inference and of vLLM:
+# Both ways are in `minillm/frontend/detokenizer.py`. The window is for vocabularies that aren't bytes; Hugging Face's
+# text-generation-inference and vLLM do the same:
 
 # %%
 import inspect
@@ -253,12 +252,13 @@ from minillm.server.answers import AnswerShape
 print(inspect.getsource(Detokenizer._take))
 
 # %% [markdown]
-# **The arithmetic.** A buffer of $b$ bytes, events of $e$ bytes; $k$ tokens per chunk, each chunk $c$ seconds of CPU:
+# **The arithmetic.** With a buffer of $b$ bytes, events of $e$ bytes, $k$ tokens per chunk, and $c$ seconds of CPU for
+# each chunk:
 #
 # $$\Delta\text{TTFT} = \lceil b/e - 1 \rceil \cdot \text{ITL}, \qquad
 # \text{cores} = \frac{\text{streams} \times \text{tokens/s}}{k} \cdot c$$
 #
-# One event, and the code that builds it: everything that doesn't change is built once per request.
+# Here's one event, and the code that builds it. Everything that doesn't change is built once per request.
 
 # %%
 print(straight.heard.body[:400].decode())
@@ -309,9 +309,9 @@ told
 # - **The cost of a chunk in your server.** Python's is high. Yours may build events in other processes or another
 #   language: the arithmetic stays, the constant doesn't. (Events here are built by hand. A framework that
 #   validates each one takes more.)
-# - **Your proportions.** A buffer delays the first token by a number of ITLs. An 8B on an H100 has one of 6.2 ms alone
-#   (docs/measured.md), so the same buffer costs it less time than the example run's two cores. And the longer your
-#   prefill or queue, the smaller a buffer's share of TTFT.
+# - **Your proportions.** A buffer delays the first token by a number of ITLs. At batch size 1 an 8B on an H100 has an
+#   ITL of about 6 ms (docs/measured.md), so the same buffer costs it less time than it costs the example run's two
+#   cores. And the longer your prefill or queue, the smaller a buffer's share of TTFT.
 # - **One process.** Client, proxy, server and engine share one process, and Python's lock. They also share a clock;
 #   across machines you'd have to compare clocks first.
 #

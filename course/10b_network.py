@@ -26,9 +26,8 @@ server = LabServer(lab, instead_of=globals().get("server"))
 # %% [markdown]
 # ## Five minutes
 #
-# A new connection needs handshakes before the first byte of the request: one round trip for TCP, one more for TLS 1.3
-# (two for TLS 1.2). The request and its response then take one more. A connection that's **kept alive** has already
-# paid for the handshakes.
+# A new connection needs handshakes before the first byte of the request: first TCP's, then TLS's. Only then do the
+# request and its response travel. A connection that's **kept alive** has already paid for the handshakes.
 #
 # ### Predict
 #
@@ -46,6 +45,8 @@ far.score(words.far(trips))
 stack(pictures.trips_table(trips), words.tell_trips(trips))
 
 # %% [markdown]
+# TCP's handshake takes one round trip. TLS 1.3's takes another, and TLS 1.2's two.
+#
 # (Distance here is a relay on this machine that holds bytes for half a round trip each way, and a new connection's
 # first bytes for as long as its handshakes would take. Real networks also lose packets, which adds gaps.)
 #
@@ -123,9 +124,9 @@ pictures.reading(forms)
 #
 # **The line**
 #
-# > "If it's slow by the same amount for every prompt, it's distance or set-up, not the model. A new TLS connection
-# > takes three round trips to the first byte, a kept one takes one. Reuse connections, terminate near users, then
-# > think about regions."
+# > "If TTFT is worse by the same amount for every prompt, it's the path, not the model: distance, set-up, or a buffer.
+# > A new TLS 1.3 connection takes three round trips to the first byte, a kept one takes one. Reuse connections,
+# > terminate near users, then think about regions."
 #
 # **Follow-ups**
 #
@@ -145,11 +146,11 @@ pictures.reading(forms)
 #
 # </details>
 #
-# **Weak, senior, staff**: "Sydney's TTFT is 1 s, Virginia's 0.25 s."
+# **"Sydney's TTFT is 1 s, Virginia's 0.25 s."**
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Deploy in Australia." | "The round trip is some 0.2 s, so new connections explain it: three trips and more. Keep connections open." | "Is the difference the same for long and short prompts? Then it's the wire: set-up trips × RTT. `curl -w` from Sydney splits TCP, TLS and first byte. I'd expect reuse to leave one RTT; if the client library opens a session per request, that's a one-line fix. A region costs a second queue and a cold prefix cache, so I'd want the number of users who'd feel it first." |
+# | "Deploy in Australia." | "The round trip is about a quarter of a second, and a new connection takes three: that's the difference. Keep connections open." | "Is the difference the same for long and short prompts? Then it's the wire: set-up trips × RTT. `curl -w` from Sydney splits TCP, TLS and first byte. I'd expect reuse to leave one RTT; if the client library opens a session per request, that's a one-line fix. A region costs a second queue and a cold prefix cache, so I'd want the number of users who'd feel it first." |
 #
 # **Three numbers to know cold**
 
@@ -159,7 +160,7 @@ words.three_numbers()
 # %% [markdown]
 # **On the whiteboard**
 #
-# <details><summary>The least TTFT from another continent.</summary>
+# <details><summary>What's the least TTFT from another continent?</summary>
 #
 # 1. Light in glass: 300,000 / 1.468, about 204,000 km/s. So 100 km of cable and back take 1 ms.
 # 2. Frankfurt to Sydney: 16,500 km along the great circle, cables some 1.5 times that: 25,000 km.
@@ -179,8 +180,8 @@ check.card()
 # %% [markdown]
 # ## Going deeper
 #
-# With a round trip $R$, $h$ round trips of set-up and the server's own part $S$; distance $d$, a path $\gamma$ times
-# as long, and light at $c/n$ in glass:
+# With a round trip $R$, $h$ round trips of set-up and the server's own part $S$ of TTFT; and with a distance $d$, a
+# path $\gamma$ times as long, and light at $c/n$ in glass:
 #
 # $$\text{TTFT} = (h + 1)\,R + S, \qquad R \ge \frac{2\,\gamma\,d}{c/n}$$
 
@@ -214,9 +215,9 @@ told
 # its answer: one more round trip, since listing models computes nothing.
 #
 # Then compare the client's TTFT with the server's mean `vllm:time_to_first_token_seconds`
-# (`sglang:time_to_first_token_seconds`). The difference should be about one round trip on a kept connection, and about
-# three on a new one with TLS. ITL is the same at both ends unless something in between lumps tokens together. Behind an
-# 8k prompt or a queue, all of that is small.
+# (`sglang:time_to_first_token_seconds`). The difference should be about one round trip on a kept connection, and
+# about three on a new one with TLS 1.3. ITL is the same at both ends unless something in between lumps tokens together.
+# Behind an 8k prompt or a queue, all of that is small.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #

@@ -127,13 +127,13 @@ pictures.faults_table(troubles)
 #
 # <details><summary>"Does cancelling save money?"</summary>
 #
-# It saves time where something waits for the slot, or where a row costs much of a step. In a small batch on a GPU a
-# row costs almost nothing, so a cancelled one saves almost nothing. Tokens not generated isn't the same as seconds
+# It saves time where something waits for the slot, or where one request more makes a step much longer. In a small batch
+# on a GPU it doesn't, so cancelling one saves almost nothing. Tokens not generated isn't the same as seconds
 # not spent.
 #
 # </details>
 #
-# **Weak, senior, staff**: "SDK users see 503s at peak. Product wants more retries."
+# **"SDK users see 503s at peak. Product wants more retries."**
 #
 # | weak | senior | staff |
 # |---|---|---|
@@ -153,7 +153,7 @@ words.three_numbers(stormy)
 # 2. Attempts per request: $A = 1 + p + \dots + p^{n-1} = (1 - p^n)/(1 - p)$.
 # 3. Load becomes $\lambda A$. Above capacity $\mu$, at best a share $\mu / \lambda A$ succeeds, so $p \ge 1 - \mu /
 #    \lambda A$.
-# 4. A spike with $\lambda > \mu$ drives $p$ to 1 and $A$ to $n$. It stays there if $n \lambda' > \mu$ at the normal
+# 4. A spike with $\lambda > \mu$ drives $p$ to 1 and $A$ to $n$. It can stay there if $n \lambda' > \mu$ at the normal
 #    load $\lambda'$.
 # 5. At half load, three attempts are enough for that. A budget of 10% caps $A$ at 1.1.
 #
@@ -254,7 +254,8 @@ in_short(
 # ## What this lab cannot tell you
 #
 # - **Compute saved in money.** Token shares here are counted exactly. What a saved token is worth depends on what's
-#   waiting for the slot, and on what a row costs: almost nothing in a GPU's small batch, more in its full one.
+#   waiting for the slot, and on what one request more costs in a step: almost nothing in a GPU's small batch, more in
+#   a full one.
 # - **Your clients.** SDKs retry by default: find out how often, on which errors, and with which delays, before an
 #   incident does.
 #

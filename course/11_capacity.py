@@ -85,9 +85,10 @@ simulated_70b.error_band(fleet.deployment())
 # %% [markdown]
 # <details><summary>Three things to try, answered</summary>
 #
-# - *Max-batch*: it moves the slot bound, and the simulated figure follows only until you run out of arithmetic.
+# - *Max-batch*: it moves the slot bound, and the simulated figure follows only until compute is the limit.
 # - *Short prompts*: slots become the lowest bound, instead of arithmetic.
-# - *Eight GPUs*: arithmetic doubles; the simulated figure grows less, because all-reduces take part of the gain.
+# - *Eight GPUs*: the bound by arithmetic doubles; the simulated figure grows less, because all-reduces take part of the
+#   gain.
 #
 # </details>
 #
@@ -104,8 +105,8 @@ pictures.knee_of_70b()
 #
 # - Drag from the far left: goodput grows until requests stop waiting for slots, then stays flat.
 # - *Load 120%*: no max-batch helps; TTFT grows for as long as the run lasts.
-# - *Prompts of 4,000*: at high load no max-batch keeps TTFT within its SLO, because the replica is out of prefill
-#   capacity.
+# - *Prompts of 4,000*: at high load no max-batch keeps TTFT p99 within its SLO. However many slots there are, a prompt
+#   waits for the prefill of others.
 # - *2 H100s, answers of 600*: KV memory runs out. Past that line more slots only cause preemptions: KV is dropped and
 #   recomputed.
 #
@@ -114,9 +115,9 @@ pictures.knee_of_70b()
 # ### The worksheet
 #
 # The worksheet shows the answer first: replicas, GPUs and dollars. While you drag a slider it's computed on paper, as
-# if nothing queued. Let go, and a simulation replaces it. That looks for the **knee**, here the highest *rate* at which
-# one replica meets the SLO for 95 in 100 requests, then counts replicas. The runs are short, so the knee is good to
-# about 10%.
+# if nothing queued. Let go, and a simulation takes over: it looks for the **knee**, here the highest *rate*
+# at which one replica meets the SLO for 95 in 100 requests, then counts replicas. The runs are short, so the knee is
+# good to about 10%.
 
 # %%
 pictures.sheet()
@@ -160,7 +161,7 @@ pictures.explained(run.plan())
 #
 # </details>
 #
-# **Weak, senior, staff**: "100 requests a second, 70B, 1,500 tokens in, 150 out. How many H100s?"
+# **"100 requests a second, 70B, 1,500 tokens in, 150 out. How many H100s?"**
 #
 # | weak | senior | staff |
 # |---|---|---|
@@ -267,8 +268,8 @@ print(inspect.getsource(Worksheet.knee))
 # %% [markdown]
 # ### What articles say
 #
-# First the smaller model and the queue, both on the same four GPUs. Then the knee, in runs four times as long as the
-# picture's: the longer a run, the longer the queues that it meets, and the more slots those take.
+# A8 puts a large and a small model on the same four GPUs. A10 looks for the knee in runs four times as long as the
+# picture's: a longer run meets longer queues, and those take more slots.
 
 # %%
 in_short(

@@ -104,8 +104,8 @@ explorer.cold_start()
 # <details><summary>What shortens which piece</summary>
 #
 # - *Machine*: a warm pool of idle nodes. *Image*: cache it on the node, or pull it lazily.
-# - *Weights*: local NVMe instead of a network disk; parallel loaders read many files at once (vLLM's `--load-format
-#   runai_streamer`).
+# - *Weights*: local NVMe instead of a network disk, and a loader that reads many files in parallel (vLLM's
+#   `--load-format runai_streamer`).
 # - *Compile*: keep the cache (vLLM stores it under `~/.cache/vllm`) on a shared disk. *Graphs*: capture fewer batch
 #   sizes.
 # - *All of it*: sleep mode, for models that share GPUs and have quiet hours (vLLM: `--enable-sleep-mode`, level 1).
@@ -158,11 +158,11 @@ pictures.alarms()
 #
 # </details>
 #
-# **Weak, senior, staff**: "A launch tweet quadruples traffic for ten minutes."
+# **"A launch tweet quadruples traffic for ten minutes."**
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Turn on autoscaling." | "Autoscaling helps after the cold start, so for the first minutes keep a spare replica and shed load with 429s." | "Before: an admission limit from Little's law, a fallback model whose quality the product has signed, and hysteresis so we don't flap. During: who gets refused, by tier? After: return by open requests, not by time. I'd expect within-SLO to stay near 100% of *admitted* requests, and report the refused next to it, because a dashboard of admitted requests always looks fine." |
+# | "Turn on autoscaling." | "Autoscaling helps after the cold start, so for the first minutes keep a spare replica and shed load with 429s." | "Before: an admission limit from Little's law, a fallback model whose quality the product team has signed off, and hysteresis so we don't flap. During: who gets refused, by tier? After: return by open requests, not by time. I'd expect within-SLO to stay near 100% of *admitted* requests, and report the refused next to it, because a dashboard of admitted requests always looks fine." |
 #
 # **Three numbers to know cold**
 
@@ -213,11 +213,11 @@ print(inspect.getsource(Autoscaler.decide))
 # %% [markdown]
 # ### Rare traffic
 #
-# A few requests per hour, on four H100s that cost the same at night. **Scale to zero** releases them after five
-# minutes without a request; the next request waits out a three-minute cold start. The alternative is a **warm pool**:
-# always at least one replica. With $\lambda$ requests per second and a timeout of $K$ seconds, a request finds it
-# gone with probability $e^{-\lambda K}$, which is also about the share of time its GPUs are free. Set *brought back by*
-# to sleep mode. What changes, and what doesn't?
+# Say a few requests come in an hour, on four H100s that cost the same at night. **Scale to zero** releases them after
+# five minutes without a request; the next request waits out a three-minute cold start. The alternative is a **warm
+# pool**: always at least one replica. If $\lambda$ requests come per second and a replica is released after $K$
+# seconds, a request finds it gone with probability $e^{-\lambda K}$, which is also about the share of time its GPUs
+# are free. Set *brought back by* to sleep mode. What changes, and what doesn't?
 
 # %%
 explorer.rare_traffic()
@@ -235,7 +235,7 @@ explorer.rare_traffic()
 #
 # </details>
 #
-# ### Where it hurts: a change in the middle of it
+# ### Where it hurts: a change that makes it worse
 #
 # A configuration change is a deploy. Know its **blast radius** (which tenants and regions see the new default), put
 # it behind a **feature flag** that one replica reads first (a **canary**), decide beforehand what number triggers a

@@ -6,10 +6,9 @@
 # replicas are, and what you buy or change when they aren't enough.
 #
 # - **Five minutes** (five): dollars per token for four kinds of traffic.
-# - **The lab** (five): replicas or a setting, and what a token takes in joules.
+# - **The lab** (five): replicas or a setting, what a token takes in joules, and a small model for easy requests.
 # - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
-# - **Going deeper** (ten): which card, a small model for easy requests, one model for many fine-tunes, the
-#   arithmetic.
+# - **Going deeper** (five): which card, one model for many fine-tunes, the arithmetic.
 
 # %%
 from course.lab import simulated_70b
@@ -50,9 +49,9 @@ words.tell_prices(gpu_price())
 
 # %% [markdown]
 # **A price per token belongs to a kind of traffic.** And to a load: no replica is always full. Put in your price per
-# GPU, and your **fill**: how much of its capacity is used, on average over a day. Half empty, and a request costs
-# twice as much. (The table assumes a replica that's full for that share of the day, and idle for the rest. One that's
-# partly full all day costs the same per request, but output takes more of it: lesson 11's worksheet.)
+# GPU, and your **fill**: how much of the replicas' capacity is used, on average over a day. Half empty, and a request
+# costs twice as much. (The table assumes a replica that's full for that share of the day, and idle for the rest. One
+# that's partly full all day costs the same per request, but output takes more of it: lesson 11's worksheet.)
 
 # %%
 pictures.prices_per_token()
@@ -148,7 +147,7 @@ pictures.routing()
 #
 # </details>
 #
-# **Weak, senior, staff**: "Cut our inference bill in half by June."
+# **"Cut our inference bill in half by June."**
 #
 # | weak | senior | staff |
 # |---|---|---|
@@ -188,11 +187,11 @@ check.card()
 # A faster card costs more per hour and produces more tokens. Which side wins depends on the traffic: long prompts
 # favour FLOP/s per dollar, long answers bandwidth per dollar, and sparse traffic the smallest replica that holds the
 # model at all. `minillm simulate --plan --search` looks through the whole catalogue for the cheapest card, and the
-# number of GPUs per replica, that meet an SLO under your traffic ([docs](../docs/simulate.md#plan-capacity)).
+# number of GPUs per replica, that meet an SLO under your traffic ([docs](../docs/simulate.md#Plan-capacity)).
 #
 # ### A replica per fine-tune?
 #
-# Thirty customers, each with a fine-tune of one model. A **LoRA** adapter is two thin matrices beside each linear
+# Say thirty customers each have a fine-tune of one model. A **LoRA** adapter is two thin matrices beside each linear
 # layer: at rank 16, about 0.5% of an 8B's weights. A batch can mix adapters, each request multiplying with its own
 # (S-LoRA, Punica), and a step has to read every adapter its requests use. Before you move the sliders: with 32 requests
 # in a step, how much slower is it with 256 adapters than with none?

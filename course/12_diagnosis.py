@@ -78,9 +78,9 @@ desk = IncidentDesk(first)  # 10 minutes
 desk
 
 # %% [markdown]
-# *Phase*: where were seconds lost since last week? It may be outside the engine. *What proves it*: the evidence that
-# would look different without the problem. *Ruled out by*: the answer that another suspect doesn't survive. *Spike or
-# steady*: will it pass by itself?
+# On the form, *Phase* asks where seconds were lost compared with last week; that may be outside the engine. *What
+# proves it* is evidence that would look different without the problem, and *Ruled out by* an answer that another
+# suspect doesn't survive. *Spike or steady* asks whether it will pass by itself.
 #
 # **Mitigate, split, ask, commit, canary, deploy, look.**
 #
@@ -134,7 +134,7 @@ pictures.both_incidents(first.fresh(), second.fresh())
 #
 # </details>
 #
-# **Weak, senior, staff**: "p99 TTFT is 9 s. GPU utilization is 98%."
+# **"p99 TTFT is 9 s. GPU utilization is 98%."**
 #
 # | weak | senior | staff |
 # |---|---|---|
@@ -238,9 +238,8 @@ pictures.engines_table(runs)
 #
 # ### Post-mortem one: three months
 #
-# A well-known story: a team works on quantization for three months because "the model is too slow". It ships, and
-# nothing changes: prompts had grown to three times their length, under settings chosen for short ones. Here it is
-# simulated, with 70B on four GPUs:
+# In a well-known story a team works on quantization for three months, because "the model is too slow". Here's their
+# service just before the work ships, simulated with 70B on four GPUs:
 
 # %%
 months = Incident.classic("three-months")
@@ -266,11 +265,12 @@ effort.score(outcome)
 months_beside
 
 # %% [markdown]
-# Fewer bits make weights cheaper to read, which helps where a step waits for weights. Here steps are long because they
+# In the story it shipped, and nothing changed. Fewer bits make weights cheaper to read, which helps where a step waits
+# for weights. Here steps are long because they
 # carry three times the prompt tokens. A request's own prefill is only 2% of its time, but every step carries other
 # requests' prompts, too: decode slows down, the server falls behind, and requests queue. (The dominant phase is where
 # seconds were lost since last week. That's the queue, even if decode takes more in all.) The story often has a moral:
-# "there were too many slots, lower them". Does that fix it? A18, at the end, has the answer.
+# "there were too many slots, lower them". One row of the table tried that; A18, at the end, tries other numbers.
 #
 # ### Post-mortem two: one contract
 #
@@ -344,9 +344,10 @@ truth.effects
 # %% [markdown]
 # **How it's graded.** *Minutes to mitigation* (25): how much the best quick change did for users, and how soon; no
 # diagnosis needed. *Diagnosis* (44): the cause, where the time is lost, and the evidence. *Follow-up* (31): what's
-# deployed at the end, and how you ranked the changes. The last two count in proportion to your case: a reading counts
-# if it moved materially since last week and wouldn't have under the cause that looks most like yours (or the reverse),
-# and another should rule that cause out. A right guess without a case is worth nothing. A rollback takes ten minutes, a
+# deployed at the end, and how you ranked the changes. All of the last two but the evidence itself counts in
+# proportion to your case. A reading counts if it moved materially since last week and wouldn't have under the cause
+# that looks most like yours (or the reverse), and another should rule that cause out. A right guess without a case is
+# worth nothing. A rollback takes ten minutes, a
 # setting thirty, and a change that takes weeks can't end an incident. Once you've seen the true cause, playing it again
 # is practice.
 #
@@ -360,7 +361,7 @@ longest = max(second.window.run.records, key=lambda record: record.timeline.phas
 longest.timeline.phases()
 
 # %% [markdown]
-# How accurate the simulator's constants are for this incident's GPUs:
+# How accurate are the simulator's constants for this incident's GPUs?
 
 # %%
 simulated_70b.error_band(second.window.service.deployment())

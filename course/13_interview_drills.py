@@ -86,8 +86,8 @@ sure.score(lesson.duel(find_drill("p99-8s").drawn()))
 #
 # ### The flagship
 #
-# Twelve minutes, four paragraphs: diagnosis, secondary problem, interventions (ranked, with phases), open questions.
-# Have pen and paper ready; the prompt's numbers are meant to be multiplied.
+# You have twelve minutes for four paragraphs: diagnosis, secondary problem, interventions (ranked, with phases), open
+# questions. Have pen and paper ready, because the prompt's numbers are meant to be multiplied.
 
 # %%
 desk = DrillDesk(FLAGSHIP)  # 12 minutes
@@ -123,7 +123,7 @@ solution(desk)  # empty until you have graded
 #
 # </details>
 #
-# **Weak, senior, staff**: "p99 is too high. What do you do?"
+# **"p99 is too high. What do you do?"**
 #
 # | weak | senior | staff |
 # |---|---|---|
@@ -187,10 +187,11 @@ lesson.samples_table(dump)
 #
 # ### A mock interview
 #
-# Forty-five minutes: three or four drills that fill them, pushback and statements after each, a debrief with a verdict.
-# Say it aloud first, then write notes. In a terminal: `minillm drill mock`.
-# For a take-home, `minillm beat start policy.py`: your scheduler, router and admission in 200 lines against vLLM's rule
-# ([how](../docs/challenge.md)).
+# It fills forty-five minutes: three or four drills with pushback and statements after each, then a debrief with a
+# verdict. Say it aloud first, then write notes. In a terminal it's `minillm drill mock`.
+#
+# As a take-home there's `minillm beat start policy.py`: you write a scheduler, a router and admission in at most 200
+# lines, and they're measured against vLLM's rule ([how](../docs/challenge.md)).
 
 # %%
 MockInterview(seed=1)
@@ -274,9 +275,10 @@ simulated_70b.error_band(simulated_70b.deployment(**run.SERVER))
 lesson.rule_table()
 
 # %% [markdown]
-# None of the bank's twenty-odd statements is marked true or false: that's computed from the drawn numbers, with the
-# drill's formulas and the simulator's step times, so another seed can turn a true one false. A statement isn't used if
-# its answer would flip when a figure you work out is slightly off.
+# The eight come from twenty-odd that each drill has. Most of them aren't marked true or false: that's computed from the
+# drawn numbers, with the drill's formulas and the simulator's step times, so another seed can turn a true one false.
+# (Some are about method, such as what a p99 can be used for, and stay true or false under any numbers.) A statement
+# isn't used if its answer would flip when a figure you work out is slightly off.
 
 # %% [markdown]
 # ## What this lab cannot tell you

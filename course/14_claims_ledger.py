@@ -124,7 +124,7 @@ LedgerPanel(ledger)
 #
 # </details>
 #
-# **Weak, senior, staff**: "An article says prefix caching cuts TTFT by 60%. Expect that here?"
+# **"An article says prefix caching cuts TTFT by 60%. Expect that here?"**
 #
 # | weak | senior | staff |
 # |---|---|---|
@@ -228,8 +228,8 @@ check.card()
 #
 # - **What their authors saw.** A claim that comes out wrong here may have been right on their traffic. The verdict is
 #   about the claim as written, for a reader who doesn't have that traffic.
-# - **What a longer run would show.** The experiments here are kept short. The lesson runs a longer one, shows the
-#   chart, and says what else could explain the result.
+# - **What a longer run would show.** The experiments here are kept short. The lesson that a row names runs a longer
+#   one, shows the chart, and says what else could explain the result.
 # - **Simulated rows** are as good as their constants; the lessons print the error beside each.
 # - **Your server.** To repeat such experiments there, `minillm bench serve` load-tests any OpenAI-compatible endpoint.
 #

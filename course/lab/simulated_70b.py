@@ -294,7 +294,7 @@ def error_band(on: Deployment) -> Html:
         told = f"constants of a stack without CUDA graphs, in the median {fitted['all']['median_percent']:g}% off "
         told += f"on {fitted['all']['steps']} steps they had not seen"
     else:
-        told = "constants that nobody compared with measurements"
+        told = "constants that haven't been compared with measurements"
     words = f"Simulated on {on.placement.tp} x {on.profile.hardware.name}: {told}."
     link = f'<a href="{ALL_ERRORS}">All comparisons</a>'
     return Html(f"<p><em>{escape(words)}</em> {link}</p>", words)

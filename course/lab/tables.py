@@ -48,8 +48,8 @@ def clients_table(runs: Mapping[str, Run]) -> Html:
         "client",
         runs,
         {
-            "TTFT p99, server's stamps": lambda run: seconds(percentile(run.ttft, 99)),
-            "TTFT p99, as felt": lambda run: seconds(percentile(felt_ttft(run), 99)),
+            "TTFT p99, by the server's clock": lambda run: seconds(percentile(run.ttft, 99)),
+            "TTFT p99, as users felt it": lambda run: seconds(percentile(felt_ttft(run), 99)),
             "requests/s": lambda run: f"{len(run.finished) / run.duration:.1f}",
             "mean in flight (Little)": lambda run: f"{in_flight(run):.1f}",
         },

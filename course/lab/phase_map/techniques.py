@@ -165,7 +165,7 @@ ROWS: tuple[Technique, ...] = (
         "02b",
         "Three ways on the same arrivals",
         CONTINUOUS("chats of all lengths, 16 slots", lambda: many(CHAT, 2.6)),
-        CONTINUOUS("equal answers that all come at once", lambda: together(EQUAL, 64)),
+        CONTINUOUS("equal answers that all arrive together", lambda: together(EQUAL, 64)),
     ),
     Technique(
         "more slots",
@@ -291,7 +291,7 @@ ROWS: tuple[Technique, ...] = (
         "09",
         "Two other kinds of traffic",
         INT8_WEIGHTS("chats one by one", lambda: one_by_one(CHAT)),
-        INT8_WEIGHTS("long prompts that all come at once", lambda: together(LONG_PROMPTS, 32)),
+        INT8_WEIGHTS("long prompts that all arrive together", lambda: together(LONG_PROMPTS, 32)),
     ),
     Technique(
         "KV cache in int8",

@@ -63,8 +63,8 @@ def checks(newcomer: Breakdown, runs: Mapping[str, Run]) -> Checks:
             "Order the policies by newcomers' median TTFT, fastest first.", f"of {', '.join(runs)}", many=True
         ),
         "q4": Question(
-            "Under prefill first, how long is a writer's longest pause? run.writer_gaps(runs['prefill first']) has all "
-            "gaps; count in median ones.",
+            "Under prefill first, how many median gaps long is a writer's longest pause? "
+            "run.writer_gaps(runs['prefill first']) has all gaps.",
             "median gaps",
         ),
     }

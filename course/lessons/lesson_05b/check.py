@@ -24,7 +24,8 @@ def checks() -> Checks:
     def q3(answer: object) -> tuple[Criterion, ...]:
         share = prefill_s(32768)
         told = (
-            f"one such prompt keeps a replica busy for {share:.1f} s; 50 tokens are a second of decode, shared by many"
+            f"one such prompt keeps a replica busy for {share:.1f} s; 50 tokens take about a second, in steps that a "
+            "whole batch shares"
         )
         options = dict.fromkeys(("more prefill replicas", "more decode replicas"), told)
         return choice(answer, "more prefill replicas", options)

@@ -32,7 +32,8 @@ def load(found: dict[str, FleetRun], qps: float) -> Finding:
             "gap": itl(run, 99),
             "longest": Served.of(run).p("stall", 50),
             "queue": phase_means(run)["queue"],
-            "moving": median(each.timeline.lost.get("kv_transfer", 0.0) for each in run.records if each.completed),
+            "moving": _usually_lost(run, "kv_transfer"),
+            "waiting": _usually_lost(run, "decode_queue"),
         }
         for run in found.values()
     )
@@ -41,6 +42,11 @@ def load(found: dict[str, FleetRun], qps: float) -> Finding:
     else:
         outcome = "prompts_queue" if apart["queue"] > 2 * chunk["queue"] else "split_costs_ttft"
     return tell("05b", "load", outcome, qps=qps, whole=whole, chunk=chunk, apart=apart)
+
+
+def _usually_lost(run: FleetRun, cause: str) -> float:
+    """Seconds that a request lost to a cause, in the median."""
+    return median(each.timeline.lost.get(cause, 0.0) for each in run.records if each.completed)
 
 
 def goodput(found: dict[str, dict[str, float]]) -> Finding:

@@ -168,7 +168,7 @@ def tp_table(batch: int = 64, context: int = 1024, degrees: Sequence[int] = (2, 
         free, talk = step.itl - step.time.all_reduce, step.time.all_reduce
         gain = f"{first.itl / step.itl:.2f}"
         rows.append((str(tp), seconds(step.itl), seconds(talk), f"{talk / step.itl:.0%}", seconds(free), f"× {gain}"))
-    return as_table(("GPUs", "ITL", "all-reduces", "share", "ITL if they were free", "faster than on 2"), rows)
+    return as_table(("GPUs", "ITL", "all-reduces", "share", "ITL if they were free", "speedup over 2"), rows)
 
 
 # ---------------------------------------------------------------- long answers

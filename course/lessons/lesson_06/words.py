@@ -198,7 +198,7 @@ def three_numbers() -> Html:
     return know_cold(
         (
             f"about {round(card.ridge, -1):.0f} FLOP per byte",
-            "an H100's bend, and the batch from which 16-bit linear layers are compute-bound",
+            "an H100's ridge point (the roofline's bend): from that batch on, 16-bit linear layers are compute-bound",
             f"{card.flops / 1e12:.0f} TFLOP/s over {card.bandwidth / 1e12:.2f} TB/s",
         ),
         (

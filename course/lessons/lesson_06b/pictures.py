@@ -71,7 +71,7 @@ def dense_table(context: int = 1024) -> Html:
         moe, dense = (simulated.price(simulated.stack(simulated.TODAY, model, tp=2), batch, context) for model in PAIR)
         gain = f"× {dense.itl / moe.itl:.1f}"
         rows.append((str(batch), seconds(dense.itl), seconds(moe.itl), gain))
-    return as_table(("batch", "Qwen3 32B (dense)", "Qwen3 30B-A3B", "faster"), rows)
+    return as_table(("batch", "Qwen3 32B (dense)", "Qwen3 30B-A3B", "speedup"), rows)
 
 
 def imbalance() -> Explorer:

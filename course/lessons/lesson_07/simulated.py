@@ -82,12 +82,12 @@ class WatchedRun:
     def limit(self) -> str:
         """What kept it from writing more: the first of these that was short."""
         if self.preemptions > OFTEN * self.run.num_attempts:
-            return "room for KV"
+            return "KV capacity"
         if self.steps.most_running >= self.on.config.max_num_seqs:
             return "slots"
         waits = [r.timeline.phases()["queue"] for r in self.run.request_records() if r.completed]
         if percentile(waits, 50) < AT_ONCE_S:
-            return "requests offered"
+            return "too few requests"
         return f"the steps, mostly {self.steps.seconds.most_common(1)[0][0]}"
 
     @property

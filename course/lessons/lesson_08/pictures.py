@@ -232,7 +232,7 @@ def draw_gain_map(k: int, context: int, drafts: str, under: str) -> Picture:
     told = ", ".join(
         f"batch {b}: above {e:.2f}" if e is not None else f"batch {b}: never" for b, (*_, e) in zip(found, line)
     )
-    return Picture("Where does speculation pay? (the line: breaks even)", body, bottom + 40, description=told)
+    return Picture("Where does speculation pay? (on the line it breaks even)", body, bottom + 40, description=told)
 
 
 def gain_map() -> Explorer:

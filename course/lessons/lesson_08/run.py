@@ -75,7 +75,7 @@ def workload(kind: str, count: int, tokens: int, at_once: int = 1) -> LabWorkloa
     """`count` requests of a kind, `at_once` of them in the engine together, each to write `tokens` tokens."""
     temperature = HOT if kind == CREATIVE else 0.0
     arrivals = tuple(Sampled(0.0, prompt_of(kind, i), tokens, temperature=temperature, seed=i) for i in range(count))
-    name = f"{kind}, {count} × {tokens} tokens" + (", all at once" if at_once > 1 else "")
+    name = f"{kind}, {count} × {tokens} tokens" + (", all together" if at_once > 1 else "")
     return LabWorkload(name, "", arrivals, max_in_flight=at_once)
 
 

@@ -347,8 +347,8 @@ def promises_table(found: Sweep, roof: Roof) -> Html:
                 max(plain.itl - roof.reading(plain.bytes - dot.bytes), 0.0)
             ),
             "step, measured": lambda dot: seconds(dot.itl) + (" (restless)" if dot.is_restless else ""),
-            "speed-up if a step only read weights": lambda dot: f"×{plain.bytes / dot.bytes:.2f}",
-            "speed-up, measured": lambda dot: f"×{plain.itl / dot.itl:.2f}",
+            "speedup if a step only read weights": lambda dot: f"×{plain.bytes / dot.bytes:.2f}",
+            "speedup, measured": lambda dot: f"×{plain.itl / dot.itl:.2f}",
         },
     )
 
@@ -435,6 +435,6 @@ def formats_table(shelf: Shelf) -> Html:
         costs = Costs.of(shelf.engine(name)).bytes
         plain = plain or costs
         weights = f"{costs.weights / 1e6:.1f} MB", f"{costs.weights / plain.weights:.0%}"
-        kv = f"{number(costs.kv_per_token / 1e3)} KB", f"{costs.kv_per_token / plain.kv_per_token:.0%}"
+        kv = f"{number(costs.kv_per_token / 1e3)} kB", f"{costs.kv_per_token / plain.kv_per_token:.0%}"
         rows.append((name, each.rounded, *weights, *kv))
     return as_table(("format", "what is rounded", "weights", "", "KV of a token", ""), rows)

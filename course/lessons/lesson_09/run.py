@@ -220,7 +220,7 @@ GPU_BATCHES, SHORT_GPU_BATCHES = (1, 8, 32, 128, 256), (1, 128)
 SHORT_ROUNDS = 2
 """Runs of each batch of the sweep in the short form; the quietest counts."""
 PLAUSIBLE = 1.25
-"""A speed-up over what the bytes allow by more than this is not the format's: something else was running, or the
+"""A speedup over what the bytes allow by more than this is not the format's: something else was running, or the
 rounded weights fit into a cache that the others are too large for."""
 WEIGHTS = (PLAIN, "int8", "int4")
 Sweep = dict[str, list[Dot]]
@@ -484,7 +484,7 @@ def _scores(shelf: Shelf, speeds: Mapping[str, float]) -> Scores:
 
 
 def believed(gain: float, allowed: float) -> float:
-    """A speed-up, or 1 where it is noise: too small to be told from none, or more than the bytes allow."""
+    """A speedup, or 1 where it is noise: too small to be told from none, or more than the bytes allow."""
     return 1.0 if 1 / NOISE < gain < NOISE or gain > PLAUSIBLE * allowed else gain
 
 

@@ -19,7 +19,7 @@ def checks(straight: ProxiedStream, costs: Sequence[Fed]) -> Checks:
     def q1(answer: object) -> tuple[Criterion, ...]:
         key = HELD_BYTES / straight.heard.event_bytes
         slips = {
-            HELD_BYTES: "these are bytes; how many has one event?",
+            HELD_BYTES: "that's the buffer in bytes; how many bytes has one event?",
             straight.heard.event_bytes: "these are the bytes of one event; how many events fill the buffer?",
             HELD_BYTES / len(" word"): "an event is not only its word: look at straight.heard.body[:300]",
         }

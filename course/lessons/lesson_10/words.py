@@ -169,7 +169,7 @@ def three_numbers(straight: ProxiedStream, costs: Sequence[Fed]) -> Html:
         ),
         (
             f"{1e-3 / chunk:.0f},000 chunks/s",
-            "a core of this machine sends",
+            "a core of this machine sends, if it wakes up for each",
             f"{seconds(chunk)} of CPU each, measured above",
         ),
     )

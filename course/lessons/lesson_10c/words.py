@@ -126,7 +126,7 @@ def three_numbers(storms: Mapping[str, Storm]) -> Html:
         (f"{even:g} attempts", "where half fail and clients try three times", "1 + ½ + ¼"),
         (
             f"{saved_share(0.4, 0.25, 0.2):.0%} of compute",
-            "saved if 40% leave after a quarter, prompts a fifth",
+            "saved if 40% leave after a quarter of the answer, and prompts are a fifth of the compute",
             "0.4 × ¾ × 0.8",
         ),
     )

@@ -135,17 +135,21 @@ def envelope(ask: run.Ask) -> Html:
         (
             "a prompt",
             f"{ask.prompt} tokens x 2 x {ask.params / 1e9:.1f} billion weights",
-            f"{ask.flops_of_prompt:.2g} FLOP",
+            _tera(ask.flops_of_prompt),
         ),
-        (f"{ask.qps:.0f} of them a second", f"{ask.qps:.0f} x {ask.flops_of_prompt:.2g}", f"{need:.2g} FLOP/s"),
-        ("one replica has", f"{ask.gpus} H100s, data sheet", f"{ask.peak:.2g} FLOP/s"),
-        ("so prompts alone need", f"{need:.2g} / {ask.peak:.2g}", f"{need / ask.peak:.1f} times the data sheet"),
+        (f"{ask.qps:.0f} of them a second", f"{ask.qps:.0f} x {_tera(ask.flops_of_prompt)}", f"{_tera(need)}/s"),
+        ("one replica has", f"{ask.gpus} H100s, data sheet", f"{_tera(ask.peak)}/s"),
         (
-            "at the MFU that is reached",
+            "so prompts alone need",
+            f"{_tera(need)}/s over {_tera(ask.peak)}/s",
+            f"{need / ask.peak:.1f} times the data sheet",
+        ),
+        (
+            "at the share that large products reach",
             f"/ {ask.share_reached:.0%}",
             f"{need / ask.peak / ask.share_reached:.1f} times",
         ),
-        ("one alone holds a slot for", "its prefill, then one step per token", seconds(stay)),
+        ("a request alone holds a slot for", "its prefill, then one step per token", seconds(stay)),
         (
             "slots needed, at least",
             f"{ask.qps:.0f} x {seconds(stay)} (Little's law)",
@@ -153,6 +157,10 @@ def envelope(ask: run.Ask) -> Html:
         ),
     ]
     return as_table(("", "worked out as", "result"), rows)
+
+
+def _tera(flops: float) -> str:
+    return f"{flops / 1e12:,.0f} TFLOP"
 
 
 # ---------------------------------------------------------------- from the data sheet to replicas

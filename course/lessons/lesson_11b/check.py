@@ -27,7 +27,7 @@ def checks(stories: Mapping[str, SpikeStory]) -> Checks:
 
     questions = {
         "q1": Question(
-            "Without a spare, which measure got the most requests an answer of the large model within the SLO?",
+            "Without a spare, which measure got the most requests answered by the large model within the SLO?",
             options=tuple(name for name in stories if "spare" not in name),
         ),
     }

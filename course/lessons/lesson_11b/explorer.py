@@ -69,7 +69,7 @@ def idle_table(per_hour: float, keep_s: float, start: str) -> Html:
     added = gone * STARTS[start] * (1 + per_hour / 3600 * STARTS[start] / 2)
     row = (f"{gone:.1%}", seconds(added), seconds(STARTS[start] if gone > 0.01 else 0.0), f"{gone:.1%} of the time")
     return as_table(
-        ("requests that find it gone", "added to mean TTFT", "added to p99 TTFT", "its GPUs are free"), [row]
+        ("requests that find the replica gone", "added to mean TTFT", "added to p99 TTFT", "its GPUs are free"), [row]
     )
 
 

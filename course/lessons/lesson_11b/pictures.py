@@ -82,14 +82,14 @@ def stories_table(stories: Mapping[str, run.SpikeStory], price: float) -> Html:
         back = (
             "not here"
             if each.back == float("inf")
-            else "was never late"
+            else "was never outside"
             if each.back == 0
             else f"after {seconds(each.back)}"
         )
         shares = (f"{each.share(kind):.1%}" for kind in ("within SLO", "small", "refused"))
         rows.append((name, back, *shares, f"${each.gpu_hours * price:.2f}"))
     return as_table(
-        ("measure", "TTFT p99 in time again", "requests in time", "by the small model", "refused", "GPUs"), rows
+        ("measure", "TTFT p99 within SLO again", "requests within SLO", "by the small model", "refused", "GPUs"), rows
     )
 
 

@@ -43,7 +43,8 @@ def tell_spike(day: Mapping[str, run.SpikeStory], price: float) -> Finding:
     """
     scaler, nothing, small = day["autoscaler"], day["do nothing"], day[run.DEGRADE]
     outcome = "saved_none" if saved_share(day) < NONE_SAVED else "saved_some"
-    drained = "not here" if math.isinf(nothing.back) else f"{seconds(nothing.back)} after it began"
+    back = f"was back within its limit {seconds(nothing.back)} after it began"
+    drained = "was still above its limit at the end" if math.isinf(nothing.back) else back
     first = tell(
         "11b",
         "autoscaler",

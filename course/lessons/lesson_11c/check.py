@@ -56,7 +56,7 @@ def checks(troubles: Sequence[MissedSlo], route: Route, price: float) -> Checks:
     questions = {
         "q1": Question(
             "Too few slots, too much work, slow even when idle: what fixes each, in this order? Setting, replicas or "
-            "neither, with commas between.",
+            "neither, separated by commas.",
             many=True,
         ),
         "q2": Question(

@@ -180,8 +180,8 @@ def three_numbers(price: float) -> Html:
             "for a million input and a million output tokens of chat, on a replica that's always full",
             f"rent over tokens, at {dollars(price)} per GPU hour, simulated",
         ),
-        (f"×{reasoning:.0f}", "the cost of a chat, for a reasoning request", "the bet above"),
-        ("×3", "the cost of a request, on replicas that are a third full", "1 / fill"),
+        (f"×{reasoning:.0f}", "a reasoning request over a chat, in dollars", "the bet above"),
+        ("×3", "a request on replicas that are a third full, over one on full replicas", "1 / fill"),
     )
 
 

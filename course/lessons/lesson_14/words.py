@@ -92,7 +92,7 @@ def three_numbers(rows: Sequence[LedgerRow]) -> Html:
         (f"×{1 / (1 - share + share / factor):.1f}", f"E2E from ×{factor:g} on {share:.0%} of it", "Amdahl's law"),
         (
             f"1 in {math.comb(10, 5) // 2}",
-            "the chance that five of ten equal runs are all faster, or all slower, than the rest",
+            "by luck alone, five runs are all faster, or all slower, than five equal ones",
             "2 / C(10, 5)",
         ),
     )

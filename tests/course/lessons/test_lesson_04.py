@@ -123,7 +123,7 @@ def test_a_conversation_finds_more_with_every_turn(tiny_lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("now", "says"), [(0.4, "One line, moved"), (0.98, "no prefill worth saving"), (1.45, "A hit can't do that")]
+    ("now", "says"), [(0.4, "Moving one line"), (0.98, "no prefill worth saving"), (1.45, "A hit can't do that")]
 )
 def test_a_hit_that_shortened_nothing_is_told_by_what_ttft_did(
     now: float, says: str, stamps: dict[str, Run], monkeypatch: pytest.MonkeyPatch

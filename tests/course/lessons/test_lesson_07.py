@@ -225,15 +225,15 @@ def test_the_ladder_shrinks_the_cache_more_than_the_cost() -> None:
     assert words.cache_shrinks() == pytest.approx(64 / 4 * 256 / 130)
     assert 1 < simulated.gain(chats) < words.cache_shrinks()
     first, *_, last = chats.values()
-    assert first.limit == "room for KV" and last.limit.startswith("the steps, mostly matrix")
+    assert first.limit == "KV capacity" and last.limit.startswith("the steps, mostly matrix")
     assert last.steps.most_running > 3 * first.steps.most_running
     table = str(simulated.ladder_table({"chats": chats}))
-    assert "×1.00" in table and "room for KV" in table
+    assert "×1.00" in table and "KV capacity" in table
 
 
 def test_the_limit_of_a_flood_is_named() -> None:
     few = simulated.flood(simulated.CONVERSATIONS, 1, kv_heads=1)
-    assert few.limit == "requests offered" and few.steps.most_running <= 60
+    assert few.limit == "too few requests" and few.steps.most_running <= 60
     assert simulated.flood(simulated.CHAT, 240, kv_heads=1, max_num_seqs=16).limit == "slots"
 
 
