@@ -52,14 +52,15 @@ class EngineResult:
     tokens_per_s: Spread
     ttft_p50: float
     """Over all requests of all repeats; so for the inter-token latencies."""
-    itl_p50: float
-    itl_p99: float
+    itl_p50: float | None
+    """None where every request got one token."""
+    itl_p99: float | None
     tokens_per_delivery: float
     """Above 1, some deliveries carried several tokens, and ITL is not of tokens."""
     speedups: dict[str, Spread]
     """Seconds of each baseline over this one's, paired by repeat. Empty for a baseline."""
     itl_ratios: dict[str, Spread]
-    """This one's median inter-token latency over each baseline's, the same way."""
+    """This one's median inter-token latency over each baseline's, the same way. Empty where there is none."""
     percent_of_floor: float | None
     """100 x (seconds of reading a decode step needs) / median ITL. None where batches change shape."""
 
@@ -97,11 +98,11 @@ def summarize(
     """Turn runs into medians, speedups over the `baselines`, and shares of the floor."""
     floor = size.step_floor(workload.mean_decode_contexts, bandwidth.read) if workload.constant_batch else None
     seconds = {name: [run.seconds for run in own] for name, own in runs.items()}
-    itl = {name: [percentile(run.itl, 50) for run in own] for name, own in runs.items()}
+    itl = {name: [percentile(run.itl, 50) for run in own if run.itl] for name, own in runs.items()}
     results = []
     for name, own in runs.items():
         gaps = [gap for run in own for gap in run.itl]
-        p50 = percentile(gaps, 50)
+        p50 = percentile(gaps, 50) if gaps else None
         others = [] if name in baselines else baselines
         result = EngineResult(
             peer=name,
@@ -109,11 +110,11 @@ def summarize(
             tokens_per_s=Spread.of([run.num_tokens / run.seconds for run in own]),
             ttft_p50=percentile([ttft for run in own for ttft in run.ttft], 50),
             itl_p50=p50,
-            itl_p99=percentile(gaps, 99),
+            itl_p99=percentile(gaps, 99) if gaps else None,
             tokens_per_delivery=statistics.fmean(run.num_tokens / (len(run.ttft) + len(run.itl)) for run in own),
             speedups={other: Spread.of_ratios(seconds[other], seconds[name]) for other in others},
-            itl_ratios={other: Spread.of_ratios(itl[name], itl[other]) for other in others},
-            percent_of_floor=100 * floor / p50 if floor else None,
+            itl_ratios={other: Spread.of_ratios(itl[name], itl[other]) for other in others if gaps},
+            percent_of_floor=100 * floor / p50 if floor and p50 else None,
         )
         results.append(result)
     return WorkloadResult(
@@ -273,8 +274,7 @@ def _cells(result: EngineResult, reference: str | None) -> list[str]:
         f"{result.tokens_per_s.median:.1f}",
         result.seconds.text(),
         f"{1e3 * result.ttft_p50:.0f}",
-        f"{1e3 * result.itl_p50:.1f}",
-        f"{1e3 * result.itl_p99:.1f}",
+        *("" if gap is None else f"{1e3 * gap:.1f}" for gap in (result.itl_p50, result.itl_p99)),
         "" if result.percent_of_floor is None else f"{result.percent_of_floor:.0f}%",
         speedup,
     ]

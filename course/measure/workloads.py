@@ -1,4 +1,4 @@
-"""The four workloads every engine gets: the same token ids, the same lengths, all arriving at once."""
+"""The workloads every engine gets: the same token ids, the same lengths, all arriving together."""
 
 import random
 from dataclasses import dataclass
@@ -35,6 +35,8 @@ class BenchmarkWorkload:
         return [len(prompt) + length / 2 for prompt, length in zip(self.prompts, self.output_lens)]
 
 
+PROMPT_LENGTHS = (128, 512, 1024, 2048)
+"""Tokens of the prompts that are measured alone, for one token of output."""
 SHORTEST, LONGEST = 100, 1024
 """Tokens of an input, and of an output, of the ragged workload."""
 
@@ -78,6 +80,10 @@ def make_workloads(vocab_size: int, seed: int = 0, quick: bool = False) -> list[
             f"32 requests, 512 shared + 32 own in, 32 out{note}",
             [shared + tokens(32) for _ in range(many)],
             [length(32)] * many,
+        ),
+        *(
+            BenchmarkWorkload(f"prefill_{count}", f"1 prompt of {count}, 1 out{note}", [tokens(count)], [1])
+            for count in PROMPT_LENGTHS
         ),
     ]
 

@@ -10,7 +10,10 @@ from minillm.bench.options import Compare, Repeats, Sample, SharedOptions, Steps
 from minillm.core.errors import ConfigError
 from minillm.course_commands import add_course_commands
 
-WorkloadName = enum.StrEnum("WorkloadName", ["one", "eight", "mixed", "shared_prefix"])
+WorkloadName = enum.StrEnum(
+    "WorkloadName",
+    ["one", "eight", "mixed", "shared_prefix", "prefill_128", "prefill_512", "prefill_1024", "prefill_2048"],
+)
 """Workloads of `minillm bench` without a command."""
 Batch = Annotated[int, typer.Option(min=1, help="Sequences that decode together.")]
 Context = Annotated[int, typer.Option(min=1, help="Tokens of each prompt.")]
@@ -40,7 +43,7 @@ def bench(
 ) -> None:
     """Measure speed. Run it alone: two busy programs on one machine measure each other.
 
-    Without a command: four workloads, alone or beside other engines. llama.cpp in bfloat16 on a CPU is four of them:
+    Without a command: eight workloads, alone or beside other engines. llama.cpp in bfloat16 on a CPU is four of them:
     files of BF16 and F16, each with two layouts of the KV cache.
     """
     if context.invoked_subcommand is not None:

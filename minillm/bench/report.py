@@ -18,6 +18,7 @@ from minillm.bench.writing import describe_command, without_folder
 from minillm.frontend.engine import Engine
 from minillm.host.platforms import describe_cpu
 from minillm.kernels.quantization import dtype_name
+from minillm.model.linear import chosen_packings
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ def describe_engine(engine: Engine) -> dict[str, Any]:
         "dtype": dtype_name(engine.loaded_model.dtype),
         "activation_dtype": dtype_name(engine.loaded_model.decoder.activation_dtype),
         "attention": runner.attention.__name__,
+        "products": chosen_packings(engine.loaded_model.decoder),
         "graph_batches": sorted(runner.fast_decode.graphs) if runner.fast_decode else [],
         "kv_blocks": runner.num_kv_blocks,
     }

@@ -148,7 +148,7 @@ def _notes_on_linux(here: Platform) -> Iterator[Note]:
     if here.machine not in MACHINES["linux"]:
         yield Note("processor type", f"PyTorch has no wheels for {here.machine}", "use x86_64 or aarch64", True)
     elif here.is_arm:
-        says = "Arm: the C++ kernels use NEON, and products of bfloat16 where it has them; tried in an emulator only"
+        says = "Arm: the C++ kernels use NEON, BFDOT and BFMMLA where it has them; tried in an emulator only"
         yield Note("processor type", says)
 
 

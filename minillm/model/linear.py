@@ -5,8 +5,8 @@ reading the weights from memory. On CPUs PyTorch's 16-bit `F.linear` does not. S
 order in which a kernel reads them:
 
 - our own, kernels/cpu/linear.cpp, which widens bfloat16 to float32 in registers;
-- the same on rows rounded to bfloat16, where the CPU multiplies pairs of those at once (AVX512_BF16) or whole tiles
-  (AMX, kernels/cpu/matrix_units.h);
+- the same on rows rounded to bfloat16, where the CPU multiplies pairs of those at once (AVX512_BF16, Arm's bf16) or
+  whole tiles (AMX, kernels/cpu/matrix_units.h);
 - oneDNN's, for bfloat16 matrices, with weights and rows in blocks of its own;
 - FBGEMM's (Khudia et al. 2021), with weights as float16: it needs no C++ compiler.
 
@@ -157,6 +157,16 @@ class CPULinear(AnyLinear):
     def keep_in(self, arena: "Arena") -> None:
         if isinstance(self.few, PackedInBands):
             self.few.banded = arena.keep(self.few.banded)
+
+
+def chosen_packings(module: nn.Module) -> dict[str, list[str]]:
+    """Which kernels multiply the 16-bit weights inside on a CPU: what the trial of packing.py chose for few rows, and
+    for many. Empty elsewhere."""
+    linears = [each for each in module.modules() if isinstance(each, CPULinear)]
+    return {
+        "few_rows": sorted({type(linear.few).__name__ for linear in linears}),
+        "many_rows": sorted({type(linear.many).__name__ for linear in linears}),
+    }
 
 
 def relative_error(

@@ -1,7 +1,7 @@
 """The C++ in minillm: what a decode step does on a CPU, compiled for this machine on first use, and kept.
 
 linear.cpp: matrix products   ops.cpp: the small operations   attention.cpp, prefill.cpp: paged attention
-layers.cpp: all layers of a decode step, made of these   tiles.h, matrix_units.h: what products are made of
+layers.cpp: all layers of a decode step, made of these   tiles.h, two_rows.h, matrix_units.h: products
 kernels.h: what the library offers   selftest.cpp: tries all of it, in a process of its own, before it is loaded
 
 Without a compiler, on a platform where this was not tried, or where the self-test found a fault, there is none of it,

@@ -27,7 +27,7 @@ from minillm.kernels.cpu.selftest import NOEXEC, NoVerdictError, run_selftest
 
 FOLDER = Path(__file__).parent
 SOURCES = ("linear.cpp", "ops.cpp", "attention.cpp", "prefill.cpp", "layers.cpp")
-HEADERS = ("kernels.h", "vectors.h", "tiles.h", "matrix_units.h", "cache.h")
+HEADERS = ("kernels.h", "vectors.h", "two_rows.h", "tiles.h", "matrix_units.h", "cache.h")
 SELFTEST = "selftest.cpp"
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fopenmp")
 TUNINGS = (("-march=native",), ("-mcpu=native",), ())

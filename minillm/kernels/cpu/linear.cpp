@@ -185,7 +185,7 @@ constexpr long SEVERAL = 8;  // rows up to which it is faster to widen W to floa
 // Fewer bits: W is widened a few strips at a time, which then lie in a cache, and multiplied like any other.
 template <typename Matrix>
 static void multiply_dots(const float* x, const Matrix& w, float* y, long rows, long out) {
-    constexpr long AT_ONCE = 6;  // strips
+    constexpr long AT_ONCE = Pairs::STRIPS;
     const long in = w.in, pairs = in / 2 + in % 2, band = BAND * pairs;
     if (rows <= SEVERAL) return multiply(rounded(x, rows * in).get(), w, y, rows, out);
     auto some_at_a_time = [&](long strip, long end, long row, long last, auto with) {

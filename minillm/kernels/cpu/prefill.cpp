@@ -14,7 +14,7 @@
 
 #if HAS_DOTS
 typedef Pairs Products;  // queries and weights of the values are rounded to bfloat16, as every flash kernel does
-constexpr int STRIPS = MANY_REGISTERS && LANES == BAND ? 4 : Pairs::STRIPS, ROWS = 24 / STRIPS;
+constexpr int STRIPS = LANES == BAND ? 4 : Pairs::STRIPS, ROWS = LANES == BAND ? 6 : Pairs::ROWS;
 #else
 typedef BFloat16 Products;
 constexpr int STRIPS = BFloat16::STRIPS, ROWS = BFloat16::ROWS;
@@ -79,10 +79,7 @@ struct Context {
         to = values.get() + block * KEYS * d;
         for (long k = 0; k < KEYS; k += 2)
             for (long i = 0; i < d; i += LANES) {
-                Halves even, odd;
-                std::memcpy(&even, value[k] + i, sizeof even);
-                std::memcpy(&odd, value[k + 1] + i, sizeof odd);
-                const Words pairs = __builtin_convertvector(even, Words) | __builtin_convertvector(odd, Words) << 16;
+                const Words pairs = load_words(value[k] + i) | load_words(value[k + 1] + i) << 16;
                 std::memcpy(to + ((i / BAND * KEYS / 2 + k / 2) * BAND + i % BAND) * 2, &pairs, sizeof pairs);
             }
     }

@@ -8,9 +8,11 @@
 
 #pragma once
 
+#include "two_rows.h"
 #include "vectors.h"
 
 #include <algorithm>
+#include <type_traits>
 
 constexpr long BAND = 16, STRIPS_OF_BAND = BAND / LANES;
 constexpr bool MANY_REGISTERS = REGISTERS == 32;
@@ -28,7 +30,7 @@ struct Float32 {  // what x is
     typedef float Number;
     typedef Floats Weights;
     static constexpr long INPUTS = 1;  // in a number
-    static constexpr int ROWS = MANY_REGISTERS ? 8 : 6, FEW = MANY_REGISTERS ? 4 : 2;
+    static constexpr int ROWS = LANES == BAND ? 8 : 6, FEW = LANES == BAND ? 4 : 2;  // AVX-512 takes x from memory
     static Floats add(Floats sums, Floats weights, float x) { return sums + weights * x; }
 };
 
@@ -60,7 +62,12 @@ struct Pairs {
     const uint16_t* numbers;
     long in;         // pairs
     long first = 0;  // strip with which `numbers` begin: some of W's bands are enough
-    static constexpr int STEP = 1, ROWS = 4, STRIPS = MANY_REGISTERS ? 6 : 2, FEW = 1, FEW_STRIPS = 2 * STRIPS;
+    static constexpr int STEP = 1, FEW = 1, FEW_STRIPS = 12;
+#if HAS_TWO_ROWS
+    static constexpr int ROWS = 4, STRIPS = 4;
+#else
+    static constexpr int ROWS = 4, STRIPS = 6;
+#endif
 
     Part part(long strip, long k) const {
         Part pairs;
@@ -92,6 +99,10 @@ static inline void tile(const typename Matrix::Number* x, const Matrix& w, long 
         }
     };
     long k = 0;
+#if HAS_TWO_ROWS
+    if constexpr (ROWS > 1 && std::is_same_v<Matrix, Pairs>) k = multiply_two_rows(sums, x, w, first);
+    else
+#endif
     for (; k + STEP <= in; k += STEP) add(k, STEP);
     if (k < in) add(k, int(in - k));
     for (int row = 0; row < ROWS; ++row)

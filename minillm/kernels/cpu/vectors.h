@@ -12,7 +12,7 @@
 #include <cstring>
 #ifdef __AVX2__
 #include <immintrin.h>
-#elif defined(__ARM_NEON)
+#elif defined(__aarch64__)
 #include <arm_neon.h>
 #endif
 
@@ -44,14 +44,21 @@ static inline Floats as_floats(Words bits) {
     return floats;
 }
 
-static inline Floats load(const uint16_t* from) {  // bfloat16
+// Each half in a lane of its own. For Arm, GCC 12 makes as many scalar instructions of this as there are lanes.
+static inline Words load_words(const uint16_t* from) {
+#ifdef __aarch64__
+    return (Words)vmovl_u16(vld1_u16(from));
+#else
     Halves halves;
     std::memcpy(&halves, from, sizeof halves);
-    return as_floats(__builtin_convertvector(halves, Words) << 16);
+    return __builtin_convertvector(halves, Words);
+#endif
 }
 
+static inline Floats load(const uint16_t* from) { return as_floats(load_words(from) << 16); }  // bfloat16
+
 // GCC makes as many scalar instructions as there are lanes of a conversion from 8 to 32 bits, and several of one in two
-// steps. The CPU has it as one.
+// steps. The CPU has it as one, Arm as two.
 static inline Floats load(const int8_t* from) {
     SignedBytes bytes;
     std::memcpy(&bytes, from, sizeof bytes);
@@ -59,6 +66,11 @@ static inline Floats load(const int8_t* from) {
     return __builtin_convertvector((Ints)_mm512_cvtepi8_epi32((__m128i)bytes), Floats);
 #elif defined(__AVX2__)
     return __builtin_convertvector((Ints)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)from)), Floats);
+#elif defined(__aarch64__)
+    int32_t four;
+    std::memcpy(&four, &bytes, sizeof four);
+    const int16x8_t shorts = vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(four)));
+    return (Floats)vcvtq_f32_s32(vmovl_s16(vget_low_s16(shorts)));
 #else
     return __builtin_convertvector(__builtin_convertvector(__builtin_convertvector(bytes, Shorts), Ints), Floats);
 #endif
@@ -107,7 +119,7 @@ static inline Words narrow(Floats first, Floats second) {
 }
 
 // sums + a product of two pairs of bfloat16 in each lane: one instruction for what takes two in float32. On Arm this
-// is BFDOT, and all that is used there beyond plain NEON: neither BFMMLA nor the int8 products of i8mm.
+// is BFDOT; a CPU that has it multiplies two rows at a time, too (two_rows.h).
 #if defined(__AVX512BF16__)
 #define HAS_DOTS 1
 static inline Floats add_dots(Floats sums, Words pairs, uint32_t pair) {
@@ -125,6 +137,8 @@ static inline Floats add_dots(Floats sums, Words pairs, uint32_t pair) {
 static inline float sum(Floats floats) {  // in halves: one after the other, each addition would wait for the last
 #ifdef __AVX512F__
     return _mm512_reduce_add_ps((__m512)floats);
+#elif defined(__aarch64__)
+    return vaddvq_f32((float32x4_t)floats);
 #else
     float parts[LANES];
     std::memcpy(parts, &floats, sizeof parts);
@@ -137,6 +151,8 @@ static inline float sum(Floats floats) {  // in halves: one after the other, eac
 static inline float largest(Floats floats) {
 #ifdef __AVX512F__
     return _mm512_reduce_max_ps((__m512)floats);
+#elif defined(__aarch64__)
+    return vmaxvq_f32((float32x4_t)floats);
 #else
     float most = floats[0];
     for (int lane = 1; lane < LANES; ++lane) most = floats[lane] > most ? floats[lane] : most;

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from tiny_llama import VOCAB_SIZE
 
-from course.measure.compare import measure, summarize
+from course.measure.compare import engines_table, measure, summarize
 from course.measure.contest import Minillm, TimedRun
 from course.measure.peers.hf import HFContinuousBatching, HFGenerate, load_hugging_face
 from course.measure.workloads import BenchmarkWorkload, make_workloads
+from minillm.bench.cli import WorkloadName
 from minillm.bench.errors import BenchmarkError
 from minillm.bench.machine_peaks import Bandwidth
 from minillm.model.arithmetic import ModelBytes
@@ -72,6 +73,15 @@ def test_share_of_the_floor_uses_the_mean_context_of_the_decode() -> None:
     assert result.peers[0].speedups == {}
 
 
+def test_a_prompt_alone_has_no_gap_between_tokens() -> None:
+    workload = BenchmarkWorkload("prefill_128", "1 prompt", [[1] * 128], [1])
+    alone = TimedRun(seconds=0.5, num_tokens=1, ttft=[0.5], itl=[])
+    result = summarize(workload, {"minillm": [alone], "other": [alone]}, ["other"], BANDWIDTH, SIZE)
+    own, _ = result.peers
+    assert own.itl_p50 is None and own.itl_ratios == {} and own.speedups["other"].median == 1
+    assert "500" in engines_table(result)
+
+
 @pytest.fixture(scope="module")
 def engines(tiny_llama_path: Path) -> list[Any]:
     shared = load_hugging_face(tiny_llama_path, "float32")
@@ -83,8 +93,7 @@ def engines(tiny_llama_path: Path) -> list[Any]:
 
 
 WORKLOADS = [
-    pytest.param(i, id=name, marks=[] if name == "mixed" else pytest.mark.slow)
-    for i, name in enumerate(("one", "eight", "mixed", "shared_prefix"))
+    pytest.param(i, id=name, marks=[] if name == "mixed" else pytest.mark.slow) for i, name in enumerate(WorkloadName)
 ]
 
 

@@ -11,6 +11,7 @@ from course.measure.peers.gguf_export import write_gguf
 from course.measure.peers.llama_cpp_batching import serve
 from course.measure.workloads import BenchmarkWorkload, make_workloads
 from minillm import LLM, SamplingParams
+from minillm.bench.cli import WorkloadName
 from minillm.bench.errors import BenchmarkError
 
 pytest.importorskip("llama_cpp", reason="the extra `bench` is not installed: pip install llama-cpp-python")
@@ -84,7 +85,7 @@ def test_batches_that_do_not_hold_a_prompt_change_nothing(
     assert outputs[0] == outputs[1] == outputs[2] == outputs[3]
 
 
-@pytest.mark.parametrize("index", range(4), ids=["one", "eight", "mixed", "shared_prefix"])
+@pytest.mark.parametrize("index", range(len(WorkloadName)), ids=list(WorkloadName))
 def test_it_serves_every_workload_and_stamps_every_token(both: list[LlamaCpp], index: int) -> None:
     workload = make_workloads(vocab_size=49152, quick=True)[index]
     for each in both:

@@ -1,10 +1,12 @@
 """The workloads are what their titles say, and the same for everyone."""
 
-from course.measure.workloads import make_workloads
+from course.measure.workloads import PROMPT_LENGTHS, make_workloads
+from minillm.bench.cli import WorkloadName
 
 
 def test_workloads_are_as_their_titles_say() -> None:
-    one, eight, mixed, shared = make_workloads(vocab_size=49152)
+    one, eight, mixed, shared, *prompts = workloads = make_workloads(vocab_size=49152)
+    assert [workload.name for workload in workloads] == list(WorkloadName)
     assert [len(prompt) for prompt in one.prompts] == [128]
     assert one.output_lens == [64]
     assert [len(prompt) for prompt in eight.prompts] == [128] * 8
@@ -15,3 +17,5 @@ def test_workloads_are_as_their_titles_say() -> None:
     assert {tuple(prompt[:512]) for prompt in shared.prompts} == {tuple(shared.prompts[0][:512])}
     assert len({tuple(prompt) for prompt in shared.prompts}) == 32
     assert shared.output_lens == [32] * 32
+    assert [len(workload.prompts[0]) for workload in prompts] == list(PROMPT_LENGTHS)
+    assert all(workload.output_lens == [1] for workload in prompts)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from minillm.bench.cli import WorkloadName
 from minillm.cli import app
 from minillm.core.errors import ConfigError
 
@@ -22,13 +23,14 @@ def test_comparison_prints_one_json_object(tiny_llama_path: Path, tmp_path: Path
     assert set(report["peers"]) == {"minillm", "hf_generate", "hf_continuous"}
     assert report["peers"]["hf_continuous"]["attention"] == "sdpa over a paged cache"
     assert {"cpu", "cores", "flags", "torch", "transformers"} <= set(report["machine"])
-    assert [workload["name"] for workload in report["results"]] == ["one", "eight", "mixed", "shared_prefix"]
+    assert [workload["name"] for workload in report["results"]] == list(WorkloadName)
     for workload in report["results"]:
         own = workload["peers"][0]
         assert own["peer"] == "minillm"
         assert set(own["speedups"]) == {"hf_generate", "hf_continuous"}
         assert all(ratio["low"] <= ratio["median"] <= ratio["high"] for ratio in own["speedups"].values())
         assert (own["percent_of_floor"] is None) == (workload["floor_itl"] is None)
+        assert (own["itl_p50"] is None) == workload["name"].startswith("prefill")
 
 
 def test_alone_it_prints_a_table_of_the_chosen_workload(tiny_llama_path: Path) -> None:

@@ -23,6 +23,7 @@ from minillm.model.linear import (
     PackedForFBGEMM,
     PackedForOneDNN,
     PackedInBands,
+    chosen_packings,
 )
 from minillm.model.packing import choose_packings, pack_linears, works
 
@@ -233,6 +234,13 @@ def test_weights_are_dropped_as_they_are_packed(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(packing_module, "CPULinear", Watched)
     assert pack_linears(model)
     assert left == [4, 3, 2, 1]
+
+
+def test_a_report_can_name_the_kernels_that_were_chosen(kernels: NativeKernels) -> None:
+    model = torch.nn.Sequential(plain(64, 32), plain(32, 8))
+    assert chosen_packings(model) == {"few_rows": [], "many_rows": []}
+    model[0], model[1] = CPULinear(model[0], PackedInBands, PackedForFBGEMM), torch.nn.Identity()
+    assert chosen_packings(model) == {"few_rows": ["PackedInBands"], "many_rows": ["PackedForFBGEMM"]}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is another reason")
