@@ -125,7 +125,7 @@ def _client(
 ) -> Iterator["Client"]:
     """A client of the server at `url`, or of one that is started."""
     from course.measure.conform.checkpoint import Reference, write_checkpoint
-    from course.measure.conform.child import serving
+    from course.measure.child import serving
     from course.measure.conform.client import Client
     from course.measure.peers.gguf_export import write_gguf
 
@@ -138,5 +138,5 @@ def _client(
         if any("{gguf}" in word for word in command):
             write_gguf(model, gguf, "float32", with_tokenizer=True)
         log = server_log or Path(folder) / "server.log"
-        with serving(command, log, model=model, gguf=gguf) as started:
+        with serving(command, log, {"model": model, "gguf": gguf}) as started:
             yield Client(started, Reference(model), requests)

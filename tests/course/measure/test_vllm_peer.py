@@ -1,17 +1,20 @@
 """vLLM as a baseline, over a stand-in for its package: what it's asked for, and what is made of what it says."""
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import Result
+from typer.testing import CliRunner, Result
 
 from course.measure.contest import MissingBaselineError
 from course.measure.peers.make import check_installed
 from course.measure.peers.vllm_peer import PYTHON_VARIABLE
+from minillm.bench.cli import bench_app
 from minillm.bench.errors import BenchmarkError
+from minillm.core.errors import ConfigError
 
 STAND_IN = '''
 """As much of vLLM as the worker uses. Each step gives every request a token; TOKENS_LOST are never emitted."""
@@ -64,6 +67,17 @@ class LLM:
         return [Record(outputs=[Record(token_ids=[5] * each.max_tokens)]) for each in params]
 '''
 
+STAND_IN_SERVER = '''
+"""Our own server under vLLM's flags, which has no option for bytes of KV."""
+import os, sys
+
+given = [word for word in sys.argv[1:] if word != "--disable-uvicorn-access-log"]
+place = given.index("--kv-cache-memory-bytes")
+gigabytes = str(int(given[place + 1]) / 1e9)
+given[place : place + 2] = ["--kv-cache-memory-gb", gigabytes, "--no-access-log"]
+os.execv(sys.executable, [sys.executable, "-m", "minillm", "serve", *given])
+'''
+
 
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -71,8 +85,11 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     package = tmp_path / "site" / "vllm"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(STAND_IN)
+    server = package / "entrypoints" / "openai" / "api_server.py"
+    server.parent.mkdir(parents=True)
+    server.write_text(STAND_IN_SERVER)
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH={package.parent} exec {sys.executable} "$@"\n')
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={package.parent}:$PYTHONPATH exec {sys.executable} "$@"\n')
     python.chmod(0o755)
     monkeypatch.setenv(PYTHON_VARIABLE, str(python))
     return python
@@ -115,3 +132,31 @@ def test_without_it_the_command_says_what_to_do(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setenv(PYTHON_VARIABLE, python)
         with pytest.raises(MissingBaselineError, match=f"{python}.*{PYTHON_VARIABLE}="):
             check_installed(["vllm"])
+
+
+def test_two_servers_get_the_same_requests(stand_in: Path, tiny_llama_path: Path) -> None:
+    asked = f"serve --compare vllm --json --model {tiny_llama_path} --set dtype=float32 --set num_kv_blocks=64"
+    load = "--concurrency 2 --num-requests 4 --prompt-tokens 8 --output-tokens 5 --body ignore_eos=true"
+    result = CliRunner().invoke(bench_app, f"{asked} {load}".split(), catch_exceptions=False)
+    engines = json.loads(result.stdout)["engines"]
+    assert result.exit_code == 0 and list(engines) == ["minillm", "vllm"]
+    ours, theirs = (engines[name] for name in engines)
+    assert ours["counts"] == theirs["counts"] == {"completed": 4}
+    assert ours["tokens"]["output"] == theirs["tokens"]["output"] == 20
+    assert ours["tokens"]["prompt"] == theirs["tokens"]["prompt"]
+    assert ours["endpoint"]["model"] == theirs["endpoint"]["model"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        ("--compare vllm --url http://127.0.0.1:9", ConfigError, "leave out --url"),
+        ("--set max_num_seqs=3", ConfigError, "goes with --compare"),
+        ("--compare vllm --model llama-3-8b", BenchmarkError, "without a tokenizer"),
+    ],
+)
+def test_what_makes_no_comparison_is_refused(
+    stand_in: Path, arguments: str, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        CliRunner().invoke(bench_app, ["serve", "--rate", "5", *arguments.split()], catch_exceptions=False)

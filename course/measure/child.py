@@ -1,4 +1,4 @@
-"""A server that is started for the checks, and ended with them."""
+"""A server that is started to be tried or measured, and ended with that."""
 
 import os
 import shlex
@@ -27,11 +27,16 @@ class ServerError(MinillmError):
 
 
 @contextmanager
-def serving(command: Sequence[str], log: Path, **words: object) -> Iterator[str]:
-    """Start a command in which {port} and the other {words} are filled in, and wait until its /v1/models answers.
+def serving(
+    command: Sequence[str], log: Path, words: Mapping[str, object] = {}, env: Mapping[str, str] = {}
+) -> Iterator[str]:
+    """Start a command in which {port} and other {words} are filled in, and wait until its /v1/models answers.
 
     What it has started ends with it, and with us, however we end.
 
+    Args:
+        log: gets what it prints.
+        env: environment variables beside ours.
     Returns:
         Its URL, without /v1.
     Raises:
@@ -42,7 +47,9 @@ def serving(command: Sequence[str], log: Path, **words: object) -> Iterator[str]
     url = f"http://127.0.0.1:{port}"
     with log.open("wb") as output:
         try:
-            process = subprocess.Popen(filled, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+            process = subprocess.Popen(
+                filled, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, env={**os.environ, **env}
+            )
         except OSError as error:
             raise ServerError(f"{shlex.join(filled)}: {error}") from error
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # it has the server ended, too
