@@ -201,12 +201,22 @@ def prompts_that_do_not_fit(client: Client) -> None:
 
 @check("Nonsense is refused with a 4xx, never a 500, and the next request is served.")
 def nonsense(client: Client) -> None:
-    for options in ({"temperature": -1}, {"top_p": 7}, {"max_tokens": -5}, {"max_tokens": "many"}, {"stop": 3}):
-        status = client.status(TEXTS[0], **options)
-        hold(400 <= status < 500, str(options), "a 4xx", status)
-    status = client.status([10**9], max_tokens=2)
-    hold(400 <= status < 500, "a token id beyond the vocabulary", "a 4xx", status)
+    for options in ({"max_tokens": "many"}, {"stop": 3}, {"temperature": "warm"}):
+        _refused(client, str(options), TEXTS[0], **options)
+    _refused(client, "a token id beyond the vocabulary", [10**9], max_tokens=2)
     client.complete(TEXTS[0], max_tokens=2)
+
+
+@check("Values that OpenAI's API doesn't have are refused with a 4xx: nobody gets another setting than was asked for.")
+def values_out_of_range(client: Client) -> None:
+    for options in ({"temperature": -1}, {"top_p": 7}, {"max_tokens": -5, "stop": [" "]}):
+        _refused(client, str(options), TEXTS[0], **options)
+    client.complete(TEXTS[0], max_tokens=2)
+
+
+def _refused(client: Client, sent: str, prompt: object, **options: object) -> None:
+    status = client.status(prompt, **options)
+    hold(400 <= status < 500, sent, "a 4xx", status)
 
 
 @check("Clients that leave in the middle of a stream cost nothing afterwards: nothing runs, and others are served.")

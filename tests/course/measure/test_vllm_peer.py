@@ -42,7 +42,7 @@ class LLM:
             vllm_config=Record(
                 device_config=Record(device_type=os.environ.get("ITS_DEVICE", "cpu")),
                 model_config=Record(dtype=f"torch.{dtype}", max_model_len=limits["max_model_len"]),
-                compilation_config=Record(mode=3, cudagraph_mode="NONE"),
+                compilation_config=Record(mode=None, cudagraph_mode=None),
                 scheduler_config=Record(async_scheduling=False, **{name: limits[name] for name in names}),
                 cache_config=Record(
                     num_gpu_blocks=limits["kv_cache_memory_bytes"],
