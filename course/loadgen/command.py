@@ -2,14 +2,17 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from course.simulator.errors import WorkloadError
-from minillm.bench.options import Json, Out, check_writable, show, with_options
+from minillm.bench.options import DEFAULT_MODEL, Json, Out, Set, check_writable, show, with_options
+from minillm.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from course.simulator.workload.requests import Workload
 
 DEFAULT_REQUESTS = 100
@@ -89,10 +92,18 @@ class LoadOptions:
         return make_workload(kind, AllAtOnce(), num_requests=count, seed=self.seed)
 
 
+Compare = Annotated[
+    Literal["vllm"] | None,
+    typer.Option(help="Start `minillm serve` and then this engine's server with its limits; measure both."),
+]
+
+
 @with_options(LoadOptions)
 def serve(
     load: LoadOptions,
     per_request: Annotated[bool, typer.Option("--per-request", help="A row for each request in the JSON.")] = False,
+    compare: Compare = None,
+    engine_fields: Set = None,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
@@ -101,6 +112,26 @@ def serve(
     Open loop with --rate or --trace: requests come when they are due, as users do. Closed loop with --concurrency:
     each of so many workers waits for its answer first. Exit status 1 if no request was answered.
     """
+    from functools import partial
+
+    from course.loadgen.report import format_beside, format_report
+
+    check_writable(out)
+    workload = load.workload()
+    measure = partial(_load_test, load, workload, per_request)
+    if compare is not None:
+        reports = _beside(load, compare, engine_fields, measure)
+        show({"engines": reports}, format_beside(reports), out, as_json)
+    elif engine_fields:
+        raise ConfigError("--set is for a server that is started here: it goes with --compare")
+    else:
+        reports = {"": measure(load.url)}
+        show(reports[""], format_report(reports[""]), out, as_json)
+    raise typer.Exit(0 if all(report["counts"].get("completed") for report in reports.values()) else 1)
+
+
+def _load_test(load: LoadOptions, workload: "Workload", per_request: bool, url: str) -> dict[str, Any]:
+    """Send the workload to a server. Returns the report."""
     import asyncio
     import os
     import sys
@@ -108,22 +139,36 @@ def serve(
     from course.loadgen.client import Api, Endpoint
     from course.loadgen.load_test import LoadSettings, run_load_test
     from course.loadgen.planned_requests import planned_requests
-    from course.loadgen.report import format_report, make_report
+    from course.loadgen.report import make_report
     from course.simulator.cluster.events import rare_collections
     from course.simulator.options import stated_limits
     from minillm.policies.config import parse_fields
 
-    check_writable(out)
     slo = stated_limits(ttft=load.slo_ttft, itl=load.slo_itl, tpot=load.slo_tpot, e2e=load.slo_e2e)
-    workload = load.workload()
     fields = parse_fields(load.body, "--body")
-    url = load.url.rstrip("/").removesuffix("/v1")
-    endpoint = Endpoint(url, Api(load.api), load.model, fields, os.environ.get(load.api_key_env))
+    key = os.environ.get(load.api_key_env)
+    endpoint = Endpoint(url.rstrip("/").removesuffix("/v1"), Api(load.api), load.model, fields, key)
     settings = LoadSettings(load.concurrency, load.timeout, load.warm_up)
     with rare_collections():
         test = asyncio.run(run_load_test(endpoint, planned_requests(workload), settings, sys.stderr.isatty()))
-    told = {**asdict(load), "trace": load.trace and load.trace.name, "requests": len(workload), "body": fields}
+    told = {**asdict(load), "url": url, "trace": load.trace and load.trace.name}
+    told |= {"requests": len(workload), "body": fields}
     has_schedule = load.rate is not None or load.trace is not None
-    report = make_report(test, told, slo, has_schedule=has_schedule, per_request=per_request)
-    show(report, format_report(report), out, as_json)
-    raise typer.Exit(0 if any(o.completed for o in test.observations) else 1)
+    return make_report(test, told, slo, has_schedule=has_schedule, per_request=per_request)
+
+
+def _beside(
+    load: LoadOptions, name: str, engine_fields: list[str] | None, measure: "Callable[[str], dict[str, Any]]"
+) -> dict[str, Any]:
+    """Our server and the named one, measured in turn. Returns the reports by engine.
+
+    Raises:
+        ConfigError: a server is named as well, or --set doesn't fit.
+    """
+    from course.measure.served_engines import in_turn
+    from minillm.policies.config import EngineConfig, parse_fields
+
+    if load.url != LoadOptions().url:
+        raise ConfigError("--compare starts the servers itself: leave out --url")
+    config = EngineConfig(**{"model": load.model or DEFAULT_MODEL, **parse_fields(engine_fields, "--set")})
+    return in_turn(config, name, measure)

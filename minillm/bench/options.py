@@ -21,7 +21,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-BaselineName = enum.StrEnum("BaselineName", {"HF": "hf", "LLAMA_CPP": "llama.cpp", "NANO_VLLM": "nano-vllm"})
+BaselineName = enum.StrEnum(
+    "BaselineName", {"HF": "hf", "LLAMA_CPP": "llama.cpp", "NANO_VLLM": "nano-vllm", "VLLM": "vllm"}
+)
 """Engines to be compared with."""
 DEFAULT_MODEL = "smollm2-135m"
 

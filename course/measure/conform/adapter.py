@@ -5,8 +5,10 @@ what that schedules into rows for a :class:`CountingModel`, as the engine's runn
 """
 
 import importlib.util
+import signal
 import sys
-from contextlib import redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -67,14 +69,19 @@ class AdapterError(MinillmError):
 BUILT_IN = Path(__file__).parent / "adapters"
 """Adapters that come along, by the name of the engine."""
 
+IMPORT_LIMIT_S = 120.0
+"""An engine that imports a compiler and a model library takes a quarter of that."""
 
-def load_adapter(name: str) -> type[Adapter]:
+
+def load_adapter(name: str, limit_s: float = IMPORT_LIMIT_S) -> type[Adapter]:
     """The class `Adapter` of a file, or of a built-in one by its name, such as nano_vllm.
 
     What the file prints while it's imported goes to standard error: standard output may be one JSON object.
 
+    Args:
+        limit_s: seconds that its import may take.
     Raises:
-        AdapterError: there's no such file, it can't be imported, or it has no such class.
+        AdapterError: there's no such file, it can't be imported in time, or it has no such class.
     """
     built_in = BUILT_IN / f"{name.replace('-', '_')}.py"
     path = built_in if built_in.exists() else Path(name)
@@ -86,10 +93,26 @@ def load_adapter(name: str) -> type[Adapter]:
     assert spec is not None  # a loader is given
     module = importlib.util.module_from_spec(spec)
     try:
-        with redirect_stdout(sys.stderr):
+        with redirect_stdout(sys.stderr), _time_limit(limit_s):
             loader.exec_module(module)
     except (Exception, SystemExit) as error:
         raise AdapterError(f"{path}: {type(error).__name__}: {error}") from error
     if not hasattr(module, "Adapter"):
         raise AdapterError(f"{path} has no class Adapter")
     return module.Adapter
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError where the code below is by then; a wait inside a lock or a socket is interrupted, too."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"its import hasn't ended after {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from minillm.bench.options import check_writable
 from minillm.core.errors import MinillmError
 from minillm.host.storage import storage_errors, write_whole
 
@@ -20,7 +21,8 @@ Command = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[-- COMMAND]",
-        help="Starts a server with OpenAI's API. {model} in it becomes a tiny checkpoint, {port} a free port.",
+        help="Starts a server with OpenAI's API. {model} in it becomes a tiny checkpoint, {gguf} the same as a GGUF file, "
+        "{port} a free port.",
     ),
 ]
 AdapterName = Annotated[
@@ -37,10 +39,11 @@ WriteCheckpoint = Annotated[
 ]
 Only = Annotated[list[str] | None, typer.Option(help="Only checks with this word in their name; may be repeated.")]
 Requests = Annotated[int, typer.Option(min=16, help="Requests of a server's check for leaks.")]
+ServerLog = Annotated[Path | None, typer.Option("--log", help="Keep what the COMMAND prints in this file.")]
 BadgeFile = Annotated[Path | None, typer.Option("--badge", help="Write an SVG for a README.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 
-CHECKPOINT_BYTES = 1_000_000
+CHECKPOINT_BYTES = 2_000_000
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -59,6 +62,7 @@ def conform(
     write_checkpoint: WriteCheckpoint = None,
     only: Only = None,
     requests: Requests = 512,
+    server_log: ServerLog = None,
     badge_file: BadgeFile = None,
     as_json: Json = False,
 ) -> None:
@@ -79,6 +83,9 @@ def conform(
         raise ConformError("name one thing to try: -- COMMAND, --url URL or --adapter NAME (see --help)")
     if checkpoint is not None and url is None:
         raise ConformError("--checkpoint says what a server at --url serves; a COMMAND gets one of its own")
+    if server_log is not None and not command:
+        raise ConformError("--log keeps what a COMMAND prints: there's none here")
+    check_writable(server_log, badge_file)
     if checkpoint is not None and not (checkpoint / "config.json").is_file():
         raise ConformError(f"{checkpoint} holds no checkpoint: it has no config.json")
     console, verdicts = Console(highlight=False, soft_wrap=True, stderr=as_json), []
@@ -89,7 +96,7 @@ def conform(
             report.show(verdict, console)
     else:
         subject = url or shlex.join(command or ())
-        with _client(command, url, checkpoint, requests) as client:
+        with _client(command, url, checkpoint, requests, server_log) as client:
             for verdict in serving_verdicts(client, only or ()):
                 verdicts.append(verdict)
                 report.show(verdict, console)
@@ -113,17 +120,23 @@ def _write_checkpoint(folder: Path) -> None:
 
 
 @contextmanager
-def _client(command: list[str] | None, url: str | None, checkpoint: Path | None, requests: int) -> Iterator["Client"]:
+def _client(
+    command: list[str] | None, url: str | None, checkpoint: Path | None, requests: int, server_log: Path | None
+) -> Iterator["Client"]:
     """A client of the server at `url`, or of one that is started."""
     from course.measure.conform.checkpoint import Reference, write_checkpoint
-    from course.measure.conform.child import serving
+    from course.measure.child import serving
     from course.measure.conform.client import Client
+    from course.measure.peers.gguf_export import write_gguf
 
     if url is not None:
         yield Client(url, None if checkpoint is None else Reference(checkpoint), requests)
         return
     assert command is not None
     with tempfile.TemporaryDirectory(prefix="conform-") as folder:
-        model = write_checkpoint(Path(folder) / "tiny")
-        with serving(command, model, Path(folder) / "server.log") as started:
+        model, gguf = write_checkpoint(Path(folder) / "tiny"), Path(folder) / "tiny.gguf"
+        if any("{gguf}" in word for word in command):
+            write_gguf(model, gguf, "float32", with_tokenizer=True)
+        log = server_log or Path(folder) / "server.log"
+        with serving(command, log, {"model": model, "gguf": gguf}) as started:
             yield Client(started, Reference(model), requests)

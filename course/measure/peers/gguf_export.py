@@ -1,11 +1,12 @@
 """A Hugging Face folder as a GGUF file: what lets llama.cpp run on the very weights that minillm runs on.
 
 The values are the checkpoint's own, rounded to the dtype that is measured, exactly as minillm rounds them.
-The vocabulary is a number only: a benchmark's prompts are token ids. Names and keys are those of the GGUF
+The vocabulary is a number only where prompts are token ids, as a benchmark's are. Names and keys are those of the GGUF
 format (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
 """
 
 import hashlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from gguf import (
     GGUFWriter,
     LlamaFileType,
     TensorNameMap,
+    TokenType,
     get_tensor_name_map,
 )
 
@@ -29,6 +31,7 @@ from minillm.model.errors import UnsupportedArchitectureError
 from minillm.model.loader import stored_config
 from minillm.model.pull import sha256_of
 from minillm.model.rope import inverse_frequencies
+from minillm.text_files import read_text
 
 GGUF_ARCHITECTURES = {
     "LlamaForCausalLM": MODEL_ARCH.LLAMA,
@@ -68,11 +71,13 @@ def export_once(folder: Path, dtype: str, *, progress: bool = True) -> Path:
     return target / "model.gguf"
 
 
-def write_gguf(folder: Path, file: Path, dtype: str) -> None:
+def write_gguf(folder: Path, file: Path, dtype: str, *, with_tokenizer: bool = False) -> None:
     """Write the folder's weights and shape to `file`: matrices in `dtype`, vectors in fp32 (as llama.cpp wants).
 
     Rounding is to nearest: float16 turns the smallest of bfloat16's values into zero.
 
+    Args:
+        with_tokenizer: for prompts of text; see `_write_tokenizer`.
     Raises:
         UnsupportedArchitectureError: it has experts, or its rotary embedding cannot be told to llama.cpp.
         BenchmarkError: a tensor has no place in llama.cpp's layout, the dtype has no GGUF type, or it
@@ -88,7 +93,10 @@ def write_gguf(folder: Path, file: Path, dtype: str) -> None:
     writer = GGUFWriter(file, MODEL_ARCH_NAMES[architecture])
     _write_shape(writer, config)
     writer.add_file_type(FILE_TYPES[dtype][0])
-    writer.add_tokenizer_model("no_vocab")
+    if with_tokenizer:
+        _write_tokenizer(writer, folder)
+    else:
+        writer.add_tokenizer_model("no_vocab")
     try:
         # The header lists every tensor before the first one's data: two passes, one tensor in memory.
         for name, array, kind in _tensors(folder, config, dtype):
@@ -115,6 +123,24 @@ def _write_shape(writer: GGUFWriter, config: ModelConfig) -> None:
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_dimension_count(config.head_dim)
     writer.add_rope_freq_base(config.rope["rope_theta"])
+
+
+def _write_tokenizer(writer: GGUFWriter, folder: Path) -> None:
+    """A byte-level BPE that splits text as GPT-2's does, with its end token and chat template."""
+    stored = json.loads(read_text(folder / "tokenizer.json"))
+    about = json.loads(read_text(folder / "tokenizer_config.json"))
+    special = {each["content"] for each in stored["added_tokens"]}
+    token_ids = stored["model"]["vocab"]
+    tokens = sorted(token_ids, key=token_ids.__getitem__)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([TokenType.CONTROL if token in special else TokenType.NORMAL for token in tokens])
+    writer.add_token_merges([" ".join(pair) for pair in stored["model"]["merges"]])
+    writer.add_eos_token_id(token_ids[about["eos_token"]])
+    writer.add_add_bos_token(False)
+    if (template := folder / "chat_template.jinja").is_file():
+        writer.add_chat_template(read_text(template))
 
 
 def _tensors(folder: Path, config: ModelConfig, dtype: str) -> Iterator[tuple[str, np.ndarray, GGMLQuantizationType]]:

@@ -3,15 +3,18 @@
 import hashlib
 import importlib.util
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from course.measure.contest import MissingBaselineError, Peer
 from course.measure.peers.nano_vllm import HOW_TO_GET_IT as NANO_VLLM_INSTALL
+from course.measure.peers.vllm_peer import VLLM, same_limits, vllm_python
 from minillm.bench.errors import BenchmarkError
 from minillm.host.platforms import describe_cpu
 from minillm.host.storage import build_once, cache_home, say
-from minillm.model.checkpoints import resolve
+from minillm.model.checkpoints import load_config, resolve
+from minillm.model.config import ModelConfig
 from minillm.policies.config import EngineConfig
 
 BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
@@ -36,6 +39,9 @@ def check_installed(names: Sequence[str]) -> None:
         MissingBaselineError: one is not installed; says how to get it.
     """
     for name in names:
+        if name == "vllm":
+            vllm_python()
+            continue
         package, how_to_get_it = INSTALLED_AS.get(name, ("transformers", ""))
         if importlib.util.find_spec(package) is None:
             raise MissingBaselineError(how_to_get_it)
@@ -95,16 +101,40 @@ def _nano_vllm(config: EngineConfig) -> list[Peer]:
     return [NanoVLLM(folder_with_weights(resolve(config.model), config.dtype), config.dtype)]
 
 
+def _vllm(config: EngineConfig) -> list[Peer]:
+    found = resolve(config.model)
+    arguments = {
+        "model": str(folder_with_config(found)),
+        "load_format": "auto" if found.is_dir() and config.load_format == "auto" else "dummy",
+        "skip_tokenizer_init": True,
+        **same_limits(config, ModelConfig.from_hf(load_config(found))),
+    }
+    return [VLLM(vllm_python(), arguments, config.device)]
+
+
 MAKERS: dict[str, Callable[[EngineConfig], list[Peer]]] = {
     "hf": _hugging_face,
     "llama.cpp": _llama_cpp,
     "nano-vllm": _nano_vllm,
+    "vllm": _vllm,
 }
 
 
 def computes_bfloat16() -> bool:
     """Whether the CPU multiplies bfloat16. Without that it is emulated, and float32 can be the faster dtype."""
     return bool(BF16_FLAGS.intersection(describe_cpu()[1]))
+
+
+def folder_with_config(found: Path) -> Path:
+    """The folder itself; for a config.json alone, a folder with nothing else, for an engine that draws its weights."""
+    if found.is_dir():
+        return found
+    digest = hashlib.sha256(found.read_bytes()).hexdigest()
+
+    def build(work: Path) -> None:
+        shutil.copy(found, work / "config.json")
+
+    return build_once(cache_home() / "models" / f"shape-{found.stem}-{digest[:16]}", build, found.stat().st_size)
 
 
 def folder_with_weights(found: Path, dtype: str) -> Path:

@@ -1,6 +1,7 @@
 """`minillm conform` passes a right engine, and names what is wrong with a wrong one."""
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from course.measure.conform.adapter import Adapter, AdapterError, Limits, load_a
 from course.measure.conform.adapters.minillm import Adapter as Minillm
 from course.measure.conform.adapters.minillm import CountingRunner
 from course.measure.conform.checkpoint import Reference, write_checkpoint
-from course.measure.conform.child import ServerError, serving
+from course.measure.child import ServerError, serving
 from course.measure.conform.client import Client
 from course.measure.conform.counting import CountingModel, KernelError, Row, expected_tokens
 from course.measure.conform.report import badge
@@ -116,20 +117,23 @@ def test_the_model_depends_on_all_that_it_reads() -> None:
 
 
 def test_an_adapter_that_cannot_be_used(tmp_path: Path) -> None:
-    broken, ends, text, empty = (tmp_path / name for name in ("broken.py", "ends.py", "text.txt", "empty.py"))
+    names = ("broken.py", "ends.py", "hangs.py", "text.txt", "empty.py")
+    broken, ends, hangs, text, empty = (tmp_path / name for name in names)
     broken.write_text("import nobody_has_this")
     ends.write_text("import sys; sys.exit(3)")
+    hangs.write_text("import threading; threading.Event().wait()")
     text.write_text("some text")
     empty.write_text("")
     for name, said in {
         "no_such_engine": "mini_sglang",
         str(broken): "nobody_has_this",
         str(ends): "SystemExit: 3",
+        str(hangs): "its import hasn't ended",
         str(text): "SyntaxError",
         str(empty): "no class Adapter",
     }.items():
         with pytest.raises(AdapterError, match=said):
-            load_adapter(name)
+            load_adapter(name, limit_s=0.2 if name == str(hangs) else 60)
     assert load_adapter("minillm").__module__ == "conform_adapter"
 
 
@@ -167,6 +171,16 @@ def test_an_adapter_that_prints_and_one_that_offers_nothing(run: Run, tmp_path: 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_checkpoint(tmp_path_factory.mktemp("conform") / "tiny")
+
+
+def test_the_checkpoint_answers_in_text_to_every_token_it_reads(tiny: Path) -> None:
+    reference = Reference(tiny)
+    prompt = list(range(40, 340))
+    answer, _ = reference.answer(prompt, 12)
+    text = reference.decode(answer)
+    assert text.isprintable() and "\ufffd" not in text and reference.encode(text)
+    for place in (0, 70, 150, 298):
+        assert reference.answer([*prompt[:place], 7, *prompt[place + 1 :]], 12)[0] != answer
 
 
 def test_our_server_conforms(run: Run, tiny: Path) -> None:
@@ -250,10 +264,24 @@ def test_what_a_command_has_started_ends_with_it(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with (
         pytest.raises(ServerError, match="it ended"),
-        serving([sys.executable, "-c", script, "{model}{odd}"], tmp_path, log),
+        serving([sys.executable, "-c", script, "{model}{odd}"], log, {"model": tmp_path}),
     ):
         pass
     wait_for(lambda: is_over(int(log.read_text())), "the end of what the command had started")
+
+
+def test_a_server_ends_with_us_even_if_we_are_killed(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    serve = "import subprocess; print(subprocess.Popen(['sleep', '600']).pid, flush=True); import threading; threading.Event().wait()"
+    ours = f"""
+from course.measure.child import serving
+from pathlib import Path
+with serving({[sys.executable, "-c", serve]}, Path({str(log)!r})): pass
+"""
+    with subprocess.Popen([sys.executable, "-c", ours]) as process:
+        wait_for(lambda: log.is_file() and log.read_text().endswith("\n"), "the server's own child")
+        process.kill()
+    wait_for(lambda: is_over(int(log.read_text())), "the end of what the killed process had started")
 
 
 def is_over(pid: int) -> bool:

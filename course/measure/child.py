@@ -1,4 +1,4 @@
-"""A server that is started for the checks, and ended with them."""
+"""A server that is started to be tried or measured, and ended with that."""
 
 import os
 import shlex
@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -15,8 +15,11 @@ import httpx
 
 from minillm.core.errors import MinillmError
 
-START_LIMIT_S = 180.0
+START_LIMIT_S = 600.0
+"""vLLM compiles and records graphs before it answers: minutes, on some machines."""
 END_LIMIT_S = 20.0
+GUARD = "import os, signal, sys; sys.stdin.read(); os.killpg(int(sys.argv[1]), signal.SIGKILL)"
+"""What outlives us, even a SIGKILL: the end of its standard input is our end."""
 
 
 class ServerError(MinillmError):
@@ -24,27 +27,57 @@ class ServerError(MinillmError):
 
 
 @contextmanager
-def serving(command: Sequence[str], model: Path, log: Path) -> Iterator[str]:
-    """Start a command in which {model} and {port} are filled in, and wait until its /v1/models answers. Yields its URL.
+def serving(
+    command: Sequence[str], log: Path, words: Mapping[str, object] = {}, env: Mapping[str, str] = {}
+) -> Iterator[str]:
+    """Start a command in which {port} and other {words} are filled in, and wait until its /v1/models answers.
 
+    What it has started ends with it, and with us, however we end.
+
+    Args:
+        log: gets what it prints.
+        env: environment variables beside ours.
+    Returns:
+        Its URL, without /v1.
     Raises:
-        ServerError: it ended, or doesn't answer after three minutes.
+        ServerError: it ended, or doesn't answer within ten minutes.
     """
     port = _free_port()
-    filled = [word.replace("{model}", str(model)).replace("{port}", str(port)) for word in command]
+    filled = [_filled(word, {**words, "port": port}) for word in command]
     url = f"http://127.0.0.1:{port}"
     with log.open("wb") as output:
         try:
-            process = subprocess.Popen(filled, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+            process = subprocess.Popen(
+                filled, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, env={**os.environ, **env}
+            )
         except OSError as error:
             raise ServerError(f"{shlex.join(filled)}: {error}") from error
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # it has the server ended, too
     try:
-        _wait(url, process, log)
-        yield url
+        with _guarded(process.pid):
+            _wait(url, process, log)
+            yield url
     finally:
         signal.signal(signal.SIGTERM, before)
         _end(process)
+
+
+def _filled(word: str, words: Mapping[str, object]) -> str:
+    """A word of the command; {names} that we don't know stay as they are."""
+    for name, value in words.items():
+        word = word.replace(f"{{{name}}}", str(value))
+    return word
+
+
+@contextmanager
+def _guarded(group: int) -> Iterator[None]:
+    """Have a process group killed if we're killed meanwhile."""
+    guard = subprocess.Popen([sys.executable, "-c", GUARD, str(group)], stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        yield
+    finally:
+        guard.kill()
+        guard.communicate()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
