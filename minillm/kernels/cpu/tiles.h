@@ -74,6 +74,11 @@ struct Pairs {
         std::memcpy(&pairs, numbers + 2 * place(strip - first, in, k), sizeof pairs);
         return pairs;
     }
+    // Brings pair k of a strip into the second-level cache; after the strip's last pair come those of `next`.
+    void fetch(long strip, long k, long next) const {
+        const long at = k < in ? place(strip - first, in, k) : place(next - first, in, k - in);
+        __builtin_prefetch(numbers + 2 * at, 0, 2);
+    }
     static Words weights(const Part& pairs, int) { return pairs; }
     static Floats add(Floats sums, Words pairs, uint32_t pair) { return add_dots(sums, pairs, pair); }
     Floats finish(Floats sums, long) const { return sums; }
@@ -81,15 +86,19 @@ struct Pairs {
 
 #endif
 
+constexpr long AHEAD = 768;  // pairs of inputs: 300 KB of 6 strips, which fit a second-level cache beside those in use
+
 // ROWS rows of x with STRIPS strips of W: each number that is loaded is used several times while it is in a register.
 template <int ROWS, int STRIPS, typename Matrix>
 static inline void tile(const typename Matrix::Number* x, const Matrix& w, long first, float* y, long out) {
     constexpr int STEP = Matrix::STEP;
-    const long in = w.in;
+    const long in = w.in, ahead = std::min(in, AHEAD);
     Floats sums[ROWS][STRIPS] = {};
     auto add = [&](long k, int steps) {
         typename Matrix::Part parts[STRIPS];
         for (int strip = 0; strip < STRIPS; ++strip) parts[strip] = w.part(first + strip, k);
+        if constexpr (Matrix::INPUTS == 2 && ROWS > 1)  // else memory would idle while the later rows are multiplied
+            for (int strip = 0; strip < STRIPS; ++strip) w.fetch(first + strip, k + ahead, first + strip + STRIPS);
         for (int step = 0; step < steps; ++step) {
             typename Matrix::Weights weights[STRIPS];
             for (int strip = 0; strip < STRIPS; ++strip) weights[strip] = w.weights(parts[strip], step);
