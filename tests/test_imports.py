@@ -227,8 +227,9 @@ def home(file: Path) -> str:
     return ".".join(module_name(file).split(".")[: 3 if module_name(file).startswith("course") else 2])
 
 
-BUILT_BY_THE_USER = {"flash_attn_interface", "minisgl", "nanovllm"}
-"""Modules of peers that no package index has: the code that imports them says where to get them."""
+BUILT_BY_THE_USER = {"flash_attn_interface", "minisgl", "nanovllm", "vllm"}
+"""Modules of peers that no package index has, or that live in an environment of their own: the code that imports them
+says where to get them."""
 
 
 USED_WITHOUT_IMPORT = {

@@ -21,8 +21,8 @@ Command = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[-- COMMAND]",
-        help="Starts a server with OpenAI's API. {model} in it becomes a tiny checkpoint, {gguf} the same as a GGUF file, "
-        "{port} a free port.",
+        help="Starts a server with OpenAI's API. {model} in it becomes a tiny checkpoint, {gguf} the same as a GGUF "
+        "file, {port} a free port.",
     ),
 ]
 AdapterName = Annotated[
@@ -124,8 +124,8 @@ def _client(
     command: list[str] | None, url: str | None, checkpoint: Path | None, requests: int, server_log: Path | None
 ) -> Iterator["Client"]:
     """A client of the server at `url`, or of one that is started."""
-    from course.measure.conform.checkpoint import Reference, write_checkpoint
     from course.measure.child import serving
+    from course.measure.conform.checkpoint import Reference, write_checkpoint
     from course.measure.conform.client import Client
     from course.measure.peers.gguf_export import write_gguf
 

@@ -42,7 +42,9 @@ class Client:
     def __init__(self, url: str, reference: Reference | None = None, num_requests: int = 512) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
         self.reference, self.num_requests = reference, num_requests
-        self.http = httpx.Client(timeout=TIMEOUT_S, limits=httpx.Limits(max_connections=None))
+        # A connection for each request: one that the server closes while it idles is no fault of its engine.
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+        self.http = httpx.Client(timeout=TIMEOUT_S, limits=limits)
         try:
             models = self.http.get(f"{self.url}/v1/models").raise_for_status()
             self.model = models.json()["data"][0]["id"]
@@ -113,6 +115,9 @@ class Client:
 def _answer(body: Any) -> Answer:
     """The first choice of a completion."""
     choice = body["choices"][0]
-    listed = (choice.get("logprobs") or {}).get("token_logprobs")
+    logprobs = choice.get("logprobs") or {}
+    listed = logprobs.get("token_logprobs")
+    if listed is None and logprobs.get("content"):  # llama.cpp's server has them in the chat API's form
+        listed = [token["logprob"] for token in logprobs["content"]]
     used = (body.get("usage") or {}).get("completion_tokens")
     return Answer(choice["text"], choice["finish_reason"], used, listed)

@@ -58,7 +58,7 @@ def same_limits(config: EngineConfig, model: ModelConfig) -> dict[str, Any]:
     """
     assert config.num_kv_blocks is not None and config.block_size is not None
     kv_tokens = config.num_kv_blocks * config.block_size
-    limits = {
+    limits: dict[str, Any] = {
         "dtype": config.dtype,
         "max_num_seqs": config.max_num_seqs,
         "max_num_batched_tokens": config.max_num_batched_tokens,
@@ -86,7 +86,7 @@ class VLLM(Peer):
     name = "vllm"
 
     def __init__(self, python: str, arguments: Mapping[str, Any], device: str) -> None:
-        self.log = tempfile.NamedTemporaryFile(prefix="vllm-", suffix=".log")
+        self.log = tempfile.NamedTemporaryFile(prefix="vllm-", suffix=".log")  # noqa: SIM115  # as long as we live
         command = [python, str(Path(vllm_worker.__file__))]
         self.process = subprocess.Popen(
             command,

@@ -60,8 +60,8 @@ def stamp_outputs(llm: Any) -> dict[str, list[float]]:
 
     `LLM.generate` tells its caller nothing before a request's end, which is also what makes it vLLM's fastest way.
     """
-    core, stamps = llm.llm_engine.engine_core, {}
-    get_output = core.get_output
+    core = llm.llm_engine.engine_core
+    get_output, stamps = core.get_output, dict[str, list[float]]()
 
     def stamped() -> Any:
         found = get_output()

@@ -36,7 +36,7 @@ def test_what_is_not_installed_is_said_before_anything_is_loaded(
     name: str, install: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    monkeypatch.setattr("course.measure.contest.Minillm", lambda *_: pytest.fail("it loaded the model first"))
+    monkeypatch.setattr("course.measure.compare.Minillm", lambda **_: pytest.fail("it loaded the model first"))
     with pytest.raises(MissingBaselineError, match=rf"--compare {name} needs .*{install}"):
         check_installed([name])
     result = CliRunner().invoke(app, ["bench", "--quick", "--compare", name])

@@ -12,11 +12,11 @@ import psutil
 import pytest
 from patience import wait_for
 
+from course.measure.child import ServerError, serving
 from course.measure.conform.adapter import Adapter, AdapterError, Limits, load_adapter
 from course.measure.conform.adapters.minillm import Adapter as Minillm
 from course.measure.conform.adapters.minillm import CountingRunner
 from course.measure.conform.checkpoint import Reference, write_checkpoint
-from course.measure.child import ServerError, serving
 from course.measure.conform.client import Client
 from course.measure.conform.counting import CountingModel, KernelError, Row, expected_tokens
 from course.measure.conform.report import badge
@@ -121,7 +121,7 @@ def test_an_adapter_that_cannot_be_used(tmp_path: Path) -> None:
     broken, ends, hangs, text, empty = (tmp_path / name for name in names)
     broken.write_text("import nobody_has_this")
     ends.write_text("import sys; sys.exit(3)")
-    hangs.write_text("import threading; threading.Event().wait()")
+    hangs.write_text("import signal; signal.pause()")
     text.write_text("some text")
     empty.write_text("")
     for name, said in {
@@ -272,7 +272,7 @@ def test_what_a_command_has_started_ends_with_it(tmp_path: Path) -> None:
 
 def test_a_server_ends_with_us_even_if_we_are_killed(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    serve = "import subprocess; print(subprocess.Popen(['sleep', '600']).pid, flush=True); import threading; threading.Event().wait()"
+    serve = "import signal, subprocess; print(subprocess.Popen(['sleep', '600']).pid, flush=True); signal.pause()"
     ours = f"""
 from course.measure.child import serving
 from pathlib import Path

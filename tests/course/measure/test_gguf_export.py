@@ -9,6 +9,7 @@ import pytest
 import torch
 from gguf import GGUFReader
 
+from course.measure.conform.checkpoint import write_checkpoint
 from course.measure.peers.gguf_export import export_once, interleave_halves, write_gguf
 from minillm.bench.errors import BenchmarkError
 from minillm.model.checkpoints import iter_weights
@@ -124,3 +125,14 @@ def test_it_is_made_once_for_one_content(
     assert export_once(tiny_llama_path, "float32", progress=False) != first
     other = with_config(tiny_llama_path, tmp_path / tiny_llama_path.name, rope_parameters=LLAMA3)
     assert export_once(other, "bfloat16", progress=False) != first
+
+
+def test_a_tokenizer_that_is_read_back_splits_text_as_before(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    folder = write_checkpoint(tmp_path / "tiny")
+    write_gguf(folder, tmp_path / "tiny.gguf", "float32", with_tokenizer=True)
+    own, back = AutoTokenizer.from_pretrained(folder), AutoTokenizer.from_pretrained(tmp_path, gguf_file="tiny.gguf")
+    text = "  Two engines' caches, 1,024 blocks each:\n\n\tнет\U0001f336"
+    assert own.encode(text) == back.encode(text, add_special_tokens=False)
+    assert (own.eos_token_id, own.chat_template) == (back.eos_token_id, back.chat_template)

@@ -155,8 +155,6 @@ def test_two_servers_get_the_same_requests(stand_in: Path, tiny_llama_path: Path
         ("--compare vllm --model llama-3-8b", BenchmarkError, "without a tokenizer"),
     ],
 )
-def test_what_makes_no_comparison_is_refused(
-    stand_in: Path, arguments: str, error: type[Exception], said: str
-) -> None:
+def test_what_makes_no_comparison_is_refused(stand_in: Path, arguments: str, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         CliRunner().invoke(bench_app, ["serve", "--rate", "5", *arguments.split()], catch_exceptions=False)
