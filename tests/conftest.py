@@ -1,4 +1,8 @@
-"""What many tests share: models made once per run, the command in this process, and Triton kernels without a GPU."""
+"""What many tests share: models made once per run, the command in this process, and Triton kernels without a GPU.
+
+Libraries that take seconds to import are imported where they're used: the process that hands tests out to those of
+pytest-xdist reads this file, too, and runs none.
+"""
 
 import contextlib
 import functools
@@ -9,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,25 +21,18 @@ import pytest
 # kernel of a millisecond would spin for fifty. OpenMP reads this when torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
 
-import torch
 from tiny_llama import make_lively_llama, make_tiny_llama, make_tiny_moe
 from typer.testing import CliRunner, Result
 
-if not torch.cuda.is_available():
-    # Triton looks at this when it is imported, so it has to be said before any test, or torch.compile,
-    # imports it: kernels run in Triton's interpreter.
-    os.environ["TRITON_INTERPRET"] = "1"
-
 from minillm.cli import app, main
-from minillm.frontend.engine_thread import EngineThread
 from minillm.host.storage import build_once
-from minillm.kernels.cpu import NativeKernels, native_kernels
-from minillm.kernels.cpu.compiling import known_fault, why_none
-from minillm.model import checkpoints
-from minillm.model.checkpoints import resolve
 from minillm.model.errors import ModelError
-from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig
+
+if TYPE_CHECKING:
+    from minillm.frontend.engine_thread import EngineThread
+    from minillm.kernels.cpu import NativeKernels
+    from minillm.model.loader import LoadedModel
 
 with contextlib.suppress(ModuleNotFoundError):  # an image for GPUs has none, and tests/engine/gpu want none
     from hypothesis import HealthCheck, settings
@@ -68,6 +65,17 @@ LONGEST = (
 """Files that take longest: they come first, since one process would finish them when the other has nothing left."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Without a GPU, kernels run in Triton's interpreter. Triton looks at this when it is imported, so it has to be
+    said before any test, or torch.compile, imports it."""
+    if config.getoption("numprocesses", None):
+        return  # this process runs no test: those that do have no such option
+    import torch
+
+    if not torch.cuda.is_available():
+        os.environ["TRITON_INTERPRET"] = "1"
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Importing libraries and tests makes a million objects that stay: looking for garbage among them is in vain."""
@@ -86,6 +94,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _shared_tokenizers() -> Iterator[None]:
     """Reading one takes longer than making a tiny model, and no engine changes it."""
+    from minillm.model import checkpoints
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoints, "load_tokenizer", functools.lru_cache(4)(checkpoints.load_tokenizer))
         yield
@@ -126,6 +136,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def two_threads() -> Iterator[None]:
     """`make test` gives each of its processes one thread; code that shares work among threads is tried with two."""
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
@@ -133,8 +145,11 @@ def two_threads() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def kernels() -> NativeKernels:
+def kernels() -> "NativeKernels":
     """The CPU's kernels, compiled."""
+    from minillm.kernels.cpu import native_kernels
+    from minillm.kernels.cpu.compiling import known_fault, why_none
+
     found = native_kernels()
     if found is None:
         assert known_fault() is None, known_fault()
@@ -152,6 +167,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def smollm_path() -> Path:
     """The embedded default model's folder; fetched if it is not there yet."""
+    from minillm.model.checkpoints import resolve
+
     try:
         return resolve("smollm2-135m")
     except ModelError as error:
@@ -179,8 +196,10 @@ def tiny_moe_path(smollm_path: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(scope="session")
-def tiny(tiny_llama_path: Path) -> LoadedModel:
+def tiny(tiny_llama_path: Path) -> "LoadedModel":
     """That Llama, in float32 on the CPU."""
+    from minillm.model.loader import load_model
+
     return load_model(EngineConfig(model=str(tiny_llama_path), dtype="float32", device="cpu"))
 
 
@@ -191,14 +210,18 @@ def config(tiny_llama_path: Path) -> EngineConfig:
 
 
 @pytest.fixture(scope="module")
-def model(config: EngineConfig) -> LoadedModel:
+def model(config: EngineConfig) -> "LoadedModel":
     """The weights that `config` names."""
+    from minillm.model.loader import load_model
+
     return load_model(config)
 
 
 @pytest.fixture
-def thread(config: EngineConfig, model: LoadedModel) -> Iterator[EngineThread]:
+def thread(config: EngineConfig, model: "LoadedModel") -> "Iterator[EngineThread]":
     """A live engine on them."""
+    from minillm.frontend.engine_thread import EngineThread
+
     with EngineThread(config, model) as thread:
         yield thread
 

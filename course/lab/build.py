@@ -14,6 +14,8 @@ It fails as well where a notebook itself says that the machine was busy when it 
 """
 
 import argparse
+import copy
+import functools
 import os
 import re
 import shutil
@@ -95,6 +97,13 @@ def read_exercises(path: Path, variant: source.Variant) -> NotebookNode:
 
 
 def notebook_of(text: str) -> NotebookNode:
+    """The notebook that a source's text describes: the caller's own."""
+    return copy.deepcopy(_parsed(text))
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(text: str) -> NotebookNode:
+    """Kept, since jupytext takes a tenth of a second for each, and several pages ask for the same lessons."""
     notebook = jupytext.reads(text, fmt="py:percent")
     notebook.metadata = NotebookNode(kernelspec=KERNEL, language_info={"name": "python"})
     notebook.nbformat, notebook.nbformat_minor = 4, 5

@@ -16,11 +16,13 @@ from course.lab.json_store import JsonStore, StoredModel
 from course.lab.lab import Lab
 from course.lab.model_shape import ModelShape
 from course.simulator.cost.hardware import find_hardware
-from minillm.bench.machine_peaks import measure_bandwidth, measure_matmul
+from minillm.bench.machine_peaks import measure_bandwidth, measure_matmul, measure_read
 from minillm.bench.target import Target
 
 GPU_BUFFER, CPU_BUFFER, CPU_SIZE = 1_000_000_000, 320_000_000, 1536
 """Bytes streamed, several times any common cache; and the side of the matrices multiplied."""
+SHORT_SIZE = 768
+"""The same in the short form: an eighth of the work."""
 TINY_BUFFER, TINY_SIZE = 4_000_000, 128
 """For a random model of two layers, in tests."""
 HIDDEN_OF_TESTS = 64
@@ -113,15 +115,16 @@ def this_machine(lab: Lab, before: Roof | None = None) -> Roof:
         return on_paper(lab.simulated.hardware, lab.simulated.count)
     device = Target(device=lab.config().device).torch_device()
     shape = ModelShape.of_lab(lab)
-    buffer, size = (TINY_BUFFER, TINY_SIZE) if shape.cost.hidden <= HIDDEN_OF_TESTS else (CPU_BUFFER, CPU_SIZE)
+    buffer, size = CPU_BUFFER, CPU_SIZE if lab.scale == 1 else SHORT_SIZE
     if device.type == "cuda":
         buffer, size = GPU_BUFFER, None
+    elif shape.cost.hidden <= HIDDEN_OF_TESTS:
+        buffer, size = TINY_BUFFER, TINY_SIZE
     speeds = {dtype: _multiplies(dtype, device, size) for dtype in sorted({shape.weight_dtype, "float32"})}
     best = max(speeds, key=speeds.get)
     measured = []
     for _ in range(ROUNDS if lab.scale == 1 else 1):
-        streamed = measure_bandwidth(buffer, 3, device)
-        measured.append((streamed.copy if device.type == "cuda" else streamed.read, _multiplies(best, device, size)))
+        measured.append((_streams(buffer, device), _multiplies(best, device, size)))
     where = f"{platform.node()}/{device.type}/{torch.get_num_threads()} threads/{best}"
     earlier = before.rounds if before is not None else FILE.read().rounds.get(where, ())
     FILE.change(lambda kept: kept.rounds.update({where: [*kept.rounds.get(where, ()), *measured][-LATEST:]}))
@@ -133,6 +136,13 @@ def measured_roof(rounds: Sequence[tuple[float, float]], remark: str = "") -> Ro
     bandwidth, flops = (statistics.median(each) for each in zip(*rounds))
     source = f"measured here, the median of {len(rounds)} rounds" if len(rounds) > 1 else "measured here, once"
     return Roof("this machine", bandwidth, flops, f"{source}; {remark}" if remark else source, tuple(rounds))
+
+
+def _streams(buffer: int, device: torch.device) -> float:
+    """Bytes per second: copied on a GPU, read elsewhere (machine_peaks.py says why)."""
+    if device.type == "cuda":
+        return measure_bandwidth(buffer, 3, device).copy
+    return measure_read(torch.ones(buffer // 4), 3)
 
 
 def _multiplies(dtype: str, device: torch.device, size: int | None) -> float:
