@@ -33,7 +33,7 @@ class Refined:
 class SheetView(anywidget.AnyWidget):
     """What the browser knows, and what it asks."""
 
-    _esm = bundle.widget_script("renderSheet")
+    _esm = bundle.widget_script("renderSheet", bundle.SHEET)
     _css = bundle.STYLE
     spec = traitlets.Dict().tag(sync=True)
     asked = traitlets.Dict().tag(sync=True)

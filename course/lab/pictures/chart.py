@@ -26,12 +26,12 @@ MARKERS = (
 DASHES = {"line": None, "dashes": "6 3", "points": None}
 MOST_MARKERS = 40
 """On one line; where there are more points, some are left unmarked."""
-ROW, DIGIT = 16, 6.2
-"""Height of a row of words, and about how wide a character of them is."""
+ROW, DIGIT, GAP = 16, 6.2, 8
+"""Height of a row of words, about how wide a character of them is, and what's free below a panel."""
 MARGIN = 0.05
 """Of a range without limits of its own, free at either end."""
-MOST_TICKS = 9
-"""Numbers on a logarithmic axis: 1, 2 and 5 of each power of ten, or powers alone where those are more."""
+MOST_ACROSS = 10
+"""Numbers along the x axis."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ class Panel:
     curves: Sequence[Curve]
     y: Axis
     marks: Sequence[Mark] = ()
-    height: float = 110
+    height: float = 84
+    """Of the axes; words around them come on top."""
 
 
 def draw_chart(
@@ -86,12 +87,13 @@ def draw_chart(
     y: Axis,
     marks: Sequence[Mark] = (),
     *,
-    height: float = 280,
+    height: float = 220,
     description: str = "",
 ) -> Picture:
     """One chart that answers one question.
 
     Args:
+        height: of the axes; words around them come on top.
         description: what is to be seen, in words and numbers; None given, each curve's ends are told.
     """
     return draw_panels(title, [Panel(curves, y, marks, height)], x, description=description)
@@ -103,18 +105,19 @@ def draw_panels(title: str, panels: Sequence[Panel], x: Axis, *, description: st
     Args:
         description: as of `draw_chart`.
     """
-    rulers = [Ruler.over(panel.y, _seen(panel, "y")) for panel in panels]
-    along = Ruler.over(x, [value for panel in panels for value in _seen(panel, "x")])
+    rulers = [Ruler.over(panel.y, _seen(panel, "y"), panel.height / 24) for panel in panels]
+    along = Ruler.over(x, [value for panel in panels for value in _seen(panel, "x")], MOST_ACROSS)
     left = 26 + DIGIT * max(len(words) for ruler in rulers for _, words in ruler.ticks)
     body, top = "", 0.0
     for i, (panel, ruler) in enumerate(zip(panels, rulers)):
-        is_last = i == len(panels) - 1
-        legend, rows = _legend(panel.curves, left)
-        above = ROW * (rows + any(mark.label and mark.y is None for mark in panel.marks)) + 4
-        bottom = panel.height - (2 * ROW + 4 if is_last else 8) + (ROW * rows)
-        plot = Plot(along.placed(left, WIDTH - 12), ruler.placed(bottom, above), is_last, f"@clip{i}")
-        body += tag("g", legend + plot.drawn(panel, x), transform=f"translate(0 {short(top)})")
-        top += panel.height + ROW * rows
+        above, rows = _above(panel, left)
+        has_labels = any(mark.label and mark.y is None for mark in panel.marks)
+        axes_top = ROW * (rows + has_labels) + 4
+        bottom = axes_top + panel.height
+        plot = Plot(along.placed(left, WIDTH - 22), ruler.placed(bottom, axes_top), i == len(panels) - 1, f"@clip{i}")
+        body += tag("g", above + plot.drawn(panel, x), transform=f"translate(0 {short(top)})")
+        top += bottom + GAP
+    top += 2 * ROW
     found = [_told(curve, x, panel.y) for panel in panels for curve in panel.curves]
     found += [f"marked: {mark.label}" for panel in panels for mark in panel.marks if mark.label]
     return Picture(title, body, top, description=description or "; ".join(found))
@@ -139,8 +142,12 @@ class Ruler:
     ticks: Sequence[tuple[float, str]]
 
     @classmethod
-    def over(cls, axis: Axis, values: Iterable[float]) -> "Ruler":
-        """Over all these values, unless the axis has limits of its own."""
+    def over(cls, axis: Axis, values: Iterable[float], most: float) -> "Ruler":
+        """Over all these values, unless the axis has limits of its own.
+
+        Args:
+            most: numbers that there's room for.
+        """
         shown = [float(value) for value in values if math.isfinite(value) and (value > 0 or not axis.log)]
         if axis.names:
             shown += [0, len(axis.names) - 1]
@@ -151,10 +158,8 @@ class Ruler:
         low = low - free if axis.low is None else _logged(axis.low, axis.log)
         high = high + free if axis.high is None else _logged(axis.high, axis.log)
         high = high if high > low else low + 1.0
-        if axis.names:
-            ticks = list(enumerate(axis.names))
-        else:
-            ticks = _log_ticks(low, high) if axis.log else _ticks(low, high)
+        ticks = _log_ticks(low, high, most) if axis.log else _ticks(low, high, most)
+        ticks = list(enumerate(axis.names)) or ticks
         return cls(low, high, axis.log, [(place, words) for place, words in ticks if low <= place <= high])
 
     def placed(self, start: float, end: float) -> "Placed":
@@ -165,22 +170,22 @@ def _logged(value: float, is_log: bool) -> float:
     return math.log10(value) if is_log else value
 
 
-def _ticks(low: float, high: float) -> list[tuple[float, str]]:
-    return [(tick, f"{tick + 0.0:.6g}") for tick in Scale(low, high, 0, 1).ticks(6)]
+def _ticks(low: float, high: float, most: float) -> list[tuple[float, str]]:
+    return [(tick, f"{tick + 0.0:.6g}") for tick in Scale(low, high, 0, 1).ticks(max(round(most), 2))]
 
 
-def _log_ticks(low: float, high: float) -> list[tuple[float, str]]:
-    """At 1, 2 and 5 of each power of ten; over a range without two of those, as on a plain axis."""
+def _log_ticks(low: float, high: float, most: float) -> list[tuple[float, str]]:
+    """At 1, 2 and 5 of each power of ten, or at powers alone; over a range without two of those, as on a plain axis."""
     powers = range(math.floor(low), math.ceil(high) + 1)
+    found: list[tuple[float, str]] = []
     for digits in ((1, 2, 5), (1,)):
         values = [digit * 10.0**power for power in powers for digit in digits]
         found = [(math.log10(value), f"{value:g}") for value in values if low <= math.log10(value) <= high]
-        if 2 <= len(found) <= MOST_TICKS:
+        if len(found) < 2:
+            return [(math.log10(place), words) for place, words in _ticks(10**low, 10**high, most) if place > 0]
+        if len(found) <= 1.5 * most:
             return found
-    if len(found) > MOST_TICKS:
-        return found[:: math.ceil(len(found) / MOST_TICKS)]
-    plain = _ticks(10**low, 10**high)
-    return [(math.log10(float(words)), words) for place, words in plain if place > 0]
+    return found[:: math.ceil(len(found) / most)]
 
 
 @dataclass(frozen=True)
@@ -212,7 +217,7 @@ class Plot:
     """Names the shape that nothing is drawn outside of."""
 
     def drawn(self, panel: Panel, x: Axis) -> str:
-        drawn = self._axes(panel.y.label, x.label)
+        drawn = self._axes("" if _is_long(panel) else panel.y.label, x.label)
         (left, right), (bottom, top) = self.x.ends, self.y.ends
         box = tag("path", d=f"M{short(left)} {short(top)}H{short(right)}V{short(bottom)}H{short(left)}z")
         curves = "".join(self._curve(curve, look_of(i, curve)) for i, curve in enumerate(panel.curves))
@@ -232,9 +237,10 @@ class Plot:
             if self.has_numbers_below:
                 drawn += text(x, bottom + 14, words, size=11, fill=SOFT, text_anchor="middle")
         drawn += tag("path", d=f"M{short(left)} {short(top)}V{short(bottom)}H{short(right)}", fill="none", stroke=SOFT)
-        middle = (top + bottom) / 2
-        turned = {"transform": f"rotate(-90 11 {short(middle)})", "text_anchor": "middle"}
-        drawn += text(11, middle, y_label, size=11, fill=SOFT, **turned)
+        if y_label:
+            middle = (top + bottom) / 2
+            turned = {"transform": f"rotate(-90 11 {short(middle)})", "text_anchor": "middle"}
+            drawn += text(11, middle, y_label, size=11, fill=SOFT, **turned)
         if self.has_numbers_below:
             drawn += text((left + right) / 2, bottom + 30, x_label, size=11, fill=SOFT, text_anchor="middle")
         return drawn
@@ -296,12 +302,21 @@ def look_of(i: int, curve: Curve) -> Look:
     return Look(curve.colour or COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)], DASHES[curve.style])
 
 
-def _legend(curves: Sequence[Curve], left: float) -> tuple[str, int]:
-    """Names of several curves, and how many rows they take; a single one is named by the title."""
-    if len(curves) < 2:
-        return "", 0
-    drawn, x, rows = "", left, 1
-    for i, curve in enumerate(curves):
+def _is_long(panel: Panel) -> bool:
+    """Whether its y label is longer than the axis: it stands above it then."""
+    return DIGIT * len(panel.y.label) > panel.height + ROW
+
+
+def _above(panel: Panel, left: float) -> tuple[str, int]:
+    """What stands above a panel's axes, and how many rows that takes: the y label, if it's long, and the names of its
+    curves. A single curve is named by the title."""
+    drawn, x, rows = "", left, 0
+    if _is_long(panel):
+        drawn, rows = text(4, ROW - 4, f"↓ {panel.y.label}", size=11, fill=SOFT), 1
+    if len(panel.curves) < 2:
+        return drawn, rows
+    rows += 1
+    for i, curve in enumerate(panel.curves):
         width = 30 + DIGIT * len(curve.name)
         if x > left and x + width > WIDTH:
             x, rows = left, rows + 1

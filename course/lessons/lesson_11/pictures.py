@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from course.lab import simulated_70b
 from course.lab.display import Html, as_table, stack
 from course.lab.explorer import Explorer, buttons, choices, slider, switch
-from course.lab.pictures.chart import Axis, Curve, Mark, Panel, draw_chart, draw_panels
 from course.lab.paper import Choice, Number, SheetSpec, Values
+from course.lab.pictures.chart import Axis, Curve, Mark, Panel, draw_chart, draw_panels
 from course.lab.prices import dollars, price_source
 from course.lab.sheet import Refined, Sheet
 from course.lab.style import ALARM, COLOURS, WIDTH, number, seconds

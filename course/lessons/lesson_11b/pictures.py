@@ -33,8 +33,8 @@ def draw_story(spike: run.Spike, measure: str) -> Picture:
     ends = [] if spike.gentle else [Mark("", x=run.STARTS), Mark("", x=min(run.STARTS + spike.length, run.ENDS))]
     panels = [
         Panel(arrivals, Axis("requests/s", low=0), ends),
-        Panel(ttft, Axis("TTFT p99, s", log=True), [*ends, Mark("SLO", y=fleet.LIMITS.ttft)], height=150),
-        Panel([replicas], Axis("replicas", low=0), ends, height=90),
+        Panel(ttft, Axis("TTFT p99, s", log=True), [*ends, Mark("SLO", y=fleet.LIMITS.ttft)], height=120),
+        Panel([replicas], Axis("replicas", low=0), ends, height=60),
     ]
     again = f"within the SLO again after {seconds(here.back)}"
     if here.back == 0 or math.isinf(here.back):
