@@ -72,6 +72,8 @@ class SheetSpec:
     fields: Sequence[Choice | Number]
     replica: Callable[[Values], Deployment]
     """The deployment that was chosen. It may raise a MinillmError: it can't be."""
+    asks: str
+    """Under which name a page asks Python in its tab for an answer (course/tab/answer.py)."""
 
     @property
     def usual(self) -> dict[str, Any]:
@@ -83,7 +85,8 @@ class SheetSpec:
         cards = next(field.options for field in self.fields if isinstance(field, Choice) and field.name == "card")
         dollars = {card: find_hardware(card).price_per_hour for card in cards}
         fields, answer = [asdict(field) for field in self.fields], self.answer(self.usual)
-        return {"fields": fields, "dollars": dollars, "answer": asdict(answer), "isSimulated": is_simulated}
+        told = {"fields": fields, "dollars": dollars, "answer": asdict(answer)}
+        return told | {"asks": self.asks, "isSimulated": is_simulated}
 
     def answer(self, asked: Values) -> PaperAnswer:
         """How many replicas that takes, on paper. What can't be answered says why."""

@@ -16,10 +16,11 @@ from course.tab import widgets
 from minillm.core.errors import MinillmError
 
 ABSENT = (
-    *("IPython", "aiohttp", "anywidget", "fastapi", "httpx", "httpx_sse", "huggingface_hub", "ipywidgets", "jinja2"),
-    *("numpy", "prometheus_client", "psutil", "safetensors", "starlette", "tokenizers", "torch", "tqdm", "traitlets"),
-    *("transformers", "triton", "typer", "uvicorn", "yarl"),
+    *("IPython", "aiohttp", "anywidget", "httpx", "ipywidgets", "numpy", "psutil", "safetensors", "tokenizers"),
+    *("torch", "traitlets", "transformers", "triton", "typer"),
+    *("course", "minillm"),
 )
+"""Those of our own modules that don't travel (files.py) stand in as well: who measures a model, or drives a server."""
 
 
 class AbsentError(MinillmError):
@@ -66,7 +67,7 @@ class StandIn(ModuleType):
 
 
 class Finder:
-    """Finds stand-ins for `import`."""
+    """Finds stand-ins for imports that nothing else finds."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
         return ModuleSpec(name, self, is_package=True) if name.partition(".")[0] in ABSENT else None  # type: ignore[arg-type]
@@ -85,10 +86,10 @@ class Finder:
 def standing_in() -> Iterator[None]:
     """For imports of the course's own modules. Afterwards importing those libraries fails again."""
     finder: Any = Finder()
-    sys.meta_path.insert(0, finder)
+    sys.meta_path.append(finder)
     try:
         yield
     finally:
         sys.meta_path.remove(finder)
-        for name in [name for name in sys.modules if name.partition(".")[0] in ABSENT]:
+        for name in [name for name, module in sys.modules.items() if isinstance(module, StandIn)]:
             del sys.modules[name]

@@ -36,7 +36,7 @@ def sheet() -> SheetSpec:
         Number("headroom", "headroom", "Deployment", "%", 0, 60, 33, whole=True),
         Number("price", "own price (0: list price)", "Deployment", "$/h", 0, 12, 0),
     )
-    return SheetSpec((*choices, *numbers), replica)
+    return SheetSpec((*choices, *numbers), replica, "calculator.answer")
 
 
 def replica(asked: Values) -> Deployment:

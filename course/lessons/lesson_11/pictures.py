@@ -316,7 +316,7 @@ def asked_of_70b() -> SheetSpec:
         Number("ttft", "TTFT at most", "Traffic and SLO", "s", 0.5, 5.0, 2.0),
         Number("itl", "TPOT at most", "Traffic and SLO", "ms", 20, 200, 50),
     )
-    return SheetSpec(fields, replica)
+    return SheetSpec(fields, replica, "worksheet.answer")
 
 
 # ---------------------------------------------------------------- rollouts
