@@ -22,7 +22,7 @@ LARGEST_BATCH = 1024
 DOES_NOT_FIT = (
     "These weights don't fit on so few GPUs, or the card has no such arithmetic: take more GPUs, or fewer bits."
 )
-NO_TRAFFIC = "Prompt and output are at least one token, and the rate is above 0."
+NO_TRAFFIC = "Prompt and output are at least one token, the rate is above 0, and headroom is below 100%."
 TOO_SLOW = "Even a single request is slower than your TPOT: more replicas can't help, faster ones can."
 TOO_SLOW_ALONE = "batch 1 is too slow"
 ON_PAPER = "On paper: equal requests, nothing queues."
@@ -90,18 +90,18 @@ class SheetSpec:
 
     def answer(self, asked: Values) -> PaperAnswer:
         """How many replicas that takes, on paper. What can't be answered says why."""
-        if not (asked["prompt"] >= 1 and asked["output"] >= 1 and asked["qps"] > 0):
+        prompt, output, share = int(asked["prompt"]), int(asked["output"]), 1 - asked["headroom"] / 100
+        if not (prompt >= 1 and output >= 1 and asked["qps"] > 0 and 0 < share <= 1):
             return PaperAnswer(NO_TRAFFIC)
         try:
             on = self.replica(asked)
-            envelope = Envelope.of(on, asked["prompt"], asked["output"], asked["itl"] / 1e3)
+            envelope = Envelope.of(on, prompt, output, asked["itl"] / 1e3)
         except MinillmError:
             return PaperAnswer(DOES_NOT_FIT)
         rows = envelope.rows(on, asked["ttft"])
         if not envelope.batch:
             return PaperAnswer(TOO_SLOW, rows=rows)
-        usable = envelope.rate * (1 - asked["headroom"] / 100)
-        return PaperAnswer(ON_PAPER, math.ceil(asked["qps"] / usable), rows)
+        return PaperAnswer(ON_PAPER, math.ceil(asked["qps"] / (envelope.rate * share)), rows)
 
 
 @dataclass(frozen=True)

@@ -41,11 +41,18 @@ LIVE = (
     "lesson_10.simulated:explore",
     "lesson_10b.explorer:hops_of_ttft",
     "lesson_10b.explorer:regions",
+    "lesson_11.pictures:how_many",
+    "lesson_11.pictures:knee_of_70b",
     "lesson_11.pictures:rollouts",
     "lesson_11b.explorer:cold_start",
     "lesson_11b.explorer:rare_traffic",
+    "lesson_11b.pictures:alarms",
+    "lesson_11b.pictures:canary",
     "lesson_11b.pictures:spikes",
     "lesson_11c.pictures:adapters",
+    "lesson_11c.pictures:mends",
+    "lesson_11c.pictures:prices_per_token",
+    "lesson_11c.pictures:routing",
 )
 """Functions that make an explorer from nothing but words and numbers, by module and name."""
 
