@@ -114,12 +114,12 @@ function playButton(control, moved) {
   const button = make("button", { type: "button" }, "▶ Play");
   const stop = () => { clearInterval(timer); timer = 0; say(button, "▶ Play"); };
   const go = (/** @type {number} */ place) => { control.put(place); moved(); };
-  button.addEventListener("click", () => {
-    if (timer) return stop();
+  const play = () => {
     say(button, "❚❚ Pause");
     if (control.at() === control.last()) go(0);
     timer = window.setInterval(() => (control.at() < control.last() ? go(control.at() + 1) : stop()), FRAME_MS);
-  });
+  };
+  button.addEventListener("click", () => (timer ? stop() : play()));
   return button;
 }
 
