@@ -22,6 +22,7 @@ from course.lab.recording import BET, FRAMES, OUTCOME, data_attribute, read_reco
 from course.lab.replay import PACKED
 from course.lab.sheet import PACKED as PACKED_SHEET
 from course.lessons.start.contents import BET as BET_KEY
+from course.tab.checks import ANSWERED
 from course.tab.explorers import LIVE as DRAWN_IN_A_TAB
 
 LIVE = re.compile(r"<(\w+): run this cell to use it>")
@@ -87,8 +88,14 @@ class Page:
 
     @property
     def has_instruments(self) -> bool:
-        """Whether an explorer or a worksheet is on it."""
-        return any(held in part.html for part in self.parts for held in (FRAMES, PACKED_SHEET))
+        """Whether an explorer, a worksheet or a check is on it that Python in the tab answers."""
+        held = any(each in part.html for part in self.parts for each in (FRAMES, PACKED_SHEET))
+        return held or self.is_checked_here
+
+    @property
+    def is_checked_here(self) -> bool:
+        """Whether its check is answered on the page."""
+        return self.lesson in ANSWERED
 
     @property
     def teaser(self) -> str:

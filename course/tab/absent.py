@@ -17,7 +17,7 @@ from minillm.core.errors import MinillmError
 
 ABSENT = (
     *("IPython", "aiohttp", "anywidget", "httpx", "ipywidgets", "numpy", "psutil", "safetensors", "tokenizers"),
-    *("torch", "traitlets", "transformers", "triton", "typer"),
+    *("starlette", "torch", "traitlets", "transformers", "triton", "typer", "uvicorn"),
     *("course", "minillm"),
 )
 """Those of our own modules that don't travel (files.py) stand in as well: who measures a model, or drives a server."""

@@ -20,6 +20,7 @@ FUNCTIONS = {
 """By name: the function that answers, imported when it's first asked."""
 KINDS = {
     "chats": "course.tab.chats:Chats",
+    "check": "course.tab.checks:TabCheck",
     "drill": "course.tab.drills:TabDrill",
     "explorer": "course.tab.explorers:TabExplorer",
     "incident": "course.tab.incidents:TabIncident",

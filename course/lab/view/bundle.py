@@ -27,8 +27,17 @@ TAB = ("port", "tab", "live_traffic", "live_strip", "live", "chats", "progress",
 """What needs Python in the tab, after the dashboard's."""
 SHEET = ("keep", "held_model", "elements", "sheet")
 """The capacity worksheet's."""
-INSTRUMENTS = (*SHEET, "port", "late_python", "recorded_frames", "explorer_page", "instruments_page")
-"""What lessons' pages ask of Python: worksheets and explorers."""
+INSTRUMENTS = (
+    *SHEET,
+    "port",
+    "late_python",
+    "recorded_frames",
+    "progress",
+    "explorer_page",
+    "check_page",
+    "instruments_page",
+)
+"""What lessons' pages ask of Python: worksheets, explorers and checks."""
 CONSOLE = (
     "elements",
     "held_model",

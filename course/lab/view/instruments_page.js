@@ -1,4 +1,5 @@
-// What a page has of a lesson's instruments: explorers and worksheets, with one Python for all of them.
+// What a page has of a lesson's instruments: explorers, worksheets and a check, with one Python for all of them.
+import { mountCheck } from "./check_page.js";
 import { make, say, trouble } from "./elements.js";
 import { mountExplorer } from "./explorer_page.js";
 import { heldModel } from "./held_model.js";
@@ -33,6 +34,7 @@ function mountInstruments(script) {
   const python = new LatePython(script), load = frameShelf();
   for (const el of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-sheet]"))) void mountSheet(el, python);
   for (const el of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-frames]"))) mountExplorer(el, python, load);
+  for (const el of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-check]"))) mountCheck(el, python);
 }
 
 export { mountInstruments };
