@@ -3,7 +3,8 @@
 import pytest
 
 from course.grading import Checks, Question, close_to
-from course.grading.card import COURSE, CheckCard, interview_line, ring
+from course.grading.card import CheckCard
+from course.grading.check_session import COURSE, interview_line, ring
 
 
 @pytest.mark.parametrize(
