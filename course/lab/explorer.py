@@ -91,7 +91,8 @@ class Explorer(LivePanel):
         """What is in sight, or None before the button was pressed."""
         self.error: str | None = None
         self._thread: threading.Thread | None = None
-        self.view = LiveView(layout=widgets.Layout(width="100%"))
+        self._view = LiveView(layout=widgets.Layout(width="100%"))
+        self._is_drawn = button is not None
         self.busy = widgets.HTML("")
         self.run_view = widgets.VBox(layout=widgets.Layout(width="100%"))
         parts: list[widgets.Widget] = list(controls.values())
@@ -101,7 +102,6 @@ class Explorer(LivePanel):
                 if slow and control.has_trait("continuous_update"):
                     control.continuous_update = False
                 control.observe(lambda _: self._work() if slow else self._draw(), names="value")
-            self._draw()
             if slow:
                 parts.append(self.busy)
         else:
@@ -109,7 +109,14 @@ class Explorer(LivePanel):
             self.button.layout.width = "auto"
             self.button.on_click(lambda _: self.press())
             parts += [widgets.HBox([self.button, self.busy]), self.run_view]
-        self.widget = widgets.VBox([*parts, self.view], layout=widgets.Layout(width="100%"))
+        self.widget = widgets.VBox([*parts, self._view], layout=widgets.Layout(width="100%"))
+
+    @property
+    def view(self) -> LiveView:
+        """The picture, which is first drawn when it's first looked at: a page in a browser has one from a recording."""
+        if not self._is_drawn:
+            self._draw()
+        return self._view
 
     @property
     def values(self) -> dict[str, Any]:
@@ -123,8 +130,8 @@ class Explorer(LivePanel):
 
     def showing(self, shown: Shown) -> "Explorer":
         """With something in sight before the button is pressed for the first time."""
-        self.shown = shown
-        self.view.value = bundle_of(shown)[0]["text/html"]
+        self.shown, self._is_drawn = shown, True
+        self._view.value = bundle_of(shown)[0]["text/html"]
         return self
 
     def press(self) -> None:
@@ -160,8 +167,8 @@ class Explorer(LivePanel):
             for shown in self._pictures(**self.values):
                 self.showing(shown)
         except Exception as error:  # or a press would end in a thread and stay unseen
-            self.error = words_of(error)
-            self.view.value = trouble(self.error)
+            self.error, self._is_drawn = words_of(error), True
+            self._view.value = trouble(self.error)
 
     def _pictures(self, **values: Any) -> Iterator[Shown]:
         drawn = self.draw(**values)

@@ -9,6 +9,7 @@ import itertools
 import json
 import math
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -45,24 +46,37 @@ def record(explorer: Drawn, most: int) -> str:
     folder = Path(os.environ[FOLDER])
     folder.mkdir(parents=True, exist_ok=True)
     stops = _stops(explorer.controls, most)
-    start = [_nearest(stops[name], control.value) for name, control in explorer.controls.items()]
+    controls = described(explorer.controls, stops)
     drawn = {
         ",".join(map(str, at)): explorer.drawn_at(**{name: stops[name][i] for name, i in zip(stops, at, strict=True)})
-        for at in _all(stops, start, most)
+        for at in _all(stops, [control["start"] for control in controls], most)
     }
-    controls = [
-        {
-            "label": control.description,
-            "kind": _kind(control),
-            "stops": [label for label, _ in _options(control)] or [_written(stop) for stop in stops[name]],
-            "start": place,
-        }
-        for (name, control), place in zip(explorer.controls.items(), start, strict=True)
-    ]
     number = len(list(folder.glob("*.json.gz")))
     content = json.dumps({"controls": controls, "plays": hasattr(explorer, "play"), "frames": drawn})
     (folder / f"{number:02d}.json.gz").write_bytes(gzip.compress(content.encode(), mtime=0))  # the same bytes each time
     return f' {FRAMES}="{number:02d}"'
+
+
+Stops = Mapping[str, Sequence[Any]]
+"""By control: the values that it can be put to."""
+
+
+def described(controls: Mapping[str, widgets.ValueWidget], stops: Stops) -> list[dict[str, Any]]:
+    """Each control as a page shows it: its label, what kind it is, what stands at its stops, and where it starts."""
+    return [
+        {
+            "label": control.description,
+            "kind": _kind(control),
+            "stops": [label for label, _ in _options(control)] or [_written(stop) for stop in stops[name]],
+            "start": _nearest(stops[name], control.value),
+        }
+        for name, control in controls.items()
+    ]
+
+
+def all_stops(controls: Mapping[str, widgets.ValueWidget]) -> Stops:
+    """Every value that a notebook offers."""
+    return {name: _spread(each, sys.maxsize) if _is_slider(each) else _chosen(each) for name, each in controls.items()}
 
 
 def read_recording(path: Path) -> dict[str, Any]:
@@ -72,9 +86,7 @@ def read_recording(path: Path) -> dict[str, Any]:
 
 def _stops(controls: Mapping[str, widgets.ValueWidget], most: int) -> dict[str, list[Any]]:
     """The values of each control that are recorded: all choices, and so many of a slider's that MOST pictures do."""
-    chosen = {
-        name: [value for _, value in _options(c)] or [False, True] for name, c in controls.items() if not _is_slider(c)
-    }
+    chosen = {name: _chosen(control) for name, control in controls.items() if not _is_slider(control)}
     sliders = {name: c for name, c in controls.items() if _is_slider(c)}
     each = math.floor((most / math.prod(map(len, chosen.values()))) ** (1 / max(len(sliders), 1)) + 1e-9)
     spread = {
@@ -88,6 +100,11 @@ def _options(control: widgets.ValueWidget) -> list[tuple[str, Any]]:
     """What a menu offers, each with its label; none of other controls."""
     offered = getattr(control, "options", ())
     return [option if isinstance(option, tuple) else (_written(option), option) for option in offered]
+
+
+def _chosen(control: widgets.ValueWidget) -> list[Any]:
+    """The values of a menu, or of a switch."""
+    return [value for _, value in _options(control)] or [False, True]
 
 
 def _is_slider(control: widgets.ValueWidget) -> bool:
@@ -109,7 +126,7 @@ def _nearest(stops: Sequence[Any], value: Any) -> int:
     return min(range(len(stops)), key=lambda i: abs(stops[i] - value))
 
 
-def _all(stops: Mapping[str, Sequence[Any]], start: Sequence[int], most: int) -> Iterator[tuple[int, ...]]:
+def _all(stops: Stops, start: Sequence[int], most: int) -> Iterator[tuple[int, ...]]:
     """All combinations, if they aren't too many; else one control at a time, the others where they start."""
     if math.prod(map(len, stops.values())) <= most:
         yield from itertools.product(*(range(len(each)) for each in stops.values()))

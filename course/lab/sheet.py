@@ -1,74 +1,21 @@
-"""The capacity worksheet: how many replicas, GPUs and dollars. The browser answers on paper while a slider moves
-(view/sheet.js); once it rests, a simulation answers in its place.
+"""The capacity worksheet in a notebook: how many replicas, GPUs and dollars. It's answered on paper (paper.py) while a
+slider moves (view/sheet.js); once it rests, a simulation answers in its place.
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import anywidget
 import traitlets
 
 from course.lab.display import LivePanel, words_of
+from course.lab.paper import SheetSpec, Values
 from course.lab.replay import packed
 from course.lab.view import bundle
-from course.lab.view.prices import Prices
-from course.simulator.cost.hardware import find_hardware
 
 PACKED = "data-sheet"
 """On a page without a kernel: the worksheet, for the site to show."""
-Values = Mapping[str, Any]
-"""What is asked, by the fields' names."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One of a few."""
-
-    name: str
-    label: str
-    group: str
-    options: Sequence[str]
-    value: str
-
-
-@dataclass(frozen=True)
-class Number:
-    """A number between two ends."""
-
-    name: str
-    label: str
-    group: str
-    unit: str
-    low: float
-    high: float
-    value: float
-    whole: bool = False
-
-
-@dataclass(frozen=True)
-class SheetSpec:
-    """What a worksheet is told once; view/sheet.js describes it. Fields that it wants: card, gpus, qps, prompt, output,
-    ttft (seconds), itl (milliseconds), headroom (percent), price."""
-
-    fields: Sequence[Choice | Number]
-    key: Sequence[str]
-    """Names of the choices by which prices are found."""
-    prices: Mapping[str, Prices]
-    """By deployment, its choices' values with spaces between; what isn't there doesn't fit."""
-    dollars: Mapping[str, float | None]
-    """List price of a GPU and hour, by card."""
-
-    def told(self, is_simulated: bool) -> dict[str, Any]:
-        """JSON-able."""
-        plain = {"key": list(self.key), "prices": dict(self.prices), "dollars": dict(self.dollars)}
-        return {**plain, "fields": [asdict(field) for field in self.fields], "isSimulated": is_simulated}
-
-
-def price_of_card(card: str) -> float | None:
-    """Dollars of a GPU and hour in the catalogue; None = it has none."""
-    return find_hardware(card).price_per_hour
 
 
 @dataclass(frozen=True)
@@ -86,10 +33,14 @@ class Refined:
 class SheetView(anywidget.AnyWidget):
     """What the browser knows, and what it asks."""
 
-    _esm = bundle.widget_script("renderSheet")
+    _esm = bundle.widget_script("renderSheet", bundle.SHEET)
     _css = bundle.STYLE
     spec = traitlets.Dict().tag(sync=True)
     asked = traitlets.Dict().tag(sync=True)
+    """Now, while a slider moves."""
+    paper = traitlets.Dict({"asked": None}).tag(sync=True)
+    rested = traitlets.Dict().tag(sync=True)
+    """What is asked since a while: worth a simulation."""
     refined = traitlets.Dict({"asked": None}).tag(sync=True)
 
 
@@ -103,11 +54,16 @@ class Sheet(LivePanel):
     def __init__(self, spec: SheetSpec, simulate: Callable[[Values], Refined]) -> None:
         self.spec, self._simulate = spec, simulate
         self.widget = SheetView(spec=spec.told(is_simulated=True))
-        self.widget.observe(lambda change: self.ask(change["new"]), names="asked")
+        self.widget.observe(lambda change: self._estimate(change["new"]), names="asked")
+        self.widget.observe(lambda change: self.ask(change["new"]), names="rested")
         self._waiting: Values | None = None
         """The last question, if nothing is at it yet: those before it are of no use any more."""
         self._turn = threading.Lock()
         self._worker: threading.Thread | None = None
+
+    def _estimate(self, values: Values) -> None:
+        """On paper."""
+        self.widget.paper = {"asked": dict(values), **asdict(self.spec.answer(values))}
 
     def ask(self, values: Values) -> None:
         """Simulate this, as soon as what is being simulated has ended."""

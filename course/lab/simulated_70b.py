@@ -7,13 +7,13 @@ simulated_70b.error_band(on_70b)                                     # how far i
 """
 
 import functools
+import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
-
-import numpy as np
+from statistics import fmean
+from typing import Any, TypeVar
 
 from course.lab.display import Html
 from course.lab.run import percentile
@@ -35,6 +35,7 @@ from minillm.core.brief import brief
 from minillm.core.timeline import PHASES
 from minillm.observe.summary import SLO
 
+Item = TypeVar("Item")
 ALL_ERRORS = "../docs/simulator.md"
 """Where the errors of all constants are listed, as seen from a lesson."""
 MODEL, HARDWARE, TP = "llama-3-70b", "h100-sxm", 4
@@ -200,23 +201,23 @@ def steady_rate(ends: Iterable[float]) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """What a simulated run's clients saw, a row a request in order of arrival. Seconds; NaN = that never happened."""
+    """What a simulated run's clients saw, an item a request in order of arrival. Seconds; NaN = that never happened."""
 
-    sent: np.ndarray
-    ttft: np.ndarray
+    sent: Sequence[float]
+    ttft: Sequence[float]
     """Time to first token: from sending to the first byte."""
-    tpot: np.ndarray
+    tpot: Sequence[float]
     """Mean gap of the answer; NaN for an answer of one token."""
-    stall: np.ndarray
+    stall: Sequence[float]
     """The longest gap."""
-    e2e: np.ndarray
-    slot_at: np.ndarray
+    e2e: Sequence[float]
+    slot_at: Sequence[float]
     """The moment at which it got a slot."""
-    queue: np.ndarray
+    queue: Sequence[float]
     """How long it had waited then."""
-    tokens: np.ndarray
+    tokens: Sequence[float]
     """How many tokens it received."""
-    stamps: np.ndarray
+    stamps: Sequence[float]
     """When each token reached its client."""
     preemptions: int
 
@@ -225,59 +226,68 @@ class Served:
     @classmethod
     def of(cls, run: FleetRun) -> "Served":
         rows = [row_of(record) for record in run.records if record.sent is not None]
-        columns = np.array(rows, dtype=float).reshape(-1, 8).T
-        stamps = np.array([stamp for record in run.records for stamp in record.deliveries])
+        columns = ([math.nan if value is None else value for value in column] for column in zip(*rows))
+        stamps = [stamp for record in run.records for stamp in record.deliveries]
         preemptions = sum(report.num_preemptions for report in run.reports)
         return cls(*columns, stamps=stamps, preemptions=preemptions)
 
     @property
     def until(self) -> float:
         """The last arrival: after it there is less and less to do."""
-        return float(self.sent.max())
+        return max(self.sent)
 
     @property
-    def settled(self) -> np.ndarray:
+    def settled(self) -> list[bool]:
         """Requests that came when the replicas had filled up."""
-        return self.sent >= SETTLED * self.until
+        since = SETTLED * self.until
+        return [sent >= since for sent in self.sent]
 
     @property
     def throughput(self) -> float:
         """Output tokens per second that reached clients while requests came in."""
         since = SETTLED * self.until
-        return float(((self.stamps >= since) & (self.stamps <= self.until)).sum() / (self.until - since))
+        return sum(since <= stamp <= self.until for stamp in self.stamps) / (self.until - since)
+
+    def tokens_per_s(self, since: float, until: float) -> float:
+        """Output tokens per second that reached clients from one moment until just before the other."""
+        return sum(since <= stamp < until for stamp in self.stamps) / (until - since)
 
     def p(self, what: str, q: float) -> float:
         """A percentile of one of the columns, of the requests that got that far; NaN when none did."""
-        values = getattr(self, what)[self.settled]
-        values = values[~np.isnan(values)]
-        return percentile(values, q) if len(values) else math.nan
+        values = [value for value in self.of_settled(getattr(self, what)) if not math.isnan(value)]
+        return percentile(values, q) if values else math.nan
 
-    def met(self, slo: SLO) -> np.ndarray:
+    def of_settled(self, values: Iterable[Item]) -> list[Item]:
+        """Those of `settled` requests."""
+        return list(itertools.compress(values, self.settled))
+
+    def met(self, slo: SLO) -> list[bool]:
         """Which requests were answered within every limit, as their clients saw it."""
-        found = ~np.isnan(self.e2e)
-        for limit, values in ((slo.ttft, self.ttft), (slo.tpot, self.tpot), (slo.itl, self.stall), (slo.e2e, self.e2e)):
+        limits = ((slo.ttft, self.ttft), (slo.tpot, self.tpot), (slo.itl, self.stall), (slo.e2e, self.e2e))
+        found = [not math.isnan(e2e) for e2e in self.e2e]
+        for limit, values in limits:
             if limit is not None:
-                found &= ~(values > limit)
+                found = [is_met and not value > limit for is_met, value in zip(found, values)]
         return found
 
     def attainment(self, slo: SLO) -> float:
         """Share of the requests that met every limit; one without an answer did not."""
-        return float(self.met(slo)[self.settled].mean())
+        return fmean(self.of_settled(self.met(slo)))
 
     def goodput(self, slo: SLO) -> float:
         """Requests per second that met every limit."""
-        return float(self.met(slo)[self.settled].sum() / ((1 - SETTLED) * self.until))
+        return sum(self.of_settled(self.met(slo))) / ((1 - SETTLED) * self.until)
 
 
 def row_of(record: ClientRecord) -> tuple[float | None, ...]:
     """The columns of Served for one request; None where something never happened."""
-    line, stamps = record.timeline, record.deliveries
-    gaps = np.diff(stamps) if len(stamps) > 1 else None
+    line = record.timeline
+    gaps = [after - before for before, after in itertools.pairwise(record.deliveries)]
     return (
         record.sent,
         record.ttft("sent"),
-        None if gaps is None else float(gaps.mean()),
-        None if gaps is None else float(gaps.max()),
+        fmean(gaps) if gaps else None,
+        max(gaps, default=None),
         record.e2e("sent"),
         None if line is None else line.scheduled,
         None if line is None or line.scheduled is None else line.scheduled - line.arrival,

@@ -30,9 +30,8 @@ from course.lessons.start.contents import written as minutes_told
 from course.rounds.library import IDS as ROUNDS
 from course.rounds.library import find_round
 from course.site import search, your_progress
-from course.site.calculator import exported, stack
 from course.site.pages import Page, map_page, markdown_page, notebook_page, with_math
-from course.tab import challenge, exercises
+from course.tab import calculator, challenge, exercises
 from course.tab import files as tab_files
 from course.tab.model import files as model_files
 from minillm.core.errors import MinillmError
@@ -129,7 +128,7 @@ def write(folder: Path, url: str = "", with_python: bool = True) -> list[Path]:
     rendered |= {"incidents_to_play": rendering("incidents_to_play"), "incident": rendering("incident")}
     rendered |= {
         "drills": rendering("drills", drills=DRILLS),
-        "calculator": rendering("calculator", stack=stack(), sheet=packed(exported().told(is_simulated=False))),
+        "calculator": rendering("calculator", stack=calculator.stack(), sheet=packed(calculator.sheet().told(False))),
         "dashboard": rendering("dashboard", on=simulated_on),
         "chat": rendering("chat", model=model_bytes),
     }
@@ -226,13 +225,15 @@ def write_model(folder: Path) -> int:
 
 
 def write_views(folder: Path) -> None:
-    """Scripts and styles of the incident console, drills, design rounds, napkin sums and a reader's progress."""
-    console, drill, round, napkin, progress = (
+    """Scripts and styles of the incident console, drills, design rounds, napkin sums, lessons' instruments and a
+    reader's progress."""
+    console, drill, round, napkin, progress, instruments = (
         "window.minillmConsole = { linkIncidents, mountConsole, mountIncident };",
         "window.minillmDrill = { mountDrillPage };",
         "window.minillmRound = { mountRoundPage, tellSittings };",
         "window.minillmNapkin = { mountNapkin };",
         "window.minillmProgress = { mountProgress, noteBets };",
+        "window.minillmInstruments = { mountInstruments };",
     )
     (folder / "console.js").write_text(bundle.in_page(console, *bundle.CONSOLE_PAGE), encoding="utf-8")
     (folder / "console.css").write_text(bundle.styles("console"), encoding="utf-8")
@@ -240,6 +241,7 @@ def write_views(folder: Path) -> None:
     (folder / "round_view.js").write_text(bundle.in_page(round, *bundle.ROUND_PAGE), encoding="utf-8")
     (folder / "napkin_view.js").write_text(bundle.in_page(napkin, *bundle.NAPKIN_PAGE), encoding="utf-8")
     (folder / "progress_view.js").write_text(bundle.in_page(progress, *bundle.PROGRESS_PAGE), encoding="utf-8")
+    (folder / "instruments.js").write_text(bundle.in_page(instruments, *bundle.INSTRUMENTS), encoding="utf-8")
     (folder / "drill_view.css").write_text(bundle.styles("drill"), encoding="utf-8")
 
 

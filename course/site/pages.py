@@ -1,6 +1,8 @@
 """From a notebook, or a Markdown page, to the parts of a page."""
 
+import ast
 import base64
+import functools
 import html
 import re
 from collections.abc import Iterator, Mapping
@@ -20,6 +22,8 @@ from course.lab.recording import BET, FRAMES, OUTCOME, data_attribute, read_reco
 from course.lab.replay import PACKED
 from course.lab.sheet import PACKED as PACKED_SHEET
 from course.lessons.start.contents import BET as BET_KEY
+from course.tab.checks import ANSWERED
+from course.tab.explorers import LIVE as DRAWN_IN_A_TAB
 
 LIVE = re.compile(r"<(\w+): run this cell to use it>")
 CHECK = re.compile(r"^check\.card\(\)", re.M)
@@ -29,6 +33,8 @@ LINK = re.compile(r'href="(?!https?:|#|mailto:)([^"#]*)(#[^"]*)?"')
 HEADING = re.compile(r'<h([1-3]) id="([^"]*)">(.*?)<a class="anchor-link"')
 FRAMES_HERE = re.compile(rf'{FRAMES}="(\d+)"')
 MATH_BLOCK, MATH = re.compile(r"\$\$(.+?)\$\$", re.S), re.compile(r"(?<![\\$\w])\$([^$<]+?)\$(?![\d\w])")
+IMPORT = re.compile(r"^from ([\w.]+) import ([\w, ]+)$", re.M)
+CALL = re.compile(r"(\w+)\.(\w+)\(([^()]*|\".*\")\)")
 TERM = re.compile(r'<a href="glossary\.html#([\w-]+)"')
 SCORED = re.compile(rf' {OUTCOME}="[^"]*"')
 SIGNPOST = "\n\n---\n\n"
@@ -78,7 +84,18 @@ class Page:
     @property
     def is_drawn(self) -> bool:
         """Whether something on it is drawn by the dashboard's script."""
-        return any(held in part.html for part in self.parts for held in (PACKED, PACKED_SHEET))
+        return any(PACKED in part.html for part in self.parts)
+
+    @property
+    def has_instruments(self) -> bool:
+        """Whether an explorer, a worksheet or a check is on it that Python in the tab answers."""
+        held = any(each in part.html for part in self.parts for each in (FRAMES, PACKED_SHEET))
+        return held or self.is_checked_here
+
+    @property
+    def is_checked_here(self) -> bool:
+        """Whether its check is answered on the page."""
+        return self.lesson in ANSWERED
 
     @property
     def teaser(self) -> str:
@@ -146,7 +163,7 @@ def _title(parts: tuple[PagePart, ...]) -> str:
 
 
 def parts_of(notebook: NotebookNode, recorded: Path) -> Iterator[PagePart]:
-    bet = ""
+    bet, imported = "", _imported(notebook)
     for cell in notebook.cells:
         if cell.cell_type != "code":
             yield PagePart("prose", with_math(markdown2html(cell.source)))
@@ -156,7 +173,7 @@ def parts_of(notebook: NotebookNode, recorded: Path) -> Iterator[PagePart]:
         is_folded = any(FOLDED in output.get("metadata", {}) for output in cell.outputs)
         shown, other = runs_of(shown) if is_folded else (shown, None)
         shown = inlined(shown)
-        shown = FRAMES_HERE.sub(lambda found: _controls(recorded / f"{found.group(1)}.json.gz"), shown)
+        shown = FRAMES_HERE.sub(functools.partial(_explorer, recorded, _maker(cell.source, imported)), shown)
         plain = (output.get("data", {}).get("text/plain", "") for output in cell.outputs)
         panel = next((found.group(1) for found in map(LIVE.match, plain) if found), "")
         if BET in shown:
@@ -173,16 +190,35 @@ def parts_of(notebook: NotebookNode, recorded: Path) -> Iterator[PagePart]:
 
 
 def _beside(other: ExampleRun) -> ExampleRun:
-    """For a page: its pictures follow the theme, and it scores no bet. The run on 2 cores does."""
-    return replace(other, html=SCORED.sub("", inlined(other.html)))
+    """For a page: its pictures follow the theme; it scores no bet and moves nothing. The run on 2 cores does."""
+    return replace(other, html=FRAMES_HERE.sub("", SCORED.sub("", inlined(other.html))))
 
 
-def _controls(path: Path) -> str:
-    """What explore.js needs of a recording at once: all but the pictures."""
+def _imported(notebook: NotebookNode) -> dict[str, str]:
+    """By the name that a notebook's cells use: where it comes from, with dots."""
+    lines = (found for cell in notebook.cells if cell.cell_type == "code" for found in IMPORT.findall(cell.source))
+    return {name: f"{module}.{name}" for module, names in lines for name in names.split(", ")}
+
+
+def _maker(source: str, imported: Mapping[str, str]) -> str:
+    """The attribute that names the function that makes a cell's explorer, where it can be called in a tab; else ""."""
+    if (found := CALL.fullmatch(source.rstrip().rpartition("\n")[2])) is None:
+        return ""
+    owner, name, given = found.groups()
+    place = ":".join(f"{imported.get(owner, owner)}.{name}".removeprefix("course.lessons.").rsplit(".", 1))
+    if place not in DRAWN_IN_A_TAB:
+        return ""
+    return data_attribute("data-explorer", {"place": place, "given": ast.literal_eval(f"[{given}]")})
+
+
+def _explorer(recorded: Path, maker: str, found: re.Match[str]) -> str:
+    """What a page needs of an explorer before anything is moved: all but the pictures."""
+    path = recorded / f"{found.group(1)}.json.gz"
     recording = read_recording(path)
     plays = str(recording["plays"]).lower()
-    name = f"{path.parent.name}/{path.name.partition('.')[0]}"
-    return f'{FRAMES}="{name}" data-plays="{plays}"{data_attribute("data-controls", recording["controls"])}'
+    name = f"{path.parent.name}/{found.group(1)}"
+    controls = data_attribute("data-controls", recording["controls"])
+    return f'{FRAMES}="{name}" data-plays="{plays}"{controls}{maker}'
 
 
 def with_math(prose: str) -> str:

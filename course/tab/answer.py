@@ -8,17 +8,21 @@ from typing import Any
 from minillm.core.errors import MinillmError
 
 FUNCTIONS = {
+    "calculator.answer": "course.tab.calculator:answer",
     "dashboard.spec": "course.tab.dashboard:spec",
     "dashboard.run": "course.tab.dashboard:run",
     "dashboard.recipe": "course.tab.dashboard:recipe",
     "challenge.play": "course.tab.challenge:play",
     "exercise.check": "course.tab.exercises:check",
     "exercise.serve": "course.tab.exercises:serve",
+    "worksheet.answer": "course.tab.explorers:worksheet",
 }
 """By name: the function that answers, imported when it's first asked."""
 KINDS = {
     "chats": "course.tab.chats:Chats",
+    "check": "course.tab.checks:TabCheck",
     "drill": "course.tab.drills:TabDrill",
+    "explorer": "course.tab.explorers:TabExplorer",
     "incident": "course.tab.incidents:TabIncident",
     "napkin": "course.tab.napkin:TabNapkin",
     "round": "course.tab.rounds:TabRound",

@@ -20,13 +20,24 @@ PARTS = (
     "playhead",
     "player",
     "growing",
-    "envelope",
-    "sheet",
     "view",
 )
 """The dashboard's modules, each after those that it imports."""
 TAB = ("port", "tab", "live_traffic", "live_strip", "live", "chats", "progress", "workshop", "contest")
 """What needs Python in the tab, after the dashboard's."""
+SHEET = ("keep", "held_model", "elements", "sheet")
+"""The capacity worksheet's."""
+INSTRUMENTS = (
+    *SHEET,
+    "port",
+    "late_python",
+    "recorded_frames",
+    "progress",
+    "explorer_page",
+    "check_page",
+    "instruments_page",
+)
+"""What lessons' pages ask of Python: worksheets, explorers and checks."""
 CONSOLE = (
     "elements",
     "held_model",
@@ -82,9 +93,9 @@ def widget_script(render: str = "render", parts: tuple[str, ...] = PARTS) -> str
 
 def page_script() -> str:
     """For a page without a kernel: a script that leaves `minillmDashboard`, whose `mountAll` wants recorded runs."""
-    mounts = ("mountAll", "mountChats", "mountContest", "mountExercise", "mountLive", "mountPlayers", "mountSheets")
+    mounts = ("mountAll", "mountChats", "mountContest", "mountExercise", "mountLive", "mountPlayers")
     offered = ("TabPython", *mounts)
-    exported = ", ".join((*offered, "figuresAt", "meanPhases", "price"))
+    exported = ", ".join((*offered, "figuresAt", "meanPhases"))
     return in_page(f"window.minillmDashboard = {{ {exported} }};", *PARTS, *TAB, "recorded")
 
 

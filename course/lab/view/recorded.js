@@ -3,7 +3,6 @@ import { heldModel } from "./held_model.js";
 import { renderLive } from "./live.js";
 import { renderPlayer } from "./player.js";
 import { TabPython } from "./port.js";
-import { renderSheet } from "./sheet.js";
 import { fromAddress, tabModel } from "./tab.js";
 import { render } from "./view.js";
 /** @typedef {import("./trace.js").Trace} Trace */
@@ -77,15 +76,6 @@ async function mountPlayers() {
   }
 }
 
-/** Puts a worksheet, without a simulation, in the place of each that the page holds. */
-async function mountSheets() {
-  for (const el of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-sheet]"))) {
-    const spec = await unpack(el.dataset.sheet ?? "");
-    el.replaceChildren();
-    renderSheet({ model: heldModel({ spec }), el });
-  }
-}
-
 /**
  * Fills each place on the page that asks for a dashboard: with recordings first, and with Python in the tab once it is there.
  * @param {string} packed
@@ -153,4 +143,4 @@ async function mountLive() {
   }
 }
 
-export { mountAll, mountLive, mountPlayers, mountSheets };
+export { mountAll, mountLive, mountPlayers };

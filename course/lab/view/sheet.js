@@ -1,9 +1,8 @@
-// The capacity worksheet: how many replicas, GPUs and dollars. On paper while a slider moves; simulated afterwards, where a kernel can.
+// The capacity worksheet: how many replicas, GPUs and dollars. Python answers, on paper while a slider moves; by simulation afterwards, where a
+// kernel can.
 import { keepKeys, make, oneOf, say } from "./elements.js";
-import { envelope } from "./envelope.js";
+import { listenTo } from "./held_model.js";
 import { keepLastFrames } from "./keep.js";
-import { number, seconds } from "./say.js";
-/** @typedef {import("./envelope.js").Prices} Prices */
 
 /**
  * One thing that is asked: a choice, or a number.
@@ -22,12 +21,17 @@ import { number, seconds } from "./say.js";
  * What does not change.
  * @typedef {object} SheetSpec
  * @property {Field[]} fields
- * @property {string[]} key names of the choices by which `prices` are found, in this order
- * @property {Record<string, Prices>} prices of one replica's steps; what isn't there doesn't fit
  * @property {Record<string, number | null>} dollars of a GPU and hour, by card
+ * @property {PaperAnswer} answer to what the fields say at first
  * @property {boolean} isSimulated a kernel refines what is asked
  */
 /** @typedef {Record<string, string | number>} Values */
+/**
+ * @typedef {object} PaperAnswer
+ * @property {string} words
+ * @property {number | null} replicas null: no number of them does it
+ * @property {[string, string, string][]} rows what, how much, and why
+ */
 /**
  * What a simulation found.
  * @typedef {object} Refined
@@ -109,76 +113,63 @@ function renderSheet({ model, el }) {
   keepKeys(root);
   el.append(root);
 
-  /** @param {number} replicas @param {string} words */
+  /** @param {number | null} replicas @param {string} words */
   function answer(replicas, words) {
-    const each = Number(values.gpus), isKnown = Number.isFinite(replicas) && replicas > 0;
-    const dollars = Number(values.price) || spec.dollars[String(values.card)];
-    const bill = isKnown && typeof dollars === "number" ? dollars * replicas * each : NaN;
-    say(figures[0].value, isKnown ? replicas.toLocaleString("en") : "–");
-    say(figures[1].value, isKnown ? (replicas * each).toLocaleString("en") : "–");
-    say(figures[2].value, Number.isFinite(bill) ? `$${Math.round(bill).toLocaleString("en")}` : "–");
-    drawFleet(fleet, isKnown ? replicas : 0, each);
+    const each = Number(values.gpus), dollars = Number(values.price) || spec.dollars[String(values.card)];
+    const shown = (/** @type {number} */ count) => (replicas ? count.toLocaleString("en") : "–");
+    say(figures[0].value, shown(replicas ?? 0));
+    say(figures[1].value, shown((replicas ?? 0) * each));
+    say(figures[2].value, replicas && dollars ? `$${Math.round(dollars * replicas * each).toLocaleString("en")}` : "–");
+    drawFleet(fleet, replicas ?? 0, each);
     say(told, words);
   }
 
-  /** On paper, as a slider moves. */
-  function estimate() {
+  /** @param {PaperAnswer} found */
+  function onPaper({ words, replicas, rows: facts }) {
+    const after = spec.isSimulated ? "Let go, and it's simulated." : "Simulate your own traffic before you buy.";
     root.dataset.state = "paper";
-    rows.replaceChildren();
     source.replaceChildren();
-    const prices = spec.prices[spec.key.map((name) => values[name]).join(" ")];
-    const [prompt, output, qps, itl] = ["prompt", "output", "qps", "itl"].map((name) => Number(values[name]));
-    if (!prices) return answer(NaN, "These weights don't fit on so few GPUs, or the card has no such arithmetic: take more GPUs, or fewer bits.");
-    if (!(prompt >= 1) || !(output >= 1) || !(qps > 0)) return answer(NaN, "Prompt and output are at least one token, and the rate is above 0.");
-    const got = envelope(prices, { prompt, output, itl: itl / 1e3 }), share = 1 - Number(values.headroom) / 100;
-    const why = !got.batch ? "Even a single request is slower than your TPOT: more replicas can't help, faster ones can."
-      : `On paper: equal requests, nothing queues. ${spec.isSimulated ? "Let go, and it's simulated." : "Simulate your own traffic before you buy."}`;
-    rows.replaceChildren(...paperRows(got, prices).flat());
-    return answer(got.batch ? Math.ceil(qps / (got.rate * share)) : NaN, why);
+    rows.replaceChildren(...facts.map(([name, value, why]) => make("div", {}, make("span", {}, name), make("b", {}, value), make("span", { class: "mm-told" }, why))));
+    answer(replicas, replicas ? `${words} ${after}` : words);
   }
 
-  /** @param {ReturnType<typeof envelope>} got @param {Prices} prices */
-  function paperRows(got, prices) {
-    const gb = (/** @type {number | null} */ bytes) => `${number((bytes ?? 0) / 1e9)} GB`, request = (prices.kv_bytes ?? 0) * (Number(values.prompt) + Number(values.output));
-    return /** @type {[string, string, string][]} */ ([
-      ["Knee of one replica", `${number(got.rate)}/s`, `${number(got.rate * Number(values.output))} output tokens/s; a queue grows from here on`],
-      ["Largest batch in your TPOT", got.batch ? String(got.batch) : "none", got.batch ? `a step takes ${seconds(got.step)}, a token ${seconds(got.gap)} with others' prompts` : "batch 1 is too slow"],
-      ["TTFT, nothing queued", seconds(got.prefill), got.prefill > Number(values.ttft) ? "over your SLO before anything queues" : "the whole prompt in one step"],
-      ["TPOT of one request", seconds(got.one), "batch 1"],
-      ["Requests that fit", String(got.fits), `${(prices.kv_tokens ?? 0).toLocaleString("en")} tokens of KV cache`],
-      ["KV of one request", gb(request), `${number((prices.kv_bytes ?? 0) / 1e3)} kB a token`],
-      ["Weights", gb(prices.weight_bytes), `on ${values.gpus} GPUs together`],
-    ]).map(([name, value, why]) => make("div", {}, make("span", {}, name), make("b", {}, value), make("span", { class: "mm-told" }, why)));
-  }
+  /** Whether an answer is to what the fields say now. @param {Values | null} asked */
+  const isNow = (asked) => Boolean(asked) && Object.entries(values).every(([name, value]) => asked?.[name] === value);
 
   function moved() {
-    estimate();
+    model.set("asked", values);
+    model.save_changes();
     if (!spec.isSimulated) return;
     clearTimeout(timer);
     timer = window.setTimeout(() => {
       root.dataset.state = "simulating";
       say(told, "On paper; a simulation looks for the knee …");
-      model.set("asked", values);
+      model.set("rested", values);
       model.save_changes();
     }, REST_MS);
   }
 
+  function estimated() {
+    /** @type {PaperAnswer & {asked: Values | null}} */ const found = model.get("paper");
+    if (isNow(found.asked)) onPaper(found);
+  }
+
   function refined() {
     /** @type {Refined} */ const found = model.get("refined");
-    if (!found.asked || Object.entries(values).some(([name, value]) => found.asked?.[name] !== value)) return;
+    if (!isNow(found.asked)) return;
     root.dataset.state = "simulated";
     const span = found.low === found.high ? "" : `, ${found.low} to ${found.high} within its error`;
-    answer(found.trouble ? NaN : found.replicas, found.trouble || `Simulated: ${found.replicas} replicas${span}.`);
+    answer(found.trouble ? null : found.replicas, found.trouble || `Simulated: ${found.replicas} replicas${span}.`);
     rows.replaceChildren();
     source.innerHTML = found.html;
   }
 
-  model.on("change:refined", refined);
+  const end = listenTo(model, { "change:paper": estimated, "change:refined": refined });
   keepLastFrames();
-  estimate();
+  onPaper(spec.answer);
   return () => {
     clearTimeout(timer);
-    model.off("change:refined", refined);
+    end();
   };
 }
 

@@ -21,7 +21,7 @@ def draw_leaving(found: Mapping[str, AbandonedAnswer]) -> Picture:
         held = Curve(name, [*moments, moments[-1]], [*blocks, 0])
         words = f"{name}: the client leaves after {len(each.heard.arrivals)} tokens"
         marks = [Mark(words, x=each.heard.ended - each.heard.sent)]
-        panels.append(Panel([held], Axis("KV blocks", low=0, high=1.4 * most), marks, height=130))
+        panels.append(Panel([held], Axis("KV blocks", low=0, high=1.4 * most), marks, height=100))
     told = " ".join(
         f"{name}: {each.written} of {each.heard.asked} tokens generated, blocks back {seconds(each.kv_back)} "
         f"after the client left, logged as {each.outcome}."
@@ -85,5 +85,5 @@ def draw_storms(storms: Mapping[str, Storm], title: str, bin_s: float = 1.0) -> 
             for series, words in SERIES.items()
         ]
         axis = Axis(name, low=0, high=highest)
-        panels.append(Panel(curves, axis, [Mark("", x=moment) for moment in ends], height=150))
+        panels.append(Panel(curves, axis, [Mark("", x=moment) for moment in ends], height=120))
     return draw_panels(title, panels, Axis(f"time, seconds; per second, in bins of {bin_s:g} s", low=0))

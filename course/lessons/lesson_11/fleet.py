@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Mapping
+from statistics import fmean
 from typing import Any
 
 from course.lab import simulated_70b
@@ -95,6 +96,10 @@ def capacity(traffic: TrafficModel, stack: str = STACKS[0], **fields: Any) -> fl
     fields = {"max_num_seqs": SLOTS, **fields}
     count = max(2 * LEAST, 5 * int(fields["max_num_seqs"]))
     run = _played(traffic, AllAtOnce(), count, stack, _key({"replicas": 1}), _key(fields))
-    last = float(run.slot_at.max())
-    since = SETTLED * last
-    return float(((run.stamps >= since) & (run.stamps < last)).sum() / (last - since) / run.tokens.mean())
+    return requests_per_s(run)
+
+
+def requests_per_s(run: Served) -> float:
+    """Requests served per second while others were queued."""
+    last = max(run.slot_at)
+    return run.tokens_per_s(SETTLED * last, last) / fmean(run.tokens)

@@ -1,21 +1,20 @@
 """Pictures of lesson 11: the knee, the bounds, the waterfall from data sheet to replicas, and the worksheet."""
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 
 from course.lab import simulated_70b
 from course.lab.display import Html, as_table, stack
 from course.lab.explorer import Explorer, buttons, choices, slider, switch
+from course.lab.paper import Choice, Number, SheetSpec, Values
 from course.lab.pictures.chart import Axis, Curve, Mark, Panel, draw_chart, draw_panels
 from course.lab.prices import dollars, price_source
-from course.lab.sheet import Choice, Number, Refined, Sheet, SheetSpec, Values, price_of_card
+from course.lab.sheet import Refined, Sheet
 from course.lab.style import ALARM, COLOURS, WIDTH, number, seconds
 from course.lab.svg import INK, SOFT, Picture, Scale, line, rect, text
-from course.lab.view.prices import coefficients
 from course.lessons.lesson_11 import fleet, run
 from course.simulator.cost.bands import band_of
-from minillm.core.errors import MinillmError
+from course.simulator.deployment import Deployment
 
 # ---------------------------------------------------------------- the knee
 
@@ -309,14 +308,15 @@ def refined(asked: Values) -> Refined:
 
 def sheet() -> Sheet:
     """The worksheet of 70B: the answer on paper while a slider moves, by simulation once it rests."""
-    prices = {}
-    for card, gpus in itertools.product(CARDS, GPUS):
-        try:
-            on = fleet.deployment(profile=card, tp=gpus, max_num_seqs=fleet.SLOTS)
-            room = simulated_70b.room_tokens(on)
-        except MinillmError:  # it doesn't fit
-            continue
-        prices[f"{card} {gpus}"] = coefficients(on.step_time(), on.model, on.placement, room)
+    return Sheet(asked_of_70b(), refined)
+
+
+def asked_of_70b() -> SheetSpec:
+    """What the worksheet asks."""
+
+    def replica(asked: Values) -> Deployment:
+        return fleet.deployment(profile=asked["card"], tp=int(asked["gpus"]), max_num_seqs=fleet.SLOTS)
+
     fields = (
         Choice("card", "card", "A replica of 70B", CARDS, "h100-sxm"),
         Choice("gpus", "GPUs in a replica", "A replica of 70B", tuple(map(str, GPUS)), "4"),
@@ -328,7 +328,7 @@ def sheet() -> Sheet:
         Number("ttft", "TTFT at most", "Traffic and SLO", "s", 0.5, 5.0, 2.0),
         Number("itl", "TPOT at most", "Traffic and SLO", "ms", 20, 200, 50),
     )
-    return Sheet(SheetSpec(fields, ("card", "gpus"), prices, {card: price_of_card(card) for card in CARDS}), refined)
+    return SheetSpec(fields, replica, "worksheet.answer")
 
 
 # ---------------------------------------------------------------- rollouts

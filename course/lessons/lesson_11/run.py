@@ -1,11 +1,10 @@
 """What lesson 11 plays: the knee on this machine and at 70B, bounds on paper, and a worksheet of replicas."""
 
 import functools
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from course.lab import simulated_70b
 from course.lab.lab import Lab
@@ -126,11 +125,9 @@ def load_tests(clients: Sequence[int] = (4, 8, 16, 32, 64, 128), stack: str = fl
 
 def _steady(run: fleet.Served, clients: int) -> tuple[float, float]:
     """Throughput and TTFT p99 of a closed loop, after the first rush and before the clients run out."""
-    later = slice(clients, None)
-    last = float(run.sent.max())
-    since = float(run.sent[later].min())
-    tokens = float(((run.stamps >= since) & (run.stamps < last)).sum() / max(last - since, 1e-9))
-    return tokens, float(np.nanpercentile(run.ttft[later], 99))
+    since = min(run.sent[clients:])
+    waits = [ttft for ttft in run.ttft[clients:] if not math.isnan(ttft)]
+    return run.tokens_per_s(since, max(run.until, since + 1e-9)), percentile(waits, 99)
 
 
 # ---------------------------------------------------------------- the knee on this machine
@@ -298,10 +295,7 @@ def a_hundred(qps: float = 100.0, slots: int = 64) -> fleet.Served:
 
 def served_share(run: fleet.Served, qps: float) -> float:
     """Requests served per second while others were queued, over those that came."""
-    last = float(run.slot_at.max())
-    since = fleet.SETTLED * last
-    tokens = float(((run.stamps >= since) & (run.stamps < last)).sum())
-    return tokens / (last - since) / float(run.tokens.mean()) / qps
+    return fleet.requests_per_s(run) / qps
 
 
 # ---------------------------------------------------------------- the worksheet

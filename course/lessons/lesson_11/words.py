@@ -28,7 +28,7 @@ from course.lessons.lesson_11.run import (
 def served_of_a_hundred(run: fleet.Served, qps: float = 100.0) -> MeasuredAnswer:
     """How many of the requests a second one replica served: the answer to a prediction."""
     rate = qps * served_share(run, qps)
-    waited = seconds(float(run.queue.max()))
+    waited = seconds(max(run.queue))
     return MeasuredAnswer(
         rate, f"{number(rate)}/s were served, and the last of {len(run.sent)} requests waited {waited}"
     )

@@ -3,8 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-
-import numpy as np
+from statistics import median
 
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, choices, slider
@@ -33,8 +32,8 @@ def draw_story(spike: run.Spike, measure: str) -> Picture:
     ends = [] if spike.gentle else [Mark("", x=run.STARTS), Mark("", x=min(run.STARTS + spike.length, run.ENDS))]
     panels = [
         Panel(arrivals, Axis("requests/s", low=0), ends),
-        Panel(ttft, Axis("TTFT p99, s", log=True), [*ends, Mark("SLO", y=fleet.LIMITS.ttft)], height=150),
-        Panel([replicas], Axis("replicas", low=0), ends, height=90),
+        Panel(ttft, Axis("TTFT p99, s", log=True), [*ends, Mark("SLO", y=fleet.LIMITS.ttft)], height=120),
+        Panel([replicas], Axis("replicas", low=0), ends, height=60),
     ]
     again = f"within the SLO again after {seconds(here.back)}"
     if here.back == 0 or math.isinf(here.back):
@@ -100,14 +99,12 @@ def draw_alarm(load: float, patience: float, waits_for: str) -> Picture:
     """Queue wait, and time-outs, over time."""
     answer = run.LONG_ANSWER if waits_for == "the last word" else 150
     found = run.alarm(load, patience, waits_for, answer)
-    starts = np.arange(0, run.ALARM_ENDS, run.ALARM_WINDOW_S)
-    middle = [float(start + run.ALARM_WINDOW_S / 2) for start in starts]
-    groups = [found.wait[(found.slot_at >= s) & (found.slot_at < s + run.ALARM_WINDOW_S)] for s in starts]
-    waits = [float(group.max()) if len(group) else None for group in groups]
-    left = [
-        float(((found.gave_up >= s) & (found.gave_up < s + run.ALARM_WINDOW_S)).sum() / run.ALARM_WINDOW_S)
-        for s in starts
-    ]
+    starts = [i * run.ALARM_WINDOW_S for i in range(math.ceil(run.ALARM_ENDS / run.ALARM_WINDOW_S))]
+    middle = [start + run.ALARM_WINDOW_S / 2 for start in starts]
+    left_queue = list(zip(found.slot_at, found.wait))
+    groups = ([wait for at, wait in left_queue if start <= at < start + run.ALARM_WINDOW_S] for start in starts)
+    waits = [max(group, default=math.nan) for group in groups]
+    left = [sum(s <= at < s + run.ALARM_WINDOW_S for at in found.gave_up) / run.ALARM_WINDOW_S for s in starts]
     moments = {"alarm": found.fired, "first time-out": found.first_timeout}
     marks = [Mark(name, x=moment) for name, moment in moments.items() if moment < run.ALARM_ENDS]
     wait = Curve(f"queue wait, longest of {run.ALARM_WINDOW_S:.0f} s", middle, waits, colour=PHASE_COLOURS["queue"])
@@ -196,7 +193,7 @@ def rules_table(rate: float = run.CANARY_RATE) -> Html:
         for window, limit in rules:
             found = [run.rehearse(change, rate, window, limit, 0.0, seed) for seed in range(run.REHEARSALS)]
             fired = [each.detected for each in found if math.isfinite(each.detected)]
-            when = f", after {number(float(np.median(fired)))} s" if fired else ""
+            when = f", after {number(median(fired))} s" if fired else ""
             row.append(f"{len(fired)} of {run.REHEARSALS}{when}")
         rows.append(tuple(row))
     heads = (f"more than {limit:.0%} of the last {window}" for window, limit in rules)

@@ -6,9 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
-
-import numpy as np
 
 from course.lab import simulated_70b
 from course.lab.run import percentile
@@ -194,23 +193,22 @@ class Alarm:
     Moments in seconds.
     """
 
-    slot_at: np.ndarray
+    slot_at: Sequence[float]
     """When each left the queue."""
-    wait: np.ndarray
+    wait: Sequence[float]
     """How long each had waited there."""
-    gave_up: np.ndarray
+    gave_up: Sequence[float]
 
     __repr__ = brief
 
     @property
     def fired(self) -> float:
         """When the wait first was above WORRY_S; inf = never."""
-        late = self.slot_at[self.wait > WORRY_S]
-        return float(late.min()) if len(late) else math.inf
+        return min((at for at, wait in zip(self.slot_at, self.wait) if wait > WORRY_S), default=math.inf)
 
     @property
     def first_timeout(self) -> float:
-        return float(self.gave_up.min()) if len(self.gave_up) else math.inf
+        return min(self.gave_up, default=math.inf)
 
     @property
     def lead(self) -> float | None:
@@ -235,10 +233,9 @@ def alarm(load: float, patience: float, waits_for: str = "the first word", answe
     run = simulated_70b.play(
         fleet.deployment(max_num_seqs=ALARM_SLOTS), workload, clients={PATIENCE[waits_for]: patience}
     )
-    slots = [waited(record) for record in run.records]
+    moments, waits = zip(*sorted(map(waited, run.records)))
     left = [r.ended for r in run.records if r.outcome is Outcome.TIMEOUT]
-    moments, waits = np.array(sorted(slots)).reshape(-1, 2).T
-    return Alarm(moments, waits, np.array(left))
+    return Alarm(moments, waits, left)
 
 
 def waited(record: ClientRecord) -> tuple[float, float]:
@@ -318,11 +315,12 @@ def sleep(per_hour: float, cold: float, keep: float) -> Sleep:
     )
     warm = fleet.Served.of(simulated_70b.play(on, workload))
     found = fleet.Served.of(slept)
-    settled = found.settled  # it was asleep when the picture began: the first ones to come do not count
+    # It was asleep when the picture began: the first ones to come do not count.
+    ttft, ttft_warm = found.of_settled(found.ttft), found.of_settled(warm.ttft)
     return Sleep(
-        cold=float((found.ttft - warm.ttft > COLD_S)[settled].mean()),
-        ttft=float(found.ttft[settled].mean()),
-        ttft_warm=float(warm.ttft[settled].mean()),
+        cold=fmean(cold - warm > COLD_S for cold, warm in zip(ttft, ttft_warm)),
+        ttft=fmean(ttft),
+        ttft_warm=fmean(ttft_warm),
         awake=min(1.0, slept.replica_seconds / slept.duration),
         keep=keep,
     )
@@ -347,7 +345,7 @@ CANARY_RATE, RULE_WINDOW, RULE_LIMIT = 3.0, 50, 0.2
 CANARY_COUNT, REHEARSALS = 400, 6
 
 
-def watched(change: str, rate: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def watched(change: str, rate: float, seed: int = 0) -> list[tuple[float, bool, float]]:
     """What monitoring learns of a replica from the moment of the change on, in order.
 
     Returns:
@@ -356,19 +354,19 @@ def watched(change: str, rate: float, seed: int = 0) -> tuple[np.ndarray, np.nda
     fields = {"max_num_seqs": 128, **CHANGES[change]}
     traffic = fleet.asking(fields.pop("prompt", 1500), 150)
     run = fleet.served(traffic, rate, CANARY_COUNT, seed=seed, **fields)
-    is_late, limit = ~run.met(fleet.LIMITS), fleet.LIMITS.ttft
-    no_token = ~(run.ttft <= limit)  # known as soon as the limit passes, not when the answer ends
-    moment = np.where(no_token, run.sent + limit, run.sent + run.e2e)
-    order = np.argsort(moment)
-    return moment[order], is_late[order], run.sent[order]
+    limit = fleet.LIMITS.ttft
+    # One without a token is known as soon as the limit passes, not when the answer ends.
+    known = (sent + (e2e if ttft <= limit else limit) for sent, ttft, e2e in zip(run.sent, run.ttft, run.e2e))
+    is_late = (not is_met for is_met in run.met(fleet.LIMITS))
+    return sorted(zip(known, is_late, run.sent))
 
 
 @dataclass(frozen=True)
 class Rehearsal:
     """One deploy, watched and undone. Seconds since the deploy; inf = never in this run."""
 
-    moments: np.ndarray
-    share: np.ndarray
+    moments: Sequence[float]
+    share: Sequence[float]
     """Late, of the last so many requests at each moment."""
     detected: float
     undone: float
@@ -380,11 +378,11 @@ class Rehearsal:
 
 def rehearse(change: str, rate: float, window: int, limit: float, undo_s: float, seed: int = 0) -> Rehearsal:
     """Roll back as soon as more than `limit` of the last `window` requests were late."""
-    moments, is_late, sent = watched(change, rate, seed)
-    window = min(window, len(moments))
-    total = np.concatenate([[0], np.cumsum(is_late)])
-    share = (total[window:] - total[:-window]) / window
-    over = np.flatnonzero(share > limit)
-    detected = float(moments[window - 1 :][over[0]]) if len(over) else math.inf
+    requests = watched(change, rate, seed)
+    window = min(window, len(requests))
+    total = list(itertools.accumulate((is_late for _, is_late, _ in requests), initial=0))
+    share = [(after - before) / window for before, after in zip(total, total[window:])]
+    moments = [moment for moment, _, _ in requests[window - 1 :]]
+    detected = min((moment for moment, late in zip(moments, share) if late > limit), default=math.inf)
     undone = detected + undo_s
-    return Rehearsal(moments[window - 1 :], share, detected, undone, int((is_late & (sent < undone)).sum()))
+    return Rehearsal(moments, share, detected, undone, sum(late and sent < undone for _, late, sent in requests))

@@ -1,11 +1,9 @@
 """What lesson 11c plays and prices: a missed SLO mended, hardware, tokens, routing, adapters."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from course.lab import simulated_70b
 from course.lab.prices import gpu_price
@@ -303,9 +301,9 @@ class Route:
 class PlayedRouting:
     """Routing, played: E2E and TTFT in seconds, a row a request."""
 
-    e2e: np.ndarray
-    ttft: np.ndarray
-    twice: np.ndarray
+    e2e: Sequence[float]
+    ttft: Sequence[float]
+    twice: Sequence[bool]
     """Hard requests that the small model was asked first."""
 
     __repr__ = brief
@@ -327,9 +325,7 @@ def play_routing(wrong: float) -> PlayedRouting:
     ended = [r for r in run.records if r.completed]
     # Another model had it first: this one's engine saw it much later than its client sent it.
     again = [r.misrouted and r.replica.startswith("main") and r.timeline.arrival - r.intended > 0.1 for r in ended]
-    return PlayedRouting(
-        np.array([r.e2e() for r in ended]), np.array([r.ttft() for r in ended]), np.array(again, dtype=bool)
-    )
+    return PlayedRouting([r.e2e() for r in ended], [r.ttft() for r in ended], again)
 
 
 def routing_runs(price: float) -> tuple[Route, Route, PlayedRouting, PlayedRouting, PlayedRouting]:

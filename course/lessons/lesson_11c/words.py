@@ -1,9 +1,9 @@
 """What the runs of lesson 11c showed: its verdicts on claims, its findings, and what its prediction is scored by."""
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-
-import numpy as np
+from statistics import median
 
 from course.lab.claims import Claim, conclude, say
 from course.lab.display import Html
@@ -148,7 +148,7 @@ def d20(options: Mapping[str, GpuOption]) -> Claim:
 def e8(caught: Route, uncaught: Route, plain: PlayedRouting, routed: PlayedRouting, bad: PlayedRouting) -> Claim:
     """Money on paper, with wrong answers caught or not; time simulated: no router, a good one, a bad one."""
     borders = ["any share" if r.break_even is None else f"up to {r.break_even:.0%}" for r in (caught, uncaught)]
-    twice = float(np.median(bad.e2e[bad.twice])) if bad.twice.any() else math.nan
+    twice = median(itertools.compress(bad.e2e, bad.twice)) if any(bad.twice) else math.nan
     if caught.break_even == 0.0:
         verdict = "wrong"
     elif uncaught.break_even is not None and (
@@ -165,7 +165,7 @@ def e8(caught: Route, uncaught: Route, plain: PlayedRouting, routed: PlayedRouti
         borders=borders,
         uncaught=uncaught,
         uncaught_ratio=uncaught.harm / uncaught.large,
-        median=[float(np.median(run.ttft)) for run in (plain, routed, bad)],
+        median=[median(run.ttft) for run in (plain, routed, bad)],
         slow="" if math.isnan(twice) else f" A request that was asked twice took {seconds(twice)} in all, p50.",
     )
 

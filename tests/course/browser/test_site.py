@@ -1,7 +1,6 @@
 """The static site in a real browser, opened from files: bets, explorers, the calculator."""
 
 import random
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,7 @@ from course.lab.controls import FIELDS
 from course.lab.noise import figures
 from course.lab.predict import MeasuredAnswer, Prediction
 from course.lab.view.trace import trace_of
-from course.simulator.cost.models import find_model
-from course.simulator.cost.placement import Placement
-from course.simulator.cost.profile import find_profile
-from course.simulator.cost.roofline import StepTimeModel, StepWork
-from course.site.calculator import CARDS, priced
+from course.tab import calculator
 
 pytestmark = pytest.mark.browser
 AXED = {
@@ -132,29 +127,7 @@ def test_points_are_those_of_the_notebook(browser: Any, site: Path) -> None:
     page.close()
 
 
-def test_steps_cost_what_the_simulator_says(browser: Any, site: Path) -> None:
-    page = opened(browser, site / "calculator.html", [])
-    draw = random.Random(2)
-    for _ in range(60):
-        name = draw.choice(["llama-3.1-8b", "llama-3.1-70b", "qwen3-30b-a3b"])
-        card, tp = draw.choice(CARDS), draw.choice([1, 4, 8])
-        dtypes = draw.choice(["bfloat16", "int4"]), draw.choice(["bfloat16", "fp8"])
-        if (prices := priced(name, card, tp, *dtypes)) is None:
-            continue
-        requests, new = draw.choice([(1, 1), (64, 1), (4, 500)])
-        context = requests * draw.randint(new, 8000)
-        sums = requests * new, context * new, context
-        prompts = (requests, *sums) if new > 1 else ()
-        work = StepWork(sums[0], requests, requests, *sums[1:], *(prompts or (0,)))
-        profile = find_profile(card)
-        placement = Placement(tp=tp, weight_dtype=dtypes[0], kv_dtype=dtypes[1])
-        right = StepTimeModel(find_model(name), profile.hardware, placement, profile.constants).price(work).total
-        told = page.evaluate("([prices, work]) => minillmDashboard.price(prices, work)", [prices, asdict(work)])
-        assert told == pytest.approx(right, rel=1e-5), (name, card, tp, dtypes)
-    page.close()
-
-
-def test_an_explorer_moves_and_the_calculator_answers(browser: Any, site: Path) -> None:
+def test_an_explorer_shows_its_recordings_and_the_calculator_its_first_answer(browser: Any, site: Path) -> None:
     told: list[str] = []
     for lesson in (path for path in sorted(site.glob("*.html")) if "data-frames" in path.read_text()):
         page = opened(browser, lesson, told)
@@ -171,16 +144,13 @@ def test_an_explorer_moves_and_the_calculator_answers(browser: Any, site: Path) 
     page.wait_for_function("([stage, before]) => stage.innerHTML !== before", arg=[stage.element_handle(), before])
     page.close()
     page = opened(browser, site / "calculator.html", told)
-    replicas, gpus = page.locator(".mm-figures b").nth(0), page.locator(".mm-figures b").nth(1)
-    few = int(replicas.inner_text())
+    usual = calculator.sheet()
+    few = usual.answer(usual.usual).replicas
+    replicas, gpus = (page.locator(".mm-figures b").nth(i) for i in (0, 1))
+    assert [replicas.inner_text(), gpus.inner_text()] == [str(few), str(4 * few)]
+    assert page.locator(".mm-fleet i").count() == 4 * few
     page.get_by_label("requests a second, exactly").fill("100")
-    assert int(replicas.inner_text()) > few and int(gpus.inner_text()) == 4 * int(replicas.inner_text())
-    assert page.locator(".mm-fleet i").count() == int(gpus.inner_text())
-    few = int(replicas.inner_text())
-    page.get_by_role("slider", name="prompt", exact=True).press("ArrowRight")  # live, while it slides
-    assert int(replicas.inner_text()) >= few and page.get_by_label("prompt, exactly").input_value() != "1500"
-    page.get_by_role("radiogroup", name="GPUs in a replica").get_by_role("radio", name="1", exact=True).click()
-    assert "don't fit" in page.locator(".mm-sheet-told").inner_text() and replicas.inner_text() == "–"
+    assert "was asked at first" in page.inner_text("main") and replicas.inner_text() == str(few)
     page.close()
     assert told == []
 

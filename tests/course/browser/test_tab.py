@@ -1,6 +1,7 @@
 """Python in a real browser tab: the same runs as here, a server that goes on, and all of it without a network."""
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import date
 from typing import Any
@@ -9,9 +10,10 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from course.lab.controls import shown_by
+from course.lessons.lesson_10b.explorer import regions_table
 from course.napkin.library import napkin_of_day
 from course.rounds.library import find_round
-from course.tab import dashboard
+from course.tab import calculator, dashboard
 from course.tab.live_server import LiveServer
 
 pytestmark = pytest.mark.browser
@@ -141,6 +143,42 @@ def test_a_sum_of_the_day_is_asked_and_judged(context: Any, address: str) -> Non
     page.wait_for_selector("h2:has-text('The sum of 2')")
     page.goto(f"{address}/progress.html")
     assert "1 right of 1, streak 1" in page.inner_text("[data-progress]")
+    assert told == []
+    page.close()
+
+
+def test_the_calculator_answers_as_the_course_does(context: Any, address: str) -> None:
+    told: list[str] = []
+    page = opened(context, f"{address}/calculator.html", told)
+    sheet = calculator.sheet()
+    page.get_by_label("requests a second, exactly").fill("100")
+    page.get_by_role("slider", name="prompt", exact=True).press("ArrowRight")
+    page.wait_for_selector("[data-is-live=yes]", timeout=START_MS)
+    prompt = page.get_by_label("prompt, exactly").input_value()
+    right = sheet.answer(sheet.usual | {"qps": 100, "prompt": int(prompt)})
+    page.wait_for_selector(f".mm-figures b:text-is('{right.replicas}')")
+    assert page.locator(".mm-rows b").all_inner_texts() == [value for _, value, _ in right.rows]
+    page.get_by_role("radiogroup", name="GPUs in a replica").get_by_role("radio", name="1", exact=True).click()
+    page.wait_for_selector('.mm-sheet-told:has-text("don\'t fit")')
+    assert told == []
+    page.close()
+
+
+def test_an_explorer_is_drawn_between_its_recordings(context: Any, address: str) -> None:
+    told: list[str] = []
+    page = opened(context, f"{address}/10b_network.html", told)
+    panel = page.locator("[data-explorer*=regions]")
+    assert "Recorded at some settings" in panel.inner_text()
+    panel.locator("select").first.select_option(label="Sydney")
+    page.wait_for_selector("[data-explorer*=regions][data-is-live=yes][aria-busy=false]", timeout=START_MS)
+    recorded = json.loads(panel.get_attribute("data-controls"))
+    for control in recorded[:2]:
+        assert control["label"] in panel.inner_text()
+    panel.locator("input[type=range]").first.press("Home")
+    shown = "[...document.querySelectorAll('[data-explorer*=regions] td')].map(cell => cell.textContent)"
+    cells = regions_table("Sydney", 1.0, "reused").html
+    right = re.findall(r"<td[^>]*>([^<]*)</td>", cells)
+    page.wait_for_function(f"right => JSON.stringify({shown}) === right", arg=json.dumps(right, separators=(",", ":")))
     assert told == []
     page.close()
 

@@ -3,7 +3,8 @@
 import pytest
 
 from course.grading import Checks, Question, close_to
-from course.grading.card import COURSE, CheckCard, interview_line, ring
+from course.grading.card import CheckCard
+from course.grading.check_session import COURSE, interview_line, ring
 
 
 @pytest.mark.parametrize(
@@ -32,10 +33,10 @@ def test_the_key_comes_with_the_second_mistake() -> None:
     card.answer("q1")
     assert "8.3" in card.told["q1"].value
     card.fields["q1"].value = "8.2"
-    assert card.answer("q1").score == 1 and card.shares == {"q1": 1.0, "q2": 0.0}
+    assert card.answer("q1").score == 1 and card.session.shares == {"q1": 1.0, "q2": 0.0}
     card.fields["q1"].value = "100"
     card.answer("q1")
-    assert card.shares["q1"] == 1.0, "the best answer counts"
+    assert card.session.shares["q1"] == 1.0, "the best answer counts"
 
 
 def test_the_ring_is_filled_by_the_share_of_the_points() -> None:

@@ -53,7 +53,7 @@ def test_what_cannot_be_drawn_is_said_and_passes() -> None:
         return Html(f"<p>{kind}</p>", "")
 
     explorer = Explorer(draw, on=switch("on"), kind=buttons("kind", ["a", "b"], "b"))
-    assert explorer.error == "turn it <on>" and "turn it &lt;on&gt;" in explorer.view.value
+    assert "turn it &lt;on&gt;" in explorer.view.value and explorer.error == "turn it <on>"
     assert explorer.set(on=True).error is None and explorer.view.value == "<p>b</p>"
 
 
@@ -83,11 +83,12 @@ def test_a_slow_picture_is_drawn_when_a_slider_is_let_go_and_says_so_meanwhile()
     said: list[str] = []
 
     def draw(n: int) -> Html:
-        said.append(explorer.busy.value if n > 1 else "")
+        said.append(explorer.busy.value)
         return Html(str(n), str(n))
 
     explorer = Explorer(draw, slow=True, n=slider("n", 1, 9, 1))
     assert not explorer.controls["n"].continuous_update and explorer.busy in explorer.widget.children
+    assert explorer.view.value == "1", "it's drawn when it's first looked at"
     explorer.set(n=3)
     assert ["running" in each for each in said] == [False, True]
     assert explorer.busy.value == "" and explorer.view.value == "3"

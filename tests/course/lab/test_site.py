@@ -17,6 +17,7 @@ from course.lab.predict import Prediction
 from course.lab.view import bundle, library
 from course.site import pages
 from course.site.__main__ import alone, opening
+from course.tab.explorers import LIVE
 
 MOST_BYTES = 1_500_000
 
@@ -42,6 +43,11 @@ def test_pages_are_small_and_load_nothing_from_elsewhere(site: Path) -> None:
         assert len(set(bets)) == len(bets), f"{path.name}: a bet is kept under its words, and two have the same"
         assert not re.findall(r'<(?:script|img|link|iframe)\b[^>]*(?:src|href)="https?:', text), path.name
         assert not re.search(r"\$\$|\$[^$<]*\\(?!n)[a-z]+ ", text), f"{path.name}: LaTeX that was left as it is"
+
+
+def test_every_explorer_that_a_tab_draws_stands_on_a_page(site: Path) -> None:
+    html = "".join(page.read_text(encoding="utf-8") for page in site.glob("[0-9]*.html"))
+    assert [place for place in LIVE if f"&quot;{place}&quot;" not in html] == []
 
 
 def test_an_explorer_is_recorded_at_all_positions_and_shows_what_it_showed_before(tmp_path, monkeypatch) -> None:

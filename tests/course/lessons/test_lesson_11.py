@@ -5,7 +5,6 @@ import math
 from dataclasses import replace
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from asserting import rewards, shows
 
@@ -21,17 +20,17 @@ pytestmark = pytest.mark.usefixtures("few_requests")
 
 def served(waits: list[float], ttft: list[float] | None = None) -> fleet.Served:
     """A request a second, each with these waits and ten tokens."""
-    sent = np.arange(len(waits), dtype=float)
-    columns = {name: np.full(len(waits), 0.05) for name in ("tpot", "stall")}
-    first = np.array(waits if ttft is None else ttft) + 0.1
+    sent = list(map(float, range(len(waits))))
+    columns = {name: [0.05] * len(waits) for name in ("tpot", "stall")}
+    first = [each + 0.1 for each in (waits if ttft is None else ttft)]
     return fleet.Served(
         sent=sent,
         ttft=first,
-        e2e=first + 0.5,
-        slot_at=sent + waits,
-        queue=np.array(waits),
-        tokens=np.full(len(waits), 10.0),
-        stamps=np.repeat(sent, 10) + 0.5,
+        e2e=[each + 0.5 for each in first],
+        slot_at=[came + wait for came, wait in zip(sent, waits)],
+        queue=waits,
+        tokens=[10.0] * len(waits),
+        stamps=[came + 0.5 for came in sent for _ in range(10)],
         preemptions=0,
         **columns,
     )
@@ -102,9 +101,12 @@ def test_the_worksheet_counts_replicas() -> None:
 
 def test_the_sheet_is_refined_by_the_simulation_that_the_reader_asked_for_last(monkeypatch: pytest.MonkeyPatch) -> None:
     sheet = pictures.sheet()
-    asked = {field.name: field.value for field in sheet.spec.fields} | {"qps": 20, "prompt": 500, "output": 20}
+    asked = sheet.spec.usual | {"qps": 20, "prompt": 500, "output": 20}
     monkeypatch.setattr(pictures.run, "plan", functools.partial(run.plan, requests=60))
     sheet.widget.asked = asked
+    paper = sheet.widget.paper
+    assert paper["asked"] == asked and paper["replicas"] == sheet.spec.answer(asked).replicas
+    sheet.widget.rested = asked
     sheet.wait()
     found, right = sheet.widget.refined, run.plan(20.0, 500, 20, requests=60).found
     assert found["asked"] == asked and found["replicas"] == right.replicas and not found["trouble"]

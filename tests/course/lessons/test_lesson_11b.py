@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 from statistics import median
 
-import numpy as np
 import pytest
 from asserting import rewards, shows
 
@@ -62,18 +61,18 @@ def test_the_bet_counts_the_requests_that_the_autoscaler_saves() -> None:
 
 
 def alarm(fired: float, first: float | None) -> Alarm:
-    return Alarm(np.array([fired]), np.array([9.0]), np.array([] if first is None else [first]))
+    return Alarm([fired], [9.0], [] if first is None else [first])
 
 
 def test_the_alarm_and_the_first_to_leave() -> None:
     assert alarm(10, 15).lead == 5 and alarm(20, 15).lead == -5 and alarm(10, None).lead is None
-    assert Alarm(np.array([1.0]), np.array([0.1]), np.array([5.0])).lead == -math.inf
+    assert Alarm([1.0], [0.1], [5.0]).lead == -math.inf
 
 
 def test_the_alarm_hears_those_who_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "ALARM_ENDS", 120.0)
     queued, reading = run.alarm(2.0, 10.0), run.alarm(0.7, 20.0, "the last word", run.LONG_ANSWER)
-    assert len(queued.gave_up) > 0 and queued.wait.max() == pytest.approx(10.0)
+    assert len(queued.gave_up) > 0 and max(queued.wait) == pytest.approx(10.0)
     everybody = len(run.alarm(0.7, 1000.0, "the last word", run.LONG_ANSWER).wait)
     assert len(reading.gave_up) > 0 and len(reading.wait) == everybody
 
@@ -119,9 +118,8 @@ BAD, NOTHING = "no CUDA graphs", "nothing (an A/A test)"
 
 def test_a_rule_fires_on_what_it_could_know_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every second request is late, from the 10th on; each is known a second after it was sent."""
-    sent = np.arange(40.0)
-    late = (np.arange(40) >= 10) & (np.arange(40) % 2 == 0)
-    monkeypatch.setattr(run, "watched", lambda change, rate, seed: (sent + 1, late, sent))
+    told = [(sent + 1.0, sent >= 10 and sent % 2 == 0, float(sent)) for sent in range(40)]
+    monkeypatch.setattr(run, "watched", lambda change, rate, seed: told)
     found = run.rehearse(BAD, 1.0, window=4, limit=0.25, undo_s=5.0)
     assert found.detected == 13.0  # requests 9 to 12: two of four are late, the second known at 13 s
     assert found.undone == 18.0 and found.harmed == 4  # 10, 12, 14, 16; the one sent at 18 s meets the old settings

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from course.grading.card import interview_line
+from course.grading.check_session import interview_line
 from course.lab.build import lesson_sources, read_source
 
 NUMBERS = ("06c", "07", "07b", "08", "09", "10", "10b", "10c", "11", "11b", "11c", "12", "13", "14")

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from course.grading.card import interview_line
+from course.grading.check_session import interview_line
 from course.lab.build import lesson_sources, read_source, sources
 from course.lessons.lesson_14.ledger import words_of
 from course.lessons.start.contents import EARLIER

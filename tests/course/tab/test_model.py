@@ -11,6 +11,7 @@ from native_decoder import NativeDecoder, compiled
 from safetensors.torch import load_file, save_file
 from tiny_gguf import TOKENS, write_gguf
 from transformers import LlamaConfig, LlamaForCausalLM
+from wasm_decoder import NodeDecoder
 
 from course.tab.chats import Chats
 from course.tab.model import build, pack
@@ -25,6 +26,7 @@ from minillm.model.checkpoints import load_tokenizer, resolve
 from minillm.runner.draws import uniform
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
+NODE = shutil.which("node") or shutil.which("nodejs")
 PROMPTS = (
     "The capital of France",
     "a",
@@ -62,7 +64,7 @@ def decoder(checkpoint: Path, engine: LLM, tmp_path_factory: pytest.TempPathFact
     return NativeDecoder(compiled(COMPILER, folder), (folder / "weights.bin").read_bytes(), vocab_size)
 
 
-def in_tab(decoder: NativeDecoder, engine: LLM, **fields: object) -> Engine:
+def in_tab(decoder: NativeDecoder | NodeDecoder, engine: LLM, **fields: object) -> Engine:
     config, clock = EngineConfig(**{**ROOM, **fields}), WallClock()
     return Engine.on_runner(config, TabRunner(decoder, config, clock), clock, model=engine.engine.model)
 
@@ -107,6 +109,18 @@ def test_a_gguf_file_is_packed_as_the_folder_that_it_is_converted_to(
 def test_requests_that_share_steps_get_the_engines_tokens(decoder: NativeDecoder, engine: LLM) -> None:
     expected = [output.token_ids for output in engine.generate(list(PROMPTS), GREEDY)]
     assert outputs(in_tab(decoder, engine), PROMPTS, GREEDY) == expected
+
+
+@pytest.mark.skipif(NODE is None, reason="no Node.js on this machine: it runs WebAssembly in a browser's place")
+def test_webassembly_gives_the_engines_tokens(checkpoint: Path, engine: LLM, tmp_path: Path) -> None:
+    expected = [output.token_ids for output in engine.generate(list(PROMPTS), GREEDY)]
+    pack.pack(checkpoint, tmp_path / "weights.bin")
+    shutil.copy(checkpoint / "tokenizer.json", tmp_path)
+    with NodeDecoder(str(NODE), tmp_path) as decoder:
+        serving = in_tab(decoder, engine)
+        assert outputs(serving, PROMPTS, GREEDY) == expected
+        drawn = [outputs(serving, PROMPTS[:1], GREEDY.replace(temperature=0.8, seed=seed))[0] for seed in (7, 7, 8)]
+    assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_tokens_are_drawn_by_the_engines_random_numbers(decoder: NativeDecoder, engine: LLM) -> None:
