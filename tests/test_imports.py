@@ -239,7 +239,6 @@ USED_WITHOUT_IMPORT = {
     "ipykernel": "notebooks run in it",
     "ipython": "imported as IPython, in notebooks too",
     "jupyterlab": "a command",
-    "matplotlib": "docs/accuracy_picture.py draws with it",
     "mypy": "a command",
     "nbval": "a plugin of pytest",
     "playwright": "browser tests import it by name, if it is there",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Row = Mapping[str, object]
 LAST_WEEK, NOW = "last week", "now"
 NO_DATA = "No data: whatever fed this panel stopped last night."
-PANEL_HEIGHT = 150
+PANEL_HEIGHT = 200
 TINY = 1e-3
 
 

@@ -1,37 +1,46 @@
-"""Curves and points between two axes, as SVG text: the same picture in a notebook and in a browser tab.
+"""Curves and points between two axes. matplotlib draws; the look is the course's.
 
-A curve has a colour, a marker and a dash of its own, so that colour is never the only signal. Its name stands above the
-axes, where it hides nothing. Ink follows the theme, light or dark.
+A curve has a colour, a marker and a dash of its own, so that colour is never the only signal. Ink follows the
+notebook's theme, light or dark. matplotlib is imported where it draws: who only describes a chart, as the incidents in
+a terminal do, doesn't wait for it. In a browser tab there is none; plain_chart.py draws there.
 """
 
-import itertools
-import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+import importlib.util
+import io
+import re
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
+from course.lab.pictures.plain_chart import drawn_plainly
 from course.lab.style import ALARM, COLOURS, WIDTH, number
-from course.lab.svg import HALO, SOFT, Picture, Scale, line, short, tag, text
+from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture
 from minillm.core.brief import brief
 
-MARKERS = (
-    "M-2.5 0a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0 -5 0z",
-    "M-2.5 -2.5h5v5h-5z",
-    "M0 -3L3 2.5H-3z",
-    "M0 -3.3L3.3 0L0 3.3L-3.3 0z",
-    "M0 3L3 -2.5H-3z",
-    "M-1 -3h2v2h2v2h-2v2h-2v-2h-2v-2h2z",
-)
-"""Circle, square, triangle, diamond, triangle downwards, plus; around the point."""
-DASHES = {"line": None, "dashes": "6 3", "points": None}
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MARKERS = ("o", "s", "^", "D", "v", "P")
+DASHES: dict[str, str] = {"line": "-", "dashes": "--", "points": ""}
 MOST_MARKERS = 40
 """On one line; where there are more points, some are left unmarked."""
-ROW, DIGIT, GAP = 16, 6.2, 8
-"""Height of a row of words, about how wide a character of them is, and what's free below a panel."""
-MARGIN = 0.05
-"""Of a range without limits of its own, free at either end."""
-MOST_ACROSS = 10
-"""Numbers along the x axis."""
+INKS = {"#010101": INK, "#020202": SOFT, "#030303": FAINT, "#040404": PAPER}
+"""Stand-ins that matplotlib understands for colours that only the theme knows."""
+LOOK = {
+    "font.size": 11,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "minillm",
+    "text.color": "#010101",
+    "axes.labelcolor": "#020202",
+    "axes.edgecolor": "#030303",
+    "xtick.color": "#020202",
+    "ytick.color": "#020202",
+    "grid.color": "#030303",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
 
 
 @dataclass(frozen=True)
@@ -76,8 +85,7 @@ class Panel:
     curves: Sequence[Curve]
     y: Axis
     marks: Sequence[Mark] = ()
-    height: float = 84
-    """Of the axes; words around them come on top."""
+    height: float = 110
 
 
 def draw_chart(
@@ -87,13 +95,12 @@ def draw_chart(
     y: Axis,
     marks: Sequence[Mark] = (),
     *,
-    height: float = 220,
+    height: float = 280,
     description: str = "",
 ) -> Picture:
     """One chart that answers one question.
 
     Args:
-        height: of the axes; words around them come on top.
         description: what is to be seen, in words and numbers; None given, each curve's ends are told.
     """
     return draw_panels(title, [Panel(curves, y, marks, height)], x, description=description)
@@ -105,229 +112,125 @@ def draw_panels(title: str, panels: Sequence[Panel], x: Axis, *, description: st
     Args:
         description: as of `draw_chart`.
     """
-    rulers = [Ruler.over(panel.y, _seen(panel, "y"), panel.height / 24) for panel in panels]
-    along = Ruler.over(x, [value for panel in panels for value in _seen(panel, "x")], MOST_ACROSS)
-    left = 26 + DIGIT * max(len(words) for ruler in rulers for _, words in ruler.ticks)
-    body, top = "", 0.0
-    for i, (panel, ruler) in enumerate(zip(panels, rulers)):
-        above, rows = _above(panel, left)
-        has_labels = any(mark.label and mark.y is None for mark in panel.marks)
-        axes_top = ROW * (rows + has_labels) + 4
-        bottom = axes_top + panel.height
-        plot = Plot(along.placed(left, WIDTH - 22), ruler.placed(bottom, axes_top), i == len(panels) - 1, f"@clip{i}")
-        body += tag("g", above + plot.drawn(panel, x), transform=f"translate(0 {short(top)})")
-        top += bottom + GAP
-    top += 2 * ROW
+    has_library = importlib.util.find_spec("matplotlib") is not None
+    body, height = _drawn(panels, x) if has_library else drawn_plainly(panels, x)
     found = [_told(curve, x, panel.y) for panel in panels for curve in panel.curves]
     found += [f"marked: {mark.label}" for panel in panels for mark in panel.marks if mark.label]
-    return Picture(title, body, top, description=description or "; ".join(found))
+    return Picture(title, body, height, description=description or "; ".join(found))
 
 
-def _seen(panel: Panel, axis: Literal["x", "y"]) -> Iterator[float]:
-    """Every value of one axis that a panel has to show."""
-    for curve in panel.curves:
-        yield from curve.xs if axis == "x" else curve.ys
-    for mark in panel.marks:
-        if (value := mark.x if axis == "x" else mark.y) is not None:
-            yield value
+def _drawn(panels: Sequence[Panel], x: Axis) -> tuple[str, float]:
+    """The inside of a picture, and its height."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    heights = [panel.height for panel in panels]
+    if len(panels) > 1 and x.low is not None and x.high is None:  # a limit set for one would be all of theirs
+        ends = [max(curve.xs) for panel in panels for curve in panel.curves if len(curve.xs)]
+        ends += [mark.x for panel in panels for mark in panel.marks if mark.x is not None]
+        x = replace(x, high=x.low + 1.03 * (max(ends, default=x.low + 1) - x.low))
+    with rc_context(LOOK):
+        figure = Figure(figsize=(WIDTH / 72, sum(heights) / 72), dpi=72, layout="constrained")
+        figure.patch.set_visible(False)
+        column = figure.subplots(len(panels), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+        for axes, panel in zip(column, panels):
+            _draw_panel(axes, panel, x)
+        return _inside(figure), sum(heights)
 
 
-@dataclass(frozen=True)
-class Ruler:
-    """An axis with its ends and its numbers; on a logarithmic one, `low`, `high` and ticks are logarithms."""
-
-    low: float
-    high: float
-    is_log: bool
-    ticks: Sequence[tuple[float, str]]
-
-    @classmethod
-    def over(cls, axis: Axis, values: Iterable[float], most: float) -> "Ruler":
-        """Over all these values, unless the axis has limits of its own.
-
-        Args:
-            most: numbers that there's room for.
-        """
-        shown = [float(value) for value in values if math.isfinite(value) and (value > 0 or not axis.log)]
-        if axis.names:
-            shown += [0, len(axis.names) - 1]
-        if axis.log:
-            shown = list(map(math.log10, shown))
-        low, high = min(shown, default=0.0), max(shown, default=1.0)
-        free = MARGIN * (high - low) or MARGIN * abs(high) or 1.0
-        low = low - free if axis.low is None else _logged(axis.low, axis.log)
-        high = high + free if axis.high is None else _logged(axis.high, axis.log)
-        high = high if high > low else low + 1.0
-        ticks = _log_ticks(low, high, most) if axis.log else _ticks(low, high, most)
-        ticks = list(enumerate(axis.names)) or ticks
-        return cls(low, high, axis.log, [(place, words) for place, words in ticks if low <= place <= high])
-
-    def placed(self, start: float, end: float) -> "Placed":
-        return Placed(self, Scale(self.low, self.high, start, end))
-
-
-def _logged(value: float, is_log: bool) -> float:
-    return math.log10(value) if is_log else value
-
-
-def _ticks(low: float, high: float, most: float) -> list[tuple[float, str]]:
-    return [(tick, f"{tick + 0.0:.6g}") for tick in Scale(low, high, 0, 1).ticks(max(round(most), 2))]
-
-
-def _log_ticks(low: float, high: float, most: float) -> list[tuple[float, str]]:
-    """At 1, 2 and 5 of each power of ten, or at powers alone; over a range without two of those, as on a plain axis."""
-    powers = range(math.floor(low), math.ceil(high) + 1)
-    found: list[tuple[float, str]] = []
-    for digits in ((1, 2, 5), (1,)):
-        values = [digit * 10.0**power for power in powers for digit in digits]
-        found = [(math.log10(value), f"{value:g}") for value in values if low <= math.log10(value) <= high]
-        if len(found) < 2:
-            return [(math.log10(place), words) for place, words in _ticks(10**low, 10**high, most) if place > 0]
-        if len(found) <= 1.5 * most:
-            return found
-    return found[:: math.ceil(len(found) / most)]
-
-
-@dataclass(frozen=True)
-class Placed:
-    """A ruler somewhere in a picture."""
-
-    ruler: Ruler
-    scale: Scale
-
-    def __call__(self, value: float) -> float | None:
-        """Where a value stands; None = nowhere: it's no number, or none that has a logarithm."""
-        if not math.isfinite(value) or (self.ruler.is_log and value <= 0):
-            return None
-        return self.scale(_logged(float(value), self.ruler.is_log))
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        return self.scale.start, self.scale.end
-
-
-@dataclass(frozen=True)
-class Plot:
-    """One pair of axes."""
-
-    x: Placed
-    y: Placed
-    has_numbers_below: bool
-    clip: str
-    """Names the shape that nothing is drawn outside of."""
-
-    def drawn(self, panel: Panel, x: Axis) -> str:
-        drawn = self._axes("" if _is_long(panel) else panel.y.label, x.label)
-        (left, right), (bottom, top) = self.x.ends, self.y.ends
-        box = tag("path", d=f"M{short(left)} {short(top)}H{short(right)}V{short(bottom)}H{short(left)}z")
-        curves = "".join(self._curve(curve, look_of(i, curve)) for i, curve in enumerate(panel.curves))
-        drawn += tag("clipPath", box, id=self.clip) + tag("g", curves, clip_path=f"url(#{self.clip})")
-        return drawn + "".join(map(self._mark, panel.marks))
-
-    def _axes(self, y_label: str, x_label: str) -> str:
-        (left, right), (bottom, top) = self.x.ends, self.y.ends
-        drawn = ""
-        for place, words in self.y.ruler.ticks:
-            y = self.y.scale(place)
-            drawn += line(left, y, right, y, stroke_width=0.7)
-            drawn += text(left - 6, y + 4, words, size=11, fill=SOFT, text_anchor="end")
-        for place, words in self.x.ruler.ticks:
-            x = self.x.scale(place)
-            drawn += line(x, top, x, bottom, stroke_width=0.7)
-            if self.has_numbers_below:
-                drawn += text(x, bottom + 14, words, size=11, fill=SOFT, text_anchor="middle")
-        drawn += tag("path", d=f"M{short(left)} {short(top)}V{short(bottom)}H{short(right)}", fill="none", stroke=SOFT)
-        if y_label:
-            middle = (top + bottom) / 2
-            turned = {"transform": f"rotate(-90 11 {short(middle)})", "text_anchor": "middle"}
-            drawn += text(11, middle, y_label, size=11, fill=SOFT, **turned)
-        if self.has_numbers_below:
-            drawn += text((left + right) / 2, bottom + 30, x_label, size=11, fill=SOFT, text_anchor="middle")
-        return drawn
-
-    def _curve(self, curve: Curve, look: "Look") -> str:
-        points = [(self.x(x), self.y(y)) for x, y in zip(curve.xs, curve.ys)]
-        drawn, every = "", 1 if curve.style == "points" else max(len(points) // MOST_MARKERS, 1)
-        if curve.style != "points":
-            parts = itertools.groupby(points, key=lambda point: None not in point)
-            joined = "".join(f"M{'L'.join(map(_pair, part))}" for is_there, part in parts if is_there)
-            drawn = tag("path", d=joined, fill="none", stroke=look.colour, stroke_width=1.5, stroke_dasharray=look.dash)
-        marked = [point for point in points[::every] if None not in point]
-        return drawn + (look.markers(marked) if curve.style != "dashes" else "")
-
-    def _mark(self, mark: Mark) -> str:
-        """A line or a ring, and a label beside it; a vertical line's is above the axes, where no curve is."""
-        (left, right), (bottom, top) = self.x.ends, self.y.ends
-        x = None if mark.x is None else self.x(mark.x)
-        y = None if mark.y is None else self.y(mark.y)
-        if x is not None and y is not None:
-            ring = tag("circle", cx=x, cy=y, r=6.5, fill="none", stroke=ALARM, stroke_width=1.5)
-            side = {"text_anchor": "end"} if x > right - DIGIT * len(mark.label) - 10 else {}
-            return ring + text(x - 10 if side else x + 10, y - 7, mark.label, size=11, fill=ALARM, **side, **HALO)
-        ink = {"stroke": ALARM, "stroke_dasharray": "2 3", "stroke_width": 1.5}
-        if x is not None and left <= x <= right:
-            half = DIGIT * len(mark.label) / 2
-            words = text(
-                min(max(x, half), WIDTH - half), top - 5, mark.label, size=11, fill=ALARM, text_anchor="middle"
-            )
-            return line(x, top, x, bottom, **ink) + words
-        if y is not None and top <= y <= bottom:
-            words = text(right - 4, y - 5, mark.label, size=11, fill=ALARM, text_anchor="end", **HALO)
-            return line(left, y, right, y, **ink) + words
-        return ""
-
-
-def _pair(point: tuple[float | None, float | None]) -> str:
-    x, y = point
-    assert x is not None and y is not None
-    return f"{short(x)} {short(y)}"
-
-
-@dataclass(frozen=True)
-class Look:
-    """What tells one curve from another."""
-
-    colour: str
-    marker: str
-    dash: str | None
-
-    def markers(self, points: Sequence[tuple[float | None, float | None]]) -> str:
-        """One at each point."""
-        places = (f"translate({_pair(point)})" for point in points)
-        return "".join(tag("path", d=self.marker, fill=self.colour, transform=place) for place in places)
-
-
-def look_of(i: int, curve: Curve) -> Look:
-    """The look of the i-th curve of a panel."""
-    return Look(curve.colour or COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)], DASHES[curve.style])
-
-
-def _is_long(panel: Panel) -> bool:
-    """Whether its y label is longer than the axis: it stands above it then."""
-    return DIGIT * len(panel.y.label) > panel.height + ROW
-
-
-def _above(panel: Panel, left: float) -> tuple[str, int]:
-    """What stands above a panel's axes, and how many rows that takes: the y label, if it's long, and the names of its
-    curves. A single curve is named by the title."""
-    drawn, x, rows = "", left, 0
-    if _is_long(panel):
-        drawn, rows = text(4, ROW - 4, f"↓ {panel.y.label}", size=11, fill=SOFT), 1
-    if len(panel.curves) < 2:
-        return drawn, rows
-    rows += 1
+def _draw_panel(axes: "Axes", panel: Panel, x: Axis) -> None:
+    _dress(axes, x, panel.y)
+    axes.label_outer()
     for i, curve in enumerate(panel.curves):
-        width = 30 + DIGIT * len(curve.name)
-        if x > left and x + width > WIDTH:
-            x, rows = left, rows + 1
-        look, y = look_of(i, curve), ROW * rows - 4
-        if curve.style != "points":
-            drawn += line(x, y - 4, x + 18, y - 4, stroke=look.colour, stroke_width=1.5, stroke_dasharray=look.dash)
-        if curve.style != "dashes":
-            drawn += look.markers([(x + 9, y - 4)])
-        drawn += text(x + 23, y, curve.name, size=11, fill=SOFT)
-        x += width + 12
-    return drawn, rows
+        axes.plot(
+            curve.xs,
+            curve.ys,
+            color=curve.colour or COLOURS[i % len(COLOURS)],
+            linestyle=DASHES[curve.style],
+            marker="" if curve.style == "dashes" else MARKERS[i % len(MARKERS)],
+            markevery=1 if curve.style == "points" else max(len(curve.xs) // MOST_MARKERS, 1),
+            markersize=5,
+            label=curve.name,
+        )
+    axes.set_xlim(x.low, x.high)
+    axes.set_ylim(panel.y.low, panel.y.high)
+    for mark in panel.marks:
+        _draw_mark(axes, mark)
+    if len(panel.curves) > 1:
+        axes.legend(frameon=False, loc="best")
+
+
+def _dress(axes: "Axes", x: Axis, y: Axis) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    for axis, scale, ruler in ((x, axes.set_xscale, axes.xaxis), (y, axes.set_yscale, axes.yaxis)):
+        if axis.log:
+            scale("log")
+            ruler.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
+            ruler.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            ruler.set_minor_formatter(NullFormatter())
+        if axis.names:
+            ruler.set_ticks(range(len(axis.names)), axis.names)
+    axes.set(xlabel=x.label, ylabel=y.label)
+    axes.grid(True, linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.patch.set_visible(False)
+
+
+def _draw_mark(axes: "Axes", mark: Mark) -> None:
+    """A line or a ring, and a label beside it; a vertical line's is above the axes, where neither a curve nor the
+    legend is.
+    """
+    if mark.x is not None and mark.y is not None:
+        axes.plot([mark.x], [mark.y], marker="o", markersize=13, markerfacecolor="none", color=ALARM)
+        place, coordinates, offset, side = (mark.x, mark.y), ("data", "data"), (9, 7), "left"
+    elif mark.x is not None:
+        axes.axvline(mark.x, color=ALARM, linestyle=":")
+        place, coordinates, offset, side = (mark.x, 1.0), ("data", "axes fraction"), (0, 4), "center"
+    else:
+        axes.axhline(mark.y, color=ALARM, linestyle=":")
+        place, coordinates, offset, side = (1.0, mark.y), ("axes fraction", "data"), (-4, 4), "right"
+    axes.annotate(
+        mark.label,
+        place,
+        xycoords=coordinates,
+        xytext=offset,
+        textcoords="offset points",
+        ha=side,
+        color=ALARM,
+        fontsize=11,
+        annotation_clip=True,
+        bbox={"facecolor": "#040404", "edgecolor": "none", "pad": 0.8},  # no line goes through a label
+    )
+
+
+def _inside(figure: "Figure") -> str:
+    """The drawing without its outermost element, which Picture has, in the theme's ink."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    written = io.StringIO()
+    FigureCanvasSVG(figure).print_svg(written, metadata={"Date": None})
+    body = written.getvalue()
+    body = body[body.index("<defs>") : body.rindex("</svg>")]
+    body = body[body.index("<g ") :] if "<style" in body[: body.index("<g ")] else body
+    body = re.sub(r"font(-family)?: [^;\"]*'[^;\"]*", _sized, body).replace("xlink:href", "href")
+    for stand_in, ink in INKS.items():
+        body = body.replace(stand_in, ink)
+    return _with_own_ids(body)
+
+
+def _with_own_ids(body: str) -> str:
+    """Ids that follow from the drawing alone: a page may hold many, and the same drawing is the same text."""
+    names = {identity: f"@{i}" for i, identity in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]+)"', body)))}
+    body = re.sub(r'(\bid="|#)([\w.-]+)(?=[")])', lambda found: found[1] + names.get(found[2], found[2]), body)
+    prefix = f"c{zlib.crc32(body.encode()):08x}-"
+    return re.sub(r'(\bid="|#)@', rf"\1{prefix}", body)
+
+
+def _sized(found: re.Match[str]) -> str:
+    """A font without its family: the page has one."""
+    size = re.search(r"[\d.]+px", found.group())
+    return f"font-size: {size.group()}" if size else ""
 
 
 def _told(curve: Curve, x: Axis, y: Axis) -> str:

@@ -80,7 +80,7 @@ def draw_time_and_memory(points: Sequence[AttentionPoint]) -> tuple[Picture, Pic
         times,
         TOKENS,
         Axis("ms per layer", log=True),
-        height=180,
+        height=230,
         description=f"{'; '.join(_told(p) for p in points)}.",
     )
     peak = draw_chart(
@@ -88,7 +88,7 @@ def draw_time_and_memory(points: Sequence[AttentionPoint]) -> tuple[Picture, Pic
         peaks,
         TOKENS,
         Axis("peak, MB per layer", log=True),
-        height=180,
+        height=230,
         description=f"at {last.tokens} tokens: {TEXTBOOK} {last.peak[TEXTBOOK] / 1e6:.1f} MB, {FUSED} "
         f"{last.peak[FUSED] / 1e6:.1f} MB.",
     )
@@ -123,7 +123,7 @@ def draw_saving(ladders: Mapping[str, Ladder]) -> Picture:
         for tokens in next(iter(ladders.values())).best
     )
     title = "What does fused attention save of the whole TTFT?"
-    return draw_chart(title, curves, TOKENS, Axis("time to first token, ms", log=True), height=180, description=told)
+    return draw_chart(title, curves, TOKENS, Axis("time to first token, ms", log=True), height=230, description=told)
 
 
 def draw_trade(
@@ -157,7 +157,7 @@ def draw_trade(
     )
     title = f"{where}{trades[0].tokens} tokens in chunks: which requests wait?"
     x = Axis("chunk, prompt tokens per step", log=True)
-    return draw_chart(title, curves, x, Axis("ms", log=True), marks, height=240, description=told)
+    return draw_chart(title, curves, x, Axis("ms", log=True), marks, height=300, description=told)
 
 
 # ---------------------------------------------------------------- the square of pairs

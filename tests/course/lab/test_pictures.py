@@ -136,9 +136,21 @@ def test_a_long_title_fits_its_picture() -> None:
     assert sizes[0] == "14" and 6 < float(sizes[1]) < 10
 
 
-def test_a_limits_label_and_the_legend_stand_above_the_axes_in_rows_of_their_own() -> None:
+def test_a_limits_label_stands_above_the_axes_where_no_legend_is() -> None:
     curves = [Curve(name, [1, 2], [3, 4]) for name in ("one", "two")]
     svg = draw_chart("?", curves, Axis("x"), Axis("y"), [Mark("limit", x=1.5)]).svg()
+    limit, legend = (float(re.search(rf' y="([\d.]+)"[^>]*>{words}<', svg).group(1)) for words in ("limit", "one"))
+    assert limit < legend - 15
+
+
+def test_without_matplotlib_words_stand_in_rows_of_their_own_and_points_where_their_numbers_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    curves = [Curve(name, [1, 2], [3, 4]) for name in ("one", "two")]
+    picture = draw_chart("?", curves, Axis("x"), Axis("y", low=3, high=4), [Mark("limit", x=1.5)])
     words = ("one", "limit", "4")  # 4 is the highest number at the y axis
-    legend, limit, number = (float(re.search(rf' y="([\d.]+)"[^>]*>{each}<', svg).group(1)) for each in words)
+    legend, limit, number = (float(re.search(rf' y="([\d.]+)"[^>]*>{each}<', picture.svg())[1]) for each in words)
     assert legend <= limit - 15 and limit < number
+    ends = re.search(r'd="M[\d.]+ ([\d.]+)L[\d.]+ ([\d.]+)"', picture.svg())
+    assert float(ends[2]) == pytest.approx(number - 4, abs=0.1) and float(ends[1]) > float(ends[2])

@@ -58,14 +58,15 @@ def drawn_in(tab: Path, places: list[str]) -> dict[str, str]:
 
 
 def drawn_here(place: str) -> str:
-    """The same picture as a notebook draws it."""
+    """The same picture as a notebook without matplotlib draws it."""
     module, _, name = place.partition(":")
     explorer = getattr(importlib.import_module(f"course.lessons.{module}"), name)()
     return explorer.drawn_at(**explorer.values)
 
 
 @pytest.mark.parametrize("is_costly", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_tab_draws_what_a_notebook_draws(tab: Path, is_costly: bool) -> None:
+def test_a_tab_draws_what_a_notebook_draws(tab: Path, is_costly: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("course.lab.pictures.chart.importlib.util.find_spec", lambda name: None)
     places = [place for place in LIVE if (place.partition(":")[2] in COSTLY) == is_costly]
     for place, picture in drawn_in(tab, places).items():
         assert picture == drawn_here(place), place
