@@ -89,7 +89,7 @@ def sample(lab: Lab, seed: int = 0) -> LabWorkload:
     count = 80 if lab.scale == 1 else 10
     arrivals = []
     for i in range(count):
-        pages = rng.choices((0, 2, 7), weights=(72, 20, 8))[0]
+        pages = rng.choices((0, 2, 7) if lab.scale == 1 else (0, 1, 3), weights=(72, 20, 8))[0]
         question = f"({i}) {rng.choice(CHAT_QUESTIONS)}"
         arrivals.append(PromptArrival(0.0, f"{question}\n\n{document(rng, pages)}" if pages else question, 4))
     return LabWorkload("sample", "Mostly short prompts, a few very long ones.", tuple(arrivals), max_in_flight=2)

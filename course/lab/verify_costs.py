@@ -106,10 +106,10 @@ def measure(lab: Lab, batches: Sequence[int] | None = None) -> VerifyCosts:
         if is_whole and not batches and lab.simulated is None and lab.model.device.type == "cuda":
             _engine(lab, GPU_FIRST, ROUNDS)
         for batch in with_progress(first, "decode steps with drafts, batch"):
-            taken |= _measure(lab, batch, rounds=(ROUNDS if batch <= 8 else 5) if is_whole else 4)
+            taken |= _measure(lab, batch, rounds=(ROUNDS if batch <= 8 else 5) if is_whole else 3)
         for batch in larger:
             if VerifyCosts(taken).relative(max(batch for batch, _ in taken), USUAL) < SPENT:
-                taken |= _measure(lab, batch, rounds=5 if is_whole else 4)
+                taken |= _measure(lab, batch, rounds=5 if is_whole else 3)
     return VerifyCosts(taken)
 
 

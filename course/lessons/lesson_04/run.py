@@ -59,7 +59,7 @@ def paragraphs(lab: Lab, count: int) -> list[str]:
 
 def handbook(lab: Lab, count: int | None = None) -> str:
     """The handbook: so many paragraphs on a CPU."""
-    return "\n\n".join(paragraphs(lab, count or (8 if lab.scale == 1 else 3)))
+    return "\n\n".join(paragraphs(lab, count or (8 if lab.scale == 1 else 2)))
 
 
 def stamp(number: int) -> str:
@@ -82,7 +82,7 @@ def unique(lab: Lab) -> LabWorkload:
     """Prompts as long as the others, no two of which begin the same way."""
     count = 4 if lab.scale == 1 else 2
     rng = random.Random("unique")
-    pages = paragraphs(lab, 8 if lab.scale == 1 else 3)
+    pages = paragraphs(lab, 8 if lab.scale == 1 else 2)
     prompts = []
     for i in range(count):
         rng.shuffle(pages)
@@ -100,7 +100,7 @@ def tenants(lab: Lab, grouped: bool, count: int = 3, visits: int | None = None) 
 
 
 def _tenant_prompt(lab: Lab, tenant: int, visit: int) -> str:
-    pages = paragraphs(lab, 4 if lab.scale == 1 else 2)
+    pages = paragraphs(lab, 4 if lab.scale == 1 else 1)
     random.Random(tenant).shuffle(pages)
     name = "ABCDEFGHIJ"[tenant]
     question = MANUAL_QUESTIONS[(3 * tenant + visit) % len(MANUAL_QUESTIONS)]

@@ -116,7 +116,7 @@ def eight(lab: Lab, pool: int, way: str = "recompute") -> PoolTrace:
 
 # ---------------------------------------------------------------- how many chats fit
 
-CHAT_TOKENS, CHAT_TOKENS_SHORT = 1500, 400
+CHAT_TOKENS, CHAT_TOKENS_SHORT = 1500, 200
 """Tokens of a chat whose slots are counted: prompt and answer."""
 ANSWER = 16
 """Tokens of their answers: long enough that none finishes before the last one has arrived."""
@@ -171,7 +171,7 @@ CROWD_POOL, CROWD = 96, 16
 """Blocks, and requests, of the question how many slots a reservation leaves."""
 CROWD_ANSWER, CROWD_ANSWER_SHORT = 24, 12
 """Tokens of an answer; a request's prompt fills up the rest of its 64."""
-RESERVATIONS, RESERVATIONS_SHORT = (128, 256, 512, 1024), (128, 512)
+RESERVATIONS, RESERVATIONS_SHORT = (128, 256, 512, 1024), (512,)
 """max_model_len: under `max_len` every request sets so many tokens aside."""
 TURNS = 3
 """Runs of each of two settings whose speeds are compared, by turns: seconds are noisy."""
@@ -217,7 +217,7 @@ def with_and_without_prefixes(lab: Lab) -> dict[str, PoolTrace]:
 
 # ---------------------------------------------------------------- one request of each length
 
-LENGTHS_ALONE, LENGTHS_ALONE_SHORT = (128, 256, 512, 1024), (64, 256)
+LENGTHS_ALONE, LENGTHS_ALONE_SHORT = (128, 256, 512, 1024), (64, 128)
 
 
 def lengths(lab: Lab) -> dict[int, PoolTrace]:

@@ -193,7 +193,7 @@ def with_sinks(grown: Mapping[str, PoolTrace]) -> PoolTrace:
 SPARE_BLOCKS = 8
 """Each piece of the text fills its last block only in part."""
 MOST_TOKENS, LOSS_WINDOW = 1100, 128
-MOST_TOKENS_SHORT, LOSS_WINDOW_SHORT = 112, 24
+MOST_TOKENS_SHORT, LOSS_WINDOW_SHORT = 80, 16
 """Tokens of the text, and the window that is tried: a quarter of it at most, so that most of it lies beyond."""
 
 

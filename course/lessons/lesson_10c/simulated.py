@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from course.lab import simulated_70b
+from course.lab.scale import is_short
 from course.lab.waiting import with_progress
 from course.simulator.cluster.record import Outcome
 from course.simulator.cluster.retries import BreakerPolicy, RetryPolicy
@@ -94,12 +95,13 @@ def moments_since(start: float, moments: Iterable[float | None]) -> tuple[float,
 
 COUNT_70B = 1200
 """Requests: five minutes, most of them after the spike. With fewer the queue has no time to drain."""
-LEAST_70B = 500
-"""In the short form: the spike, and a minute after it."""
+LEAST_70B = 390
+"""In the short form: its spike, and half a minute after it."""
 TRAFFIC = Independent(
     prompt=LogNormal(median=1500, sigma=0.6, high=6000), output=LogNormal(median=150, sigma=0.5, high=600)
 )
 SPIKES = Spikes(rate=3.5, spike_rate=17.5, start_s=20.0, length_s=20.0)
+SHORT_SPIKES = Spikes(rate=3.5, spike_rate=17.5, start_s=5.0, length_s=15.0)
 PATIENCE_70B_S = 6.0
 """To the first byte; then a client counts the attempt as failed."""
 WORKS_ON = "works on"
@@ -127,11 +129,12 @@ def played(policy: str, server: str = WORKS_ON) -> Storm:
     clients = {"first_byte_timeout_s": PATIENCE_70B_S, **clients, **policies(PATIENCE_70B_S)[policy].model_dump()}
     on = simulated_70b.deployment(max_num_seqs=64, **fields)
     count = {"num_requests": COUNT_70B, "least": LEAST_70B}
-    return _of_run(simulated_70b.serve(on, TRAFFIC, arrivals=SPIKES, clients=clients, **count))
+    spikes = SHORT_SPIKES if is_short() else SPIKES
+    return _of_run(simulated_70b.serve(on, TRAFFIC, arrivals=spikes, clients=clients, **count), spikes)
 
 
-def _of_run(run: FleetRun) -> Storm:
-    spike = (SPIKES.start_s, SPIKES.start_s + SPIKES.length_s)
+def _of_run(run: FleetRun, spikes: Spikes) -> Storm:
+    spike = (spikes.start_s, spikes.start_s + spikes.length_s)
     after = [record.completed for record in run.records if moment_of(record.intended) > spike[1]]
     return Storm(
         spike=spike,
