@@ -12,7 +12,7 @@ import { canKeep, dayOf, eraseKept, exported, imported, keptIn, noteBet, standin
  */
 
 const FILE_NAME = "minillm-progress.json", SIGNS = { none: "○", begun: "◐", done: "●" };
-const LEGEND = `${SIGNS.none} not begun, ${SIGNS.begun} begun, ${SIGNS.done} done: each bet locked, each question of its check answered. Checks are asked in the notebooks, since their keys come from your own runs.`;
+const LEGEND = `${SIGNS.none} not begun, ${SIGNS.begun} begun, ${SIGNS.done} done: each bet locked, each question of its check answered. A check is answered on its lesson's page where its keys need no model, else in the notebook.`;
 const ERASES = "Erase everything this site keeps in this browser? Bets, results, and what you wrote in exercises. There's no way back but a file that you exported.";
 
 /** @param {number[]} numbers */
@@ -110,7 +110,7 @@ function mountProgress(el) {
 
   function draw() {
     const next = whereNext(course);
-    shown.replaceChildren(make("h2", {}, "Where to go on"), make("p", {}, next ?? "Every bet on this site is locked. The checks are in the notebooks."),
+    shown.replaceChildren(make("h2", {}, "Where to go on"), make("p", {}, next ?? "Every bet on this site is locked. The checks that are not answered here are in the notebooks."),
       make("h2", {}, "By path"), ...course.paths.map((path) => pathOf(course, path)), make("p", {}, make("small", {}, LEGEND)),
       make("h2", {}, "Practice"), ...practice(course));
   }
