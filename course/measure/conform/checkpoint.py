@@ -13,7 +13,7 @@ CLOSE = 2e-3
 
 
 def write_checkpoint(folder: Path) -> Path:
-    """Write a Llama of random weights (4 layers, hidden 64, fp32, 1.3 MB), with 512 tokens. Returns the folder.
+    """Write a Llama of random weights (4 layers, hidden 64, fp32, 1.5 MB), with 512 tokens. Returns the folder.
 
     Its weights are so large that another token anywhere in a prompt changes the answer. It says printable text and
     never its end token: what becomes of bytes that are no characters differs between right servers.
