@@ -1,5 +1,5 @@
 """What every exercise promises: stubs fail with a helpful word, right answers of any style earn everything, and each
-plausible wrong answer (wrong/ID.diff; in `make test` every third one) loses points and is told why."""
+plausible wrong answer (wrong/ID.diff; in `make test` every fifth one) loses points and is told why."""
 
 from pathlib import Path
 
@@ -14,7 +14,14 @@ from course.grading.source import answer_file, cells, path_of, resolve, statemen
 HERE = Path(__file__).parent
 EXERCISES = catalogue()
 BY_ID = {exercise.id: exercise for exercise in EXERCISES}
-WRONG = [wrong for path in sorted(HERE.glob("wrong/*.diff")) for wrong in wrong_answers(path)]
+WRONG_TURNS = 5
+"""In `make test` a fifth of each exercise's wrong answers is handed in; all in `make slow`."""
+WRONG = [
+    (wrong, (first + place) % WRONG_TURNS > 0)
+    for first, path in enumerate(sorted(HERE.glob("wrong/*.diff")))
+    for place, wrong in enumerate(wrong_answers(path))
+]
+"""Each with whether it's for `make slow` only."""
 RIGHT = sorted(HERE.glob("right/*/*.py"))
 SEED = pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 """A judge has as many questions as there are seeds: `make slow` asks more of them."""
@@ -89,8 +96,8 @@ def test_another_style_earns_everything(path: Path, seed: int, grade) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        pytest.param(wrong, marks=[pytest.mark.slow] * (i % 3 > 0), id=f"{wrong.exercise_id}/{wrong.name}")
-        for i, wrong in enumerate(WRONG)
+        pytest.param(wrong, marks=[pytest.mark.slow] * is_slow, id=f"{wrong.exercise_id}/{wrong.name}")
+        for wrong, is_slow in WRONG
     ],
 )
 def test_a_wrong_answer_is_told_its_mistake(wrong: WrongAnswer, seed: int, grade) -> None:
@@ -122,7 +129,7 @@ def test_garbage_loses_points_and_never_raises(exercise: Exercise, turn: int, gr
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.id)
 def test_it_is_complete(exercise: Exercise) -> None:
-    assert len([wrong for wrong in WRONG if wrong.exercise_id == exercise.id]) >= 3
+    assert len([wrong for wrong, _ in WRONG if wrong.exercise_id == exercise.id]) >= 3
     assert [path for path in RIGHT if path.parent.name == exercise.id]
     assert 2 <= len(exercise.hints) <= 3
     assert all(0 < hint.cost <= 0.2 for hint in exercise.hints)

@@ -78,11 +78,6 @@ def test_frozen_pictures_are_valid_images_with_alternative_text() -> None:
     assert 'alt="Where did' in data["text/html"]
 
 
-def test_the_lessons_are_up_to_date() -> None:
-    found = [problem for path in build.sources() for problem in build.problems(path)]
-    assert found == [], "run `make notebooks`"
-
-
 def test_cells_of_lessons_are_short() -> None:
     for path in build.sources():
         for cell in build.read_source(path).cells:
