@@ -86,6 +86,7 @@ function mountExplorer(panel, python, load) {
 
   /** @param {number} i which control was */
   async function showRecorded(i) {
+    if (state === "starting" && !navigator.onLine) return; // recordings aren't kept for later, and Python draws in a moment
     try {
       const { frames } = await load(panel.dataset.frames ?? ""), places = () => controls.map((control) => control.at()).join(",");
       if (opened !== undefined) return;

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
 from course.site.__main__ import QuietHandler
 from minillm import LLM, SamplingParams
@@ -110,3 +111,5 @@ def test_a_second_turn_finds_the_first_in_its_blocks_and_an_answer_can_be_stoppe
     assert page.locator(".mm-turns .mm-told").count() == 9
     wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert wide <= 0
+    worst = Axe().run(page).response["violations"]
+    assert not worst, [(each["id"], [node["html"][:120] for node in each["nodes"][:3]]) for each in worst]

@@ -89,6 +89,18 @@ def test_python_is_live_in_firefox_too(firefox: Firefox, address: str, name: str
     assert firefox.told == []
 
 
+def test_an_explorer_and_the_calculator_are_answered_in_firefox_too(firefox: Firefox, address: str) -> None:
+    moved = "element.dispatchEvent(new Event('input'))"
+    for name, control, value in (
+        ("10b_network", "[data-explorer*=regions] input", "0"),
+        ("calculator", ".mm-ask input", "9"),
+    ):
+        firefox.open(f"{address}/{name}.html")
+        firefox.is_true(f"(element => {{ element.value = '{value}'; {moved}; }})(document.querySelector('{control}'))")
+        firefox.wait_for("document.querySelector('[data-is-live=yes]')")
+    assert firefox.told == []
+
+
 def test_a_word_is_found_by_keyboard_in_firefox_too(firefox: Firefox, address: str) -> None:
     firefox.open(f"{address}/02_queue.html")
     firefox.type("/chunked pref")

@@ -178,7 +178,34 @@ def test_an_explorer_is_drawn_between_its_recordings(context: Any, address: str)
     shown = "[...document.querySelectorAll('[data-explorer*=regions] td')].map(cell => cell.textContent)"
     cells = regions_table("Sydney", 1.0, "reused").html
     right = re.findall(r"<td[^>]*>([^<]*)</td>", cells)
-    page.wait_for_function(f"right => JSON.stringify({shown}) === right", arg=json.dumps(right, separators=(",", ":")))
+    said = json.dumps(right, separators=(",", ":"), ensure_ascii=False)
+    page.wait_for_function(f"right => JSON.stringify({shown}) === right", arg=said)
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+    worst = Axe().run(page).response["violations"]
+    assert not worst, [(each["id"], [node["html"][:120] for node in each["nodes"][:3]]) for each in worst]
+    assert told == []
+    page.close()
+
+
+@pytest.mark.slow
+def test_a_lesson_is_explored_and_its_check_answered_without_a_network(context: Any, address: str) -> None:
+    told: list[str] = []
+    page = opened(context, f"{address}/06c_linear_attention.html", told)
+    page.evaluate("navigator.serviceWorker.ready")
+    page.reload()
+    context.set_offline(True)
+    panel = page.locator("[data-explorer*=reads_explorer]")
+    panel.locator("input").last.press("End")
+    page.wait_for_selector("[data-explorer*=reads_explorer][data-is-live=yes][aria-busy=false]", timeout=START_MS)
+    page.get_by_role("button", name="Answer here").press("Enter")
+    page.get_by_role("radio", name="compute from the last snapshot").click()
+    page.locator(".mm-check").get_by_role("button", name="Check").last.press("Enter")
+    page.get_by_text("1 of 3 right").wait_for()
+    worst = Axe().run(page).response["violations"]
+    assert not worst, [(each["id"], [node["html"][:120] for node in each["nodes"][:3]]) for each in worst]
+    context.set_offline(False)
+    page.goto(f"{address}/progress.html")
+    assert "q3" in page.evaluate("JSON.stringify(localStorage)")
     assert told == []
     page.close()
 
