@@ -1,5 +1,5 @@
 """What every exercise promises: stubs fail with a helpful word, right answers of any style earn everything, and each
-plausible wrong answer (wrong/ID.diff; in `make test` every fifth one) loses points and is told why."""
+plausible wrong answer (wrong/ID.diff; in `make test` one of each exercise) loses points and is told why."""
 
 from pathlib import Path
 
@@ -14,14 +14,12 @@ from course.grading.source import answer_file, cells, path_of, resolve, statemen
 HERE = Path(__file__).parent
 EXERCISES = catalogue()
 BY_ID = {exercise.id: exercise for exercise in EXERCISES}
-WRONG_TURNS = 5
-"""In `make test` a fifth of each exercise's wrong answers is handed in; all in `make slow`."""
 WRONG = [
-    (wrong, (first + place) % WRONG_TURNS > 0)
-    for first, path in enumerate(sorted(HERE.glob("wrong/*.diff")))
-    for place, wrong in enumerate(wrong_answers(path))
+    (wrong, place != turn % len(answers))
+    for turn, answers in enumerate(map(wrong_answers, sorted(HERE.glob("wrong/*.diff"))))
+    for place, wrong in enumerate(answers)
 ]
-"""Each with whether it's for `make slow` only."""
+"""Each with whether it's for `make slow` only: in `make test` one of each exercise is handed in."""
 RIGHT = sorted(HERE.glob("right/*/*.py"))
 SEED = pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 """A judge has as many questions as there are seeds: `make slow` asks more of them."""

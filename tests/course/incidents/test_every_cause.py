@@ -38,8 +38,8 @@ from course.incidents.outcome import effect_of
 from course.incidents.questions import BY_ID as QUESTIONS
 from course.incidents.service import play
 
-QUICK = ("few_slots", "unchunked", "slow_link", "ingress", "far_clients")
-"""Causes that are played whole in `make test`: of each phase one, all of which a test below looks at, too."""
+QUICK = ("few_slots", "slow_link", "far_clients")
+"""Causes that are played whole in `make test`: before, in and outside the engine's steps. Tests below draw them too."""
 FIRST, OTHERS = 1, range(3, 13)
 """Seeds."""
 SEVERAL = ("slow_link", "far_clients")
@@ -164,10 +164,8 @@ def test_the_mitigation_is_the_best_that_can_be_done_at_once(draw: Draw) -> None
         assert relief >= 0.8 * best_at_once(hidden, trials).relief > 0
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[] if name == "two-limits" else pytest.mark.slow) for name in CLASSICS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CLASSICS)
 def test_a_classic(name: str) -> None:
     incident = Incident.classic(name)
     check(incident)

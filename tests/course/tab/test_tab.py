@@ -1,5 +1,6 @@
 """The course's Python in a browser tab, tried outside of one: what it needs, what it answers, what travels there."""
 
+import functools
 import io
 import itertools
 import json
@@ -20,6 +21,7 @@ from course.drills.console import DrillSession
 from course.drills.library import find_drill
 from course.incidents import Incident
 from course.incidents.console import ConsoleSession
+from course.incidents.generate import generate
 from course.lab.controls import shown_by
 from course.lab.simulated_device import placeholder_tokenizer, placeholder_tokens
 from course.lab.view import library
@@ -33,6 +35,7 @@ from course.tab.answer import FUNCTIONS, KINDS, Answers
 from course.tab.known_words import SEEDS, WordTokenizer
 from course.tab.live_server import LiveServer
 
+GENERATED = functools.cache(generate)
 NOT_IN_A_TAB = (
     *("torch", "numpy", "scipy", "pandas", "transformers", "tokenizers", "IPython", "ipywidgets", "typer"),
     *("httpx", "anywidget", "traitlets", "matplotlib"),
@@ -142,6 +145,13 @@ def test_answers_keep_what_was_opened_and_refuse_in_words() -> None:
             ask(name, server, until=3.0)
 
 
+@pytest.fixture
+def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An incident follows from its arguments alone, so one of each is enough."""
+    monkeypatch.setattr("course.incidents.incident.generate", GENERATED)
+
+
+@pytest.mark.usefixtures("drawn_once")
 def test_an_incident_is_the_one_of_its_seed_or_its_day() -> None:
     ask = asking()
     number = ask("incident.open", seed=4, difficulty=1, day="")["value"]
@@ -183,6 +193,7 @@ def test_a_round_and_a_sum_are_those_of_the_terminal() -> None:
     assert "2026-01-05" in ask("napkin.open", day="today")["refused"]
 
 
+@pytest.mark.usefixtures("drawn_once")
 def test_what_ends_in_a_tab_is_kept_as_a_notebook_keeps_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ask = asking()
     number = ask("drill.open", drill="dump-13b", seed=3)["value"]
