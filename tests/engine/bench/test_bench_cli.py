@@ -55,7 +55,7 @@ def test_hugging_face_also_gets_float32_where_bfloat16_is_emulated(
     assert ("hf_generate_fp32" in peers) == also_float32
 
 
-@pytest.mark.parametrize("arguments", [["--compare", "vllm"], ["--repeats", "0"], ["--dtype", "int3"]], ids=str)
+@pytest.mark.parametrize("arguments", [["--compare", "vlm"], ["--repeats", "0"], ["--dtype", "int3"]], ids=str)
 def test_bad_options_are_refused(arguments: list[str]) -> None:
     assert CliRunner().invoke(app, ["bench", *arguments]).exit_code == 2
 

@@ -290,7 +290,7 @@ from minillm.runner.torch_runner import TorchRunner
 good = TorchRunner.launch
 
 def launch(self, batch):
-    if batch.requests[0].request.request_id != "warm-up":
+    if not batch.requests[0].request.request_id.startswith("warm-up"):
         raise DeviceLostError("the GPU is lost to this process (an illegal memory access): start it again")
     return good(self, batch)
 
