@@ -49,10 +49,15 @@ function card(questions, head, grade) {
   const rows = Object.entries(questions).map(([name, question]) => {
     const row = questionRow(question, async (written) => {
       if (!written) { say(row.told, "Answer first."); return; }
-      const graded = await grade({ question: name, written });
-      row.told.innerHTML = graded.told;
-      top.innerHTML = graded.head;
-      noteDone(graded.kept);
+      say(row.told, "Checking …"); // some keys are worked out by simulating, for seconds
+      try {
+        const graded = await grade({ question: name, written });
+        row.told.innerHTML = graded.told;
+        top.innerHTML = graded.head;
+        noteDone(graded.kept);
+      } catch (error) {
+        say(row.told, trouble(error));
+      }
     });
     return row;
   });
