@@ -5,7 +5,7 @@ reading the weights from memory. On CPUs PyTorch's 16-bit `F.linear` does not. S
 order in which a kernel reads them:
 
 - our own, kernels/cpu/linear.cpp, which widens bfloat16 to float32 in registers;
-- the same on rows rounded to bfloat16, where the CPU multiplies pairs of those at once (AVX512_BF16, Arm's bf16) or
+- the same on rows rounded to bfloat16, where the CPU multiplies pairs of those (AVX512_BF16, Arm's bf16) or
   whole tiles (AMX, kernels/cpu/matrix_units.h);
 - oneDNN's, for bfloat16 matrices, with weights and rows in blocks of its own;
 - FBGEMM's (Khudia et al. 2021), with weights as float16: it needs no C++ compiler.
