@@ -13,7 +13,7 @@ from course.challenge.ladder import NONE, Tally, ladder
 from course.challenge.play import Played, RequestOutcome, play
 from course.challenge.rounds import Round
 from course.challenge.service import KINDS
-from minillm.observe.tables import text_table
+from course.summaries.tables import text_table
 
 ROOT = Path(__file__).parents[2]
 DECIDES = (

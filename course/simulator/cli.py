@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from course.measure.options import Device, Dtype, LoadFormat
 from course.simulator.options import (
     BENCH_HELP,
     FIRST_TASTE,
@@ -26,7 +27,7 @@ from course.simulator.options import (
     profile_for,
     refuse,
 )
-from minillm.bench.options import Device, Dtype, LoadFormat, with_options
+from minillm.options import with_options
 
 if TYPE_CHECKING:
     from course.simulator.cost.profile import Profile

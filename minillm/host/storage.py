@@ -124,7 +124,7 @@ def _only_one(lock_file: Path, progress: bool) -> Iterator[None]:
         lock.release()
 
 
-def write_whole(file: Path, content: bytes, elsewhere: str) -> None:
+def write_whole(file: Path, content: bytes, elsewhere: str = ANOTHER_HOME) -> None:
     """Write a file whole or not at all: beside its place, then into it. Its folder is made if it is missing.
 
     Args:

@@ -159,16 +159,6 @@ class CPULinear(AnyLinear):
             self.few.banded = arena.keep(self.few.banded)
 
 
-def chosen_packings(module: nn.Module) -> dict[str, list[str]]:
-    """Which kernels multiply the 16-bit weights inside on a CPU: what the trial of packing.py chose for few rows, and
-    for many. Empty elsewhere."""
-    linears = [each for each in module.modules() if isinstance(each, CPULinear)]
-    return {
-        "few_rows": sorted({type(linear.few).__name__ for linear in linears}),
-        "many_rows": sorted({type(linear.many).__name__ for linear in linears}),
-    }
-
-
 def relative_error(
     product: Callable[[Tensor], Tensor], weight: Tensor, bias: Tensor | None, dtype: torch.dtype, rows: int = 4
 ) -> float:

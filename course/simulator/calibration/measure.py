@@ -286,7 +286,8 @@ def describe_hardware(device: "torch.device", quick: bool) -> Hardware:
     import psutil
     import torch
 
-    from minillm.bench.machine_peaks import measure_bandwidth, measure_matmul
+    from course.measure.machine_peaks import measure_matmul
+    from minillm.host.bandwidth import measure_bandwidth
 
     if device.type == "cuda":
         try:

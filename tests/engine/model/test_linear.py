@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from course.measure.report import chosen_packings
 from minillm.host import platforms
 from minillm.host.bystanders import Bystanders
 from minillm.kernels.cpu import NativeKernels, compiling, has_dots, native_kernels
@@ -23,7 +24,6 @@ from minillm.model.linear import (
     PackedForFBGEMM,
     PackedForOneDNN,
     PackedInBands,
-    chosen_packings,
 )
 from minillm.model.packing import choose_packings, pack_linears, works
 
