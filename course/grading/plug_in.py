@@ -18,9 +18,9 @@ from course.lab.lab import Lab
 from course.lab.printed import render
 from course.lab.run import Run
 from course.lab.summary import Comparison
+from course.lab.watched_engine import WatchedEngine
 from course.lab.workloads import LabWorkload
 from minillm import Engine, EngineConfig
-from minillm.frontend.engine_thread import EngineThread
 
 
 def build_engine(config: EngineConfig, parts: Parts, notes: list[str], **arguments: Any) -> Engine:
@@ -80,7 +80,7 @@ class OpenLab(Lab):
         return ServeYours(lambda: self.beside(ours, run()).html)
 
     def _engine_thread(self, config: EngineConfig) -> Any:
-        return EngineThread(config, build=self._build_with_parts)
+        return WatchedEngine(config, build=self._build_with_parts)
 
     def _build_with_parts(self, config: EngineConfig, model: Any, clock: Any) -> Engine:
         return build_engine(config, self._parts, self.notes, model=model, clock=clock)

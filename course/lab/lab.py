@@ -54,7 +54,7 @@ class Lab(PredictionBook):
 
     Args:
         short: play small workloads, as the tests do; None = the environment variable MINILLM_SHORT is 1.
-        make_engine: builds the engine thread from a config; None = minillm's EngineThread.
+        make_engine: builds the engine thread from a config; None = a WatchedEngine.
         instead_of: closed before, if there is one: a cell that is run again leaves no engine behind.
             Its predictions are handed on: what was locked stays locked.
         defaults: config fields that differ from EngineConfig's own. The environment variable MINILLM_LAB_MODEL names
@@ -288,9 +288,9 @@ class Lab(PredictionBook):
 
     def _engine_thread(self, config: EngineConfig) -> Any:
         """A lab with parts of a learner's own starts another one."""
-        from minillm.frontend.engine_thread import EngineThread
+        from course.lab.watched_engine import WatchedEngine
 
-        return EngineThread(config)
+        return WatchedEngine(config)
 
 
 def roomy(config: EngineConfig) -> EngineConfig:

@@ -16,6 +16,7 @@ from course.lab.growing_answer import GrowingAnswer
 from course.lab.remote_phases import ALL_PREFILL, TOLD, Split, borders_of, inferred_phases, split_from_metrics
 from course.lab.run import RemoteSource, Row, Run
 from course.lab.scale import scale_of
+from course.lab.snapshot import EngineSnapshot, RequestView
 from course.lab.workloads import LabWorkload, workload
 from course.loadgen.client import Api, Client, Endpoint, now
 from course.loadgen.load_test import find_model
@@ -25,7 +26,6 @@ from course.loadgen.play import Play
 from course.loadgen.server_metrics import Scrape, scrape
 from minillm import EngineConfig
 from minillm.core.errors import ConfigError
-from minillm.frontend.snapshot import EngineSnapshot, RequestView
 
 TIMEOUT_S = 600.0
 """For a whole answer."""

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from course.lab.explorer import Explorer, buttons, slider
 from course.lab.pictures.distribution import beside
 from course.lab.run import Run, itl_of, percentile
+from course.lab.snapshot import RequestView
 from course.lab.style import ALARM, WIDTH, seconds
 from course.lab.svg import INK, SOFT, Picture, Scale, boxes, line, text, time_axis
-from minillm.frontend.snapshot import RequestView
 
 LEFT = 150
 BUCKET_BORDERS = (64, 256, 1024, 4096)

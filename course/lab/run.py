@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from html import escape
 from itertools import groupby, pairwise
 
+from course.lab.snapshot import CACHED, FREE, EngineSnapshot, RequestView
 from course.lab.style import PHASE_LABELS, seconds
 from course.summaries.percentiles import percentile as of_samples
 from minillm import EngineConfig
 from minillm.core.brief import brief
 from minillm.core.timeline import PHASES, StepRecord
-from minillm.frontend.snapshot import CACHED, FREE, EngineSnapshot, RequestView
 from minillm.observe.records import Recordable
 
 Owners = tuple[tuple[int, int], ...]

@@ -14,13 +14,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from course.lab.run import Owners, Row, Run, blocks_held, run_lengths
+from course.lab.snapshot import EngineSnapshot, RequestView
 from course.lab.workloads import LabWorkload, PromptArrival
 from minillm import EngineConfig, RequestOutput
 from minillm.frontend.errors import EngineDeadError
-from minillm.frontend.snapshot import EngineSnapshot, RequestView
 
 if TYPE_CHECKING:
-    from minillm.frontend.engine_thread import EngineThread
+    from course.lab.watched_engine import WatchedEngine
 
 Event = tuple[int, RequestOutput | Exception]
 """Row of the request, and what the engine said about it."""
@@ -42,7 +42,7 @@ MOST_BLOCKS = 4096
 class Session:
     """One run in progress. Call start() once; stop(), wait() and run() at any time, from any thread."""
 
-    def __init__(self, engine: "EngineThread", config: EngineConfig, workload: LabWorkload) -> None:
+    def __init__(self, engine: "WatchedEngine", config: EngineConfig, workload: LabWorkload) -> None:
         self.workload = workload
         self._engine = engine
         self._config = config

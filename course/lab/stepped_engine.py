@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from course.lab.session import Event, Session
 from course.lab.simulated_device import PlaceholderModel, SimulatedDevice, check_params
+from course.lab.snapshot import PUBLISH_INTERVAL_S, EngineSnapshot, RequestView, take_snapshot
 from course.lab.workloads import LabWorkload
 from minillm.core.params import SamplingParams
+from minillm.core.request import Request
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.outputs import RequestOutput
 from minillm.frontend.prompts import Prompt
-from minillm.frontend.snapshot import PUBLISH_INTERVAL_S, EngineSnapshot, RequestView, take_snapshot
 from minillm.policies.config import EngineConfig
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class WatchableClock(VirtualClock):
 
 
 class SteppedEngine:
-    """What a Session wants of an EngineThread, without a thread: `advance` makes its steps."""
+    """What a Session wants of a WatchedEngine, without a thread: `advance` makes its steps."""
 
     def __init__(self, device: SimulatedDevice, config: EngineConfig) -> None:
         self.device = device
@@ -69,7 +70,7 @@ class SteppedEngine:
         clock = WatchableClock()  # from 0, so that equal runs agree to the last digit
         self._engine = self.device.engine(config, model, clock=clock)  # raises before anything else has changed
         self.model, self.clock, self.config = model, clock, config
-        self._views: dict[int, RequestView] = {}
+        self._views: dict[Request, RequestView] = {}
         self._sinks.clear()
         self._publish()
 

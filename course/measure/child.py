@@ -1,5 +1,6 @@
 """A server that is started to be tried or measured, and ended with that."""
 
+import json
 import os
 import shlex
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 import httpx
 
 from minillm.core.errors import MinillmError
+from minillm.strict_model import StrictModel
 
 START_LIMIT_S = 600.0
 """vLLM compiles and records graphs before it answers: minutes, on some machines."""
@@ -107,3 +109,19 @@ def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
         time.sleep(0.3)
     ended = "it ended" if process.poll() is not None else f"nothing answers at {url} after {START_LIMIT_S:.0f} s"
     raise ServerError(f"{ended}. The end of what it printed:\n{log.read_text(errors='replace')[-1500:]}")
+
+
+def as_flags(config: StrictModel) -> list[str]:
+    """The options of `minillm serve` that make this config: of its fields, those that were set."""
+    flags = []
+    for name, value in config.model_dump(mode="json", exclude_unset=True).items():
+        words = name.replace("_", "-")
+        if value is None:
+            continue  # which no flag can say, and which is what such a field is without one
+        if isinstance(value, bool):
+            flags.append(f"--{words}" if value else f"--no-{words}")
+        elif isinstance(value, list):
+            flags += [word for one in value for word in (f"--{words}", one)]
+        else:
+            flags += [f"--{words}", value if isinstance(value, str) else json.dumps(value)]
+    return flags

@@ -24,6 +24,7 @@ from typing import Any
 
 from course.loadgen.planned_requests import common_words
 from course.loadgen.stream import Read, read_answer
+from course.measure.child import as_flags
 from course.measure.compare import compete
 from course.measure.contest import Minillm, Peer, TimedRun, check_counts
 from course.measure.errors import BenchmarkError
@@ -36,7 +37,6 @@ from minillm.frontend.engine import Engine
 from minillm.frontend.prompts import encode_prompt
 from minillm.host.bandwidth import measure_bandwidth
 from minillm.policies.config import EngineConfig
-from minillm.server.flags import as_flags
 
 STREAMS = (8, 64)
 QUICK_STREAMS, QUICK_TOKENS = (2,), 4

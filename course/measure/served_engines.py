@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import httpx
 import torch
 
-from course.measure.child import serving
+from course.measure.child import as_flags, serving
 from course.measure.compare import MEMORY_SHARE
 from course.measure.errors import BenchmarkError
 from course.measure.peers.vllm_peer import QUIET, same_limits, vllm_python
@@ -23,7 +23,6 @@ from minillm.model.checkpoints import load_config, resolve
 from minillm.model.config import ModelConfig
 from minillm.model.loader import choose_device, choose_dtype
 from minillm.policies.config import EngineConfig
-from minillm.server.flags import as_flags
 
 Report = TypeVar("Report")
 VLLM_SERVER = "vllm.entrypoints.openai.api_server"

@@ -1,8 +1,7 @@
 """The engine in a thread of its own, with a stream for each request.
 
 The thread owns the engine: no other thread touches it. Everything that others want done is a command on a
-queue, carried out between two steps; so an abort or a stop takes effect within one step. What others
-want to see is an immutable snapshot, published a few times a second while it is looked at.
+queue, carried out between two steps; so an abort or a stop takes effect within one step.
 """
 
 import gc
@@ -22,7 +21,6 @@ from minillm.frontend.engine import Engine
 from minillm.frontend.errors import EngineDeadError
 from minillm.frontend.outputs import RequestOutput
 from minillm.frontend.prompts import Prompt
-from minillm.frontend.snapshot import PUBLISH_INTERVAL_S, EngineSnapshot, RequestView, take_snapshot
 from minillm.frontend.structured_outputs import GrammarCompiler
 from minillm.host.device import let_go
 from minillm.host.openmp import end_team
@@ -129,11 +127,8 @@ class EngineThread:
         self._build = build or partial(Engine, runners=self._runners)
         self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         self._sinks: dict[str, Sink] = {}
-        self._views: dict[int, RequestView] = {}
         self._stopping = False
         self._closed = False
-        self._is_watched = False
-        """The last snapshot has been looked at."""
         self._closing = threading.Lock()
         self._death: BaseException | None = None
         built: Future[None] = Future()
@@ -219,12 +214,6 @@ class EngineThread:
         """
         self._send(lambda: self._replace_engine(config)).result()
 
-    def snapshot(self) -> EngineSnapshot:
-        """The last published look at the engine. Never waits. While steps run, the first look may be an old one; it has
-        the next ones published."""
-        self._is_watched = True
-        return self._snapshot
-
     def check_alive(self) -> None:
         """Raise EngineDeadError if the thread has stopped."""
         if self._closed:
@@ -269,7 +258,6 @@ class EngineThread:
         self._run()
 
     def _run(self) -> None:
-        published = self.clock.now()
         try:
             while True:
                 self._run_commands(wait=not self._engine.has_unfinished)
@@ -277,10 +265,7 @@ class EngineThread:
                     break
                 if self._engine.has_unfinished:
                     self._dispatch(self._engine.step())
-                idle = not self._engine.has_unfinished
-                if idle or (self._is_watched and self.clock.now() - published >= PUBLISH_INTERVAL_S):
-                    self._publish()
-                    published = self.clock.now()
+                self.look_at(self._engine, is_idle=not self._engine.has_unfinished)
         except BaseException as error:  # a bug in the engine: no caller may wait forever
             self._death = error
         self._close()
@@ -350,12 +335,10 @@ class EngineThread:
         loaded = engine.model or model
         assert loaded is not None, "an engine without a model was given one to be built with"
         self.model = loaded
-        self._views.clear()
-        self._publish()
+        self.look_at(engine, is_idle=True)
 
-    def _publish(self) -> None:
-        self._is_watched = False
-        self._snapshot = take_snapshot(self._engine, self._views)
+    def look_at(self, engine: Engine, *, is_idle: bool) -> None:
+        """For subclasses that show the engine. Called in its thread: between steps, once it is made, once it is closed."""
 
     def _begin_stop(self) -> None:
         self._stopping = True
@@ -377,6 +360,6 @@ class EngineThread:
             return
         try:
             self._engine.close()
-            self._publish()
-        except Exception:  # of an engine that failed halfway: the last good look stays
-            logger.exception("no snapshot of the engine's end")
+            self.look_at(self._engine, is_idle=True)
+        except Exception:  # of an engine that failed halfway
+            logger.exception("the engine could not be closed, or looked at, at its end")

@@ -124,10 +124,6 @@ class StepCost(NamedTuple):
     """What checking drafts added; making them is not in it."""
 
 
-NO_CHARGE = StepCost(0.0, 0.0, 0.0, 0.0)
-"""A step in which no request waited for another's work is not split: nobody is charged anything."""
-
-
 class PlainPrices(NamedTuple):
     """What a step takes without prompts and drafts. Seconds."""
 

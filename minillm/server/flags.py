@@ -39,22 +39,6 @@ def given(model: type[StrictModel], values: dict[str, Any]) -> dict[str, Any]:
     return {name: _as_value(field, values[name]) for name, field in fields if values[name] not in (None, [])}
 
 
-def as_flags(config: StrictModel) -> list[str]:
-    """The command line that makes this config: of its fields, those that were set."""
-    flags = []
-    for name, value in config.model_dump(mode="json", exclude_unset=True).items():
-        words = name.replace("_", "-")
-        if value is None:
-            continue  # which no flag can say, and which is what such a field is without one
-        if _flag_type(type(config).model_fields[name]) == (bool | None):
-            flags.append(f"--{words}" if value else f"--no-{words}")
-        elif isinstance(value, list):
-            flags += [word for one in value for word in (f"--{words}", one)]
-        else:
-            flags += [f"--{words}", value if isinstance(value, str) else json.dumps(value)]
-    return flags
-
-
 def _option(name: str, field: FieldInfo, default: Any, panel: str) -> Any:
     flag = "--" + name.replace("_", "-")
     names = [flag]

@@ -1,9 +1,9 @@
 """Runs made by hand, by a scheduler of thirty lines: pictures can be tested without an engine."""
 
 from course.lab.run import Row, Run
+from course.lab.snapshot import FREE, EngineSnapshot, RequestView
 from minillm import EngineConfig
 from minillm.core.timeline import StepRecord, StepShare, Timeline
-from minillm.frontend.snapshot import FREE, EngineSnapshot, RequestView
 
 START = 100.0
 

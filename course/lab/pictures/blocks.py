@@ -4,9 +4,9 @@ import string
 from collections import Counter
 
 from course.lab.run import Run, blocks_held
+from course.lab.snapshot import CACHED, FREE, SHARED, EngineSnapshot
 from course.lab.style import TINT_INK, tint
 from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, boxes, short, tag, text
-from minillm.frontend.snapshot import CACHED, FREE, SHARED, EngineSnapshot
 
 TOP, LEFT, WIDTH = 34, 4, 500
 MANY = "s"

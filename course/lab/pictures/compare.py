@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from course.lab.pictures.distribution import LEFT, RIGHT, beside
 from course.lab.run import Run, itl_of, percentile, phases_of
+from course.lab.snapshot import RequestView
 from course.lab.style import PHASE_COLOURS, PHASE_LABELS, WIDTH, seconds
 from course.lab.svg import INK, SOFT, Picture, Scale, legend, line, phase_fill, rect, text, time_axis
 from minillm.core.timeline import PHASES
-from minillm.frontend.snapshot import RequestView
 
 
 def draw_one_number(runs: Mapping[str, Run]) -> Picture:

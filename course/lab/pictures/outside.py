@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from course.lab.snapshot import RequestView
 from course.lab.style import PHASE_COLOURS
 from course.lab.svg import INK, phase_fill, rect, short, tag
 from minillm.core.timeline import PHASES
-from minillm.frontend.snapshot import RequestView
 
 
 def draw_bar_from_outside(

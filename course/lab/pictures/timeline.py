@@ -2,6 +2,7 @@
 
 from course.lab.pictures.outside import draw_bar_from_outside, first_token_flag
 from course.lab.run import Row, Run, phases_of
+from course.lab.snapshot import RequestView
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds, tint
 from course.lab.svg import (
     HALO,
@@ -21,7 +22,6 @@ from course.lab.svg import (
     time_axis,
 )
 from minillm.core.timeline import PHASES
-from minillm.frontend.snapshot import RequestView
 
 LEFT, RIGHT, TOP = 104, 76, 30
 

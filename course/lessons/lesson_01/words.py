@@ -14,9 +14,9 @@ from course.lab.predict import MeasuredAnswer, gained_most
 from course.lab.ruler import buckets
 from course.lab.run import Run, percentile, phases_of
 from course.lab.services_70b import BEFORE, INT8, MORE_SLOTS, ServiceFigures
+from course.lab.snapshot import RequestView
 from course.lab.style import change, seconds, told_seconds
 from course.lab.tables import felt_ttft, in_flight
-from minillm.frontend.snapshot import RequestView
 
 # ---------------------------------------------------------------- findings
 

@@ -14,6 +14,7 @@ from course.lab.peak_bytes import PeakBytes
 from course.lab.predict import MeasuredAnswer
 from course.lab.prompt_pruning import prune_context, split_sentences
 from course.lab.run import Run, percentile
+from course.lab.snapshot import RequestView
 from course.lab.style import change, seconds
 from course.lab.texts import CHAT_QUESTIONS
 from course.lab.workloads import LabWorkload, PromptArrival, document
@@ -22,7 +23,6 @@ from course.measure.quality import Floors
 from course.measure.scoring import choose, load_items
 from course.simulator.cluster.record import ClientRecord
 from minillm.core.brief import brief
-from minillm.frontend.snapshot import RequestView
 from minillm.host.timing import seconds_per_call
 from minillm.kernels.attention.select import BACKENDS
 from minillm.kernels.quantization import dtype_name

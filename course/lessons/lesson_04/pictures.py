@@ -8,6 +8,7 @@ from course.lab.lab import Lab
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.prefix_cache import CacheRequest, Chain, model_hit_rate, tenants_trace, token_ids, users_trace
 from course.lab.run import Run
+from course.lab.snapshot import RequestView
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds
 from course.lab.svg import INK, PAPER, SOFT, Picture, line, rect, tag, text
 from course.lessons.lesson_04.run import (
@@ -21,7 +22,6 @@ from course.lessons.lesson_04.run import (
     ttfts,
 )
 from course.simulator.cluster.run import FleetRun
-from minillm.frontend.snapshot import RequestView
 
 # ---------------------------------------------------------------- blocks as beads
 

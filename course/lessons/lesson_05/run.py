@@ -16,6 +16,7 @@ from course.lab.lab import Lab
 from course.lab.predict import MeasuredAnswer
 from course.lab.run import Run, itl_of, percentile
 from course.lab.server import LabServer
+from course.lab.snapshot import RequestView
 from course.lab.style import seconds
 from course.lab.texts import CHAT_QUESTIONS, MANUAL, MANUAL_QUESTIONS
 from course.lab.ttft_causes import Stay, causes_inside, shared_tokens
@@ -24,7 +25,6 @@ from minillm import StructuredOutputsParams
 from minillm.core.brief import brief
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import StepRecord
-from minillm.frontend.snapshot import RequestView
 from minillm.observe.step_cost import StepCost, split_steps
 from minillm.server.calls import Call
 from minillm.server.protocol import GenerationBody

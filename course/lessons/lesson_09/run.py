@@ -14,6 +14,7 @@ from course.lab.predict import MeasuredAnswer
 from course.lab.roof import Roof
 from course.lab.run import Run, percentile
 from course.lab.style import seconds
+from course.lab.watched_engine import WatchedEngine
 from course.lab.workloads import LabWorkload
 from course.lessons.lesson_06.run import RESTLESS, Dot, room, side_by_side
 from course.measure.quality import Cost, Floors, Quality, QualityVerdict, judge, request_bytes
@@ -23,7 +24,6 @@ from minillm import Engine, EngineConfig
 from minillm.core.brief import brief
 from minillm.core.errors import ConfigError
 from minillm.core.timeline import PHASES
-from minillm.frontend.engine_thread import EngineThread
 
 # ---------------------------------------------------------------- formats
 
@@ -96,8 +96,8 @@ class Shelf:
             self._labs[name] = Lab(short=self.lab.scale < 1, make_engine=make_engine, **fields)
         return self._labs[name]
 
-    def _on_the_same_weights(self, config: EngineConfig) -> EngineThread:
-        return EngineThread(config, self.lab.model)
+    def _on_the_same_weights(self, config: EngineConfig) -> WatchedEngine:
+        return WatchedEngine(config, self.lab.model)
 
     def engine(self, name: str) -> Engine:
         """An engine of your own in this format, without traffic; step it while the shelf's lab is `alone`."""

@@ -18,10 +18,10 @@ from course.lab.pictures.timeline import draw_timeline
 from course.lab.printed import render
 from course.lab.ruler import draw_ruler
 from course.lab.run import Run
+from course.lab.snapshot import CACHED, SHARED
 from course.lab.style import ALARM, PHASE_COLOURS, PHASE_LABELS, TINT_INK, TINTS, tint
 from course.lab.summary import Comparison
 from course.lab.svg import PATTERNS, Picture
-from minillm.frontend.snapshot import CACHED, SHARED
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -16,13 +16,13 @@ from made_run import made_run
 import course
 import minillm
 from course.lab.plain_text import show_beginnings
+from course.lab.snapshot import EngineSnapshot, RequestView
 from course.lab.workloads import MAKERS, workload
 from course.simulator.cluster.record import ClientRecord
 from course.simulator.cluster.run import FleetRun
 from minillm import LLM, EngineConfig, SamplingParams
 from minillm.core.brief import brief
 from minillm.core.timeline import Timeline
-from minillm.frontend.snapshot import EngineSnapshot, RequestView
 
 MOST = 2000
 """Characters."""

@@ -24,7 +24,6 @@ from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.errors import EngineDeadError
 from minillm.frontend.llm import LLM
 from minillm.frontend.loading import warm_up
-from minillm.frontend.snapshot import CACHED, FREE, SHARED
 from minillm.host.openmp import BUNDLED
 from minillm.model.errors import ModelError
 from minillm.model.loader import LoadedModel, load_model
@@ -107,7 +106,7 @@ def test_abort_ends_the_stream_and_frees_the_blocks(thread: EngineThread):
     output = stream.result(timeout=PATIENCE_S)
     assert output.finish_reason is FinishReason.ABORT and 0 < len(output.token_ids) < 400
     thread.abort_all()
-    assert all(owner in (FREE, CACHED) for owner in thread.snapshot().block_owners)
+    assert thread.call(lambda engine: engine.scheduler.kv.pool.num_used).result() == 0
 
 
 def test_abort_all(thread: EngineThread):
@@ -168,7 +167,7 @@ def gpu_thread(gpu: FakeGPU) -> Iterator[EngineThread]:
 
 
 def num_blocks(thread: EngineThread) -> int:
-    return len(thread.snapshot().block_owners)
+    return thread.call(lambda engine: len(engine.scheduler.kv.pool)).result()
 
 
 def test_on_a_gpu_the_next_engine_finds_as_much_memory(gpu_thread: EngineThread):
@@ -224,25 +223,6 @@ def test_what_keeps_the_engine_from_being_built_reaches_the_caller(config: Engin
         EngineThread(config.replace(num_kv_blocks=10**12), model)
 
 
-def test_snapshots_show_requests_blocks_and_steps(thread: EngineThread):
-    shared = "The same long beginning for everybody, so that some blocks are shared by all of them. " * 2
-    streams = [thread.submit(shared + str(i), ENDLESS) for i in range(3)]
-    for stream in streams:
-        next(iter(stream))
-    snapshot = thread.snapshot()
-    for _ in range(200):
-        snapshot = thread.snapshot()
-        if SHARED in snapshot.block_owners and all(view.num_output_tokens > 2 for view in snapshot.requests):
-            break
-        next(iter(streams[0]))
-    assert [view.arrival_index for view in snapshot.requests] == [0, 1, 2]
-    assert {view.phase for view in snapshot.requests} == {"decode"}
-    assert SHARED in snapshot.block_owners and {0, 1, 2} <= set(snapshot.block_owners)
-    assert snapshot.prefix_hits > 0 and snapshot.num_steps >= len(snapshot.steps) > 0
-    for view in snapshot.requests:
-        assert list(view.borders) == sorted(view.borders) and view.borders[-1] == snapshot.now
-
-
 async def read(engine: AsyncEngine, params: SamplingParams, limit: int | None = None, **options: str) -> list[int]:
     """The tokens of one request, or at least the first `limit` of them."""
     collector, token_ids = OutputCollector(), []
@@ -267,7 +247,7 @@ def test_async_requests_run_side_by_side_and_leaving_early_aborts(thread: Engine
     first, left_early, third = asyncio.run(main())
     assert first == third == expected and left_early[:3] == expected[:3]
     thread.abort_all()
-    assert all(view.status == "finished" for view in thread.snapshot().requests)
+    assert not thread.call(lambda engine: engine.has_unfinished).result()
 
 
 def test_a_submission_that_is_cancelled_and_aborted_leaves_nothing(thread: EngineThread):
@@ -312,23 +292,13 @@ def test_a_cancelled_offer_harms_nobody(thread: EngineThread, expected: list[int
     assert thread.submit("Hello there", GREEDY).result(timeout=PATIENCE_S).token_ids == expected
 
 
-def test_the_memo_of_finished_requests_is_bounded_by_the_history(
-    config: EngineConfig, model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+def test_when_a_dead_engine_cannot_be_looked_at_nobody_waits_for_ever(
+    config: EngineConfig, model: LoadedModel, monkeypatch
 ):
-    monkeypatch.setattr("minillm.core.engine.REQUEST_HISTORY", 3)
-    with EngineThread(config, model) as thread:
-        for _ in range(8):
-            thread.submit("Hello there", SamplingParams(max_tokens=1)).result(timeout=PATIENCE_S)
-            thread.abort_all()
-    assert [view.arrival_index for view in thread.snapshot().requests] == [5, 6, 7]
-    assert thread._views.keys() == {5, 6, 7}
-
-
-def test_when_no_snapshot_can_be_taken_nobody_waits_for_ever(config: EngineConfig, model: LoadedModel, monkeypatch):
     thread = EngineThread(config, model)
     release = threading.Event()
     held = thread.call(lambda _: release.wait(60))  # what follows is in the queue when the engine dies
-    monkeypatch.setattr(thread, "_publish", lambda: 1 / 0)
+    monkeypatch.setattr(thread, "look_at", lambda engine, is_idle: 1 / 0)
     monkeypatch.setattr(thread._engine, "step", lambda: 1 / 0)
     stream = thread.submit_nowait("Hello there", ENDLESS, (outputs := queue.SimpleQueue()).put)
     release.set()

@@ -8,7 +8,6 @@ from course.summaries.summary import SLO, summarize
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import PHASES, VirtualClock
 from minillm.frontend.engine import Engine
-from minillm.frontend.snapshot import RequestView, take_snapshot
 from minillm.observe.records import as_records
 from minillm.observe.trace import chrome_trace
 from minillm.policies.config import EngineConfig
@@ -45,21 +44,6 @@ def test_the_run_has_every_kind_of_trouble(engine):
     assert set(summary.counts) == {"length", "timeout", "abort"}
     assert engine.scheduler.num_preemptions > 0
     assert summary.lost["preempted"] > 0
-
-
-def test_a_snapshot_shows_a_last_byte_that_was_taken_late():
-    clock = VirtualClock()
-    engine = Engine.on_runner(EngineConfig(max_model_len=64), FakeRunner(20, 4, clock), clock)
-    engine.add_request([1, 2, 3], SamplingParams(max_tokens=2))
-    while engine.has_unfinished:
-        engine.step()
-    memo: dict[int, RequestView] = {}
-    [early] = take_snapshot(engine, memo).requests
-    [request] = engine.recent_requests
-    request.timeline.accept(early.borders[-1] + 3.0)  # a slow client
-    [late] = take_snapshot(engine, memo).requests
-    assert late.borders[-1] - late.borders[-2] == early.borders[-1] - early.borders[-2] + 3.0
-    assert take_snapshot(engine, memo).requests[0] is late, "what cannot change is not looked at again"
 
 
 def test_summary_agrees_with_the_timelines(engine):

@@ -9,12 +9,12 @@ from robustness.faults import Faults, Panic, TickingClock
 from robustness.judge import TIE, Reference, check_at_rest, check_ending, check_steps, check_text
 from robustness.toggles import MODEL_LEN, Models, is_lossless, random_config
 
+from course.lab.snapshot import RequestView, take_snapshot
 from minillm.core.errors import ConfigError, RequestError
 from minillm.core.params import SamplingParams
 from minillm.core.request import FinishReason, Request
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
-from minillm.frontend.snapshot import RequestView, take_snapshot
 
 STEPS_TO_DRAIN = 20_000
 """Whoever is still there after so many steps waits for ever."""
@@ -77,7 +77,7 @@ class Life:
         """Those in flight, by the id of their group."""
         self.shown: dict[str, list[str]] = {}
         """The text that was streamed of each, piece by piece; of those that stream."""
-        self.views: dict[int, RequestView] = {}
+        self.views: dict[Request, RequestView] = {}
         self.names = itertools.count()
         # So that prefixes are shared, and drafts have something to find.
         self.openings = [self._tokens(rng.randrange(1, 60)) for _ in range(3)]

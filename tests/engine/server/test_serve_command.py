@@ -15,6 +15,7 @@ import pytest
 from patience import PATIENCE_S
 from typer.testing import CliRunner
 
+from course.measure.child import as_flags
 from minillm.cli import app
 from minillm.core.errors import ConfigError
 from minillm.model.errors import ModelError, UnknownModelError
@@ -22,7 +23,6 @@ from minillm.policies.config import EngineConfig
 from minillm.server import server
 from minillm.server.cli import DEFAULT_MAX_QUEUE
 from minillm.server.config import UNKEPT_BY_REPLICAS, ServeConfig
-from minillm.server.flags import as_flags
 from minillm.server.server import bind
 
 ROOT = Path(__file__).parents[3]

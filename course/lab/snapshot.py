@@ -1,7 +1,7 @@
 """One immutable look at a running engine, cheap enough to take ten times a second.
 
-The engine thread makes it between two steps; a dashboard draws it. Nothing in it is shared with
-the engine, so a reader can never see half a step.
+It is made between two steps; a dashboard draws it. Nothing in it is shared with the engine, so a reader can never see
+half a step.
 """
 
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ class EngineSnapshot:
     __repr__ = brief
 
 
-def take_snapshot(engine: Engine, finished_views: dict[int, RequestView]) -> EngineSnapshot:
+def take_snapshot(engine: Engine, finished_views: dict[Request, RequestView]) -> EngineSnapshot:
     """Look at the engine. Call it from the thread that steps it.
 
     Args:
@@ -82,13 +82,13 @@ def take_snapshot(engine: Engine, finished_views: dict[int, RequestView]) -> Eng
     now = engine.clock.now()
     views = []
     for request in engine.recent_requests:
-        view = finished_views.get(request.arrival_index)
+        view = finished_views.get(request)
         if view is None or view.borders[-1] != request.timeline.finished:
             view = view_request(request, now)
             if request.finish_reason is not None:
-                finished_views[request.arrival_index] = view
+                finished_views[request] = view
         views.append(view)
-    for gone in finished_views.keys() - {view.arrival_index for view in views}:
+    for gone in finished_views.keys() - set(engine.recent_requests):
         del finished_views[gone]  # out of the engine's history, so out of the memo
     scheduler = engine.scheduler
     return EngineSnapshot(
