@@ -18,7 +18,7 @@ from course.summaries.tables import text_table
 ROOT = Path(__file__).parents[2]
 DECIDES = (
     *("minillm/core/*.py", "minillm/policies/*.py", "minillm/frontend/*.py", "minillm/runner/*.py"),
-    *("minillm/observe/*.py", "course/challenge/*.py", "course/grading/*.py"),
+    *("minillm/observe/*.py", "course/challenge/*.py", "course/grading/*.py", "course/summaries/*.py"),
     *("course/simulator/**/*.py", "course/simulator/**/*.json"),
 )
 """Files that decide a score."""
