@@ -371,4 +371,5 @@ def in_groups(rows: Iterable[tuple[str, str]]) -> str:
 
 def wait(reason: str) -> None:
     """Say what takes so long, if there is a screen to say it on."""
-    say(f"{reason} ...", progress=sys.stderr.isatty())
+    if sys.stderr.isatty():
+        say(f"{reason} ...")

@@ -33,15 +33,12 @@ def cache_home() -> Path:
         raise StorageError(f"this account has no home folder: {ANOTHER_HOME} you can write") from error
 
 
-def say(message: str, progress: bool = True) -> None:
+def say(message: str) -> None:
     """A line of progress. Standard error, because standard output belongs to results."""
-    if progress:
-        print(f"minillm: {message}", file=sys.stderr, flush=True)
+    print(f"minillm: {message}", file=sys.stderr, flush=True)
 
 
-def build_once(
-    target: Path, build: Callable[[Path], None], needed_bytes: int, *, replace: bool = False, progress: bool = True
-) -> Path:
+def build_once(target: Path, build: Callable[[Path], None], needed_bytes: int, *, replace: bool = False) -> Path:
     """Make the folder `target` by calling `build(work_folder)`, unless it is there already.
 
     Two processes at once: the second waits, then finds the first one's work. A killed one: its
@@ -57,7 +54,7 @@ def build_once(
         return target
     with storage_errors(target.parent, needed_bytes):
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _only_one(target.parent / f".{target.name}.lock", progress):
+        with _only_one(target):
             if target.is_dir() and not replace:
                 return target
             work = target.parent / f".{target.name}.partial"
@@ -108,13 +105,13 @@ def _fsync(path: Path) -> None:
 
 
 @contextmanager
-def _only_one(lock_file: Path, progress: bool) -> Iterator[None]:
-    """Holds the lock; the operating system frees it when its holder dies."""
-    lock = FileLock(lock_file)
+def _only_one(target: Path) -> Iterator[None]:
+    """Holds the target's lock; the operating system frees it when its holder dies."""
+    lock = FileLock(target.with_name(f".{target.name}.lock"))
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        say("another process is preparing this model; waiting for it", progress)
+        say(f"another process is preparing {target.name}; waiting for it")
         lock.acquire()
     except NotImplementedError as error:
         raise OSError(errno.ENOLCK, "files cannot be locked there") from error

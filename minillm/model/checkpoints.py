@@ -62,13 +62,12 @@ CHANGES_GREEDY = {
 """Fields of generation_config.json that change transformers' greedy output, and the value that is off."""
 
 
-def resolve(model: str, *, progress: bool = True) -> Path:
+def resolve(model: str) -> Path:
     """The local checkpoint behind a model's name; fetches and converts what is not there yet.
 
     Args:
         model: a short name, a shape's name (for random weights), a Hugging Face folder, a config.json (for
             random weights), a GGUF file or a Hub id (`organisation/name`), tried in this order.
-        progress: report on standard error.
     Returns:
         A folder with a config.json; or the .json file itself, if that was given.
     Raises:
@@ -76,18 +75,18 @@ def resolve(model: str, *, progress: bool = True) -> Path:
         ModelError, StorageError, CorruptCheckpointError, UnsupportedArchitectureError: while fetching.
     """
     if model in EMBEDDED_MODELS:
-        return pull(model, progress=progress)
+        return pull(model)
     path = Path(model).expanduser()
     if model in SHAPES and not path.exists():
         return SHAPES[model]
     if model and path.is_dir():
         return path
     if path.is_file() and path.suffix == ".gguf":
-        return pull_gguf(path, progress=progress)
+        return pull_gguf(path)
     if path.is_file() and path.suffix == ".json":
         return path
     if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", model) and not path.exists() and path.suffix not in (".gguf", ".json"):
-        return _from_hub(model, progress)
+        return _from_hub(model)
     close = difflib.get_close_matches(model, [*EMBEDDED_MODELS, *SHAPES], n=1)
     raise UnknownModelError(
         f"no model {model!r}: {f'did you mean {close[0]!r}? ' if close else ''}Give a short name "
@@ -96,13 +95,10 @@ def resolve(model: str, *, progress: bool = True) -> Path:
     )
 
 
-def _from_hub(repository: str, progress: bool) -> Path:
+def _from_hub(repository: str) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
 
-    say(f"looking for {repository} on the Hugging Face Hub", progress)
-    if not progress:
-        disable_progress_bars()
+    say(f"looking for {repository} on the Hugging Face Hub")
     try:
         return Path(snapshot_download(repository, allow_patterns=HUB_FILES, ignore_patterns=HUB_SKIPPED))
     except Exception as error:  # The Hub's client and the network below it have dozens of error types.
@@ -112,9 +108,6 @@ def _from_hub(repository: str, progress: bool) -> Path:
             f"({type(error).__name__}: {reason}). Check the spelling, the network and, for a gated model, "
             f"`hf auth login`; or give a local folder, a .gguf file, or one of {', '.join(EMBEDDED_MODELS)}"
         ) from error
-    finally:
-        if not progress:
-            enable_progress_bars()
 
 
 def read_config(path: Path) -> dict[str, Any]:

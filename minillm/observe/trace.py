@@ -97,11 +97,9 @@ def chrome_trace(
     return {"traceEvents": builder.sorted_events(), "displayTimeUnit": "ms"}
 
 
-def write_chrome_trace(
-    path: str | Path, requests: Iterable[Recordable], steps: Sequence[StepRecord] = (), now: float | None = None
-) -> None:
+def write_chrome_trace(path: str | Path, requests: Iterable[Recordable], steps: Sequence[StepRecord] = ()) -> None:
     """Write `chrome_trace` to a file."""
-    Path(path).write_text(json.dumps(chrome_trace(requests, steps, now)), encoding="utf-8")
+    Path(path).write_text(json.dumps(chrome_trace(requests, steps)), encoding="utf-8")
 
 
 def _track_at(tracks: dict[str, list[Track]], request_id: str, moment: float) -> Track | None:

@@ -48,7 +48,7 @@ FILE_TYPES = {
 }
 
 
-def export_once(folder: Path, dtype: str, *, progress: bool = True) -> Path:
+def export_once(folder: Path, dtype: str) -> Path:
     """The GGUF file of a Hugging Face folder, made once and kept in the cache, known by the folder's content.
 
     Args:
@@ -63,11 +63,11 @@ def export_once(folder: Path, dtype: str, *, progress: bool = True) -> Path:
     target = cache_home() / "gguf" / f"{folder.name}-{dtype}-{digest[:16]}-v{EXPORT}"
 
     def build(work: Path) -> None:
-        say(f"writing {folder.name} as a {dtype} GGUF file once, for llama.cpp", progress)
+        say(f"writing {folder.name} as a {dtype} GGUF file once, for llama.cpp")
         write_gguf(folder, work / "model.gguf", dtype)
 
     # At most twice as large: bfloat16 that is written as float32.
-    build_once(target, build, 2 * sum(shard.stat().st_size for shard in shards), progress=progress)
+    build_once(target, build, 2 * sum(shard.stat().st_size for shard in shards))
     return target / "model.gguf"
 
 

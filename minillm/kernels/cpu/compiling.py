@@ -158,7 +158,7 @@ def build(anew: bool = False) -> Library:
         fault = run_selftest(work / PROGRAM)
         (work / VERDICT).write_text(RIGHT if fault is None else compiler.report(fault, flags), "utf-8")
 
-    build_once(folder, compile_and_try, NEEDED_BYTES, replace=anew, progress=False)
+    build_once(folder, compile_and_try, NEEDED_BYTES, replace=anew)
     return Library(folder / LIBRARY, fault_in(folder), is_new)
 
 

@@ -118,13 +118,13 @@ def test_it_is_made_once_for_one_content(
     tiny_llama_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "cache"))
-    first = export_once(tiny_llama_path, "bfloat16", progress=False)
+    first = export_once(tiny_llama_path, "bfloat16")
     made = first.stat().st_mtime_ns
-    assert export_once(tiny_llama_path, "bfloat16", progress=False) == first
+    assert export_once(tiny_llama_path, "bfloat16") == first
     assert first.stat().st_mtime_ns == made
-    assert export_once(tiny_llama_path, "float32", progress=False) != first
+    assert export_once(tiny_llama_path, "float32") != first
     other = with_config(tiny_llama_path, tmp_path / tiny_llama_path.name, rope_parameters=LLAMA3)
-    assert export_once(other, "bfloat16", progress=False) != first
+    assert export_once(other, "bfloat16") != first
 
 
 def test_a_tokenizer_that_is_read_back_splits_text_as_before(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_a_gguf_file_is_packed_as_the_folder_that_it_is_converted_to(
     fields = dict(num_key_value_heads=2, vocab_size=len(TOKENS), tie_word_embeddings=True)
     file = write_gguf(tmp_path / "model.gguf", LlamaForCausalLM(LlamaConfig(**shape, **fields)), "llama")
     tokenizer = pack.pack_gguf(file, tmp_path / "of_gguf.bin")
-    folder = resolve(str(file), progress=False)
+    folder = resolve(str(file))
     pack.pack(folder, tmp_path / "of_folder.bin")
     assert (tmp_path / "of_gguf.bin").read_bytes() == (tmp_path / "of_folder.bin").read_bytes()
     library = load_tokenizer(folder)

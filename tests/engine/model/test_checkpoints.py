@@ -74,7 +74,7 @@ def test_a_hub_that_cannot_be_reached_is_said(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", unreachable)
     with pytest.raises(UnknownModelError, match=r"no route to host.*local folder"):
-        resolve("some-org/some-model", progress=False)
+        resolve("some-org/some-model")
 
 
 def test_a_hub_id_gives_the_snapshot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

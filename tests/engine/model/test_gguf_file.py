@@ -64,7 +64,7 @@ def with_divisors(model: Any, divisors: list[float]) -> Any:
 
 def assert_is(expected: Any, file: Path) -> Path:
     """Both engines compute `expected` from the folder that the file is converted to."""
-    folder = resolve(str(file), progress=False)
+    folder = resolve(str(file))
     logits = reference(expected, IDS)
     hf = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     assert (reference(hf, IDS) - logits).abs().max() < 1e-4, "transformers"
@@ -153,13 +153,13 @@ def test_a_bias_that_is_not_there_is_zero(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("family", "named"), [("Llama", "Mistral"), ("Qwen2", "Qwen2")])
 def test_a_window_limits_the_context(tmp_path: Path, family: str, named: str) -> None:
     file = write_gguf(tmp_path / "a.gguf", make_model(family), family.lower(), attention__sliding_window=24)
-    config = ModelConfig.from_hf(load_config(resolve(str(file), progress=False)))
+    config = ModelConfig.from_hf(load_config(resolve(str(file))))
     assert (config.architecture, config.max_position_embeddings) == (f"{named}ForCausalLM", 24)
 
 
 def test_ends_of_text_and_of_turns_end_an_output(tmp_path: Path) -> None:
     file = write_gguf(tmp_path / "a.gguf", make_model(), "llama")
-    assert eos_token_ids(resolve(str(file), progress=False)) == {END, TURN}
+    assert eos_token_ids(resolve(str(file))) == {END, TURN}
 
 
 Unsupported, Corrupt = UnsupportedArchitectureError, CorruptCheckpointError
@@ -193,7 +193,7 @@ def test_a_key_that_is_not_computed_is_refused_by_name(
 ) -> None:
     file = write_gguf(tmp_path / "a.gguf", make_model(), "llama", **metadata)
     with pytest.raises(error, match=says):
-        resolve(str(file), progress=False)
+        resolve(str(file))
 
 
 def test_keys_that_say_nothing_are_read_over(tmp_path: Path) -> None:
@@ -220,15 +220,15 @@ def test_a_tensor_without_a_place_and_a_missing_one_are_named(
 ) -> None:
     file = write_gguf(tmp_path / "a.gguf", make_model(architecture.title()), architecture, tensors)
     with pytest.raises(error, match=next(iter(tensors))):
-        resolve(str(file), progress=False)
+        resolve(str(file))
 
 
 def test_a_tokenizer_that_transformers_does_not_know_is_refused(tmp_path: Path) -> None:
     for pre in ("llama-bpe", "smollm"):
-        resolve(str(write_gguf(tmp_path / f"{pre}.gguf", make_model(), "llama", pre=pre)), progress=False)
+        resolve(str(write_gguf(tmp_path / f"{pre}.gguf", make_model(), "llama", pre=pre)))
     file = write_gguf(tmp_path / "a.gguf", make_model(), "llama", pre="viking")
     with pytest.raises(UnsupportedArchitectureError, match=r"tokenizer\.ggml\.pre is 'viking'"):
-        resolve(str(file), progress=False)
+        resolve(str(file))
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_a_second_tensor_or_key_of_one_name_is_refused(
     file = write_gguf(tmp_path / "a.gguf", make_model(), "llama", tensors, **metadata)
     file.write_bytes(file.read_bytes().replace(before, after))
     with pytest.raises(CorruptCheckpointError, match=f"uplicate.*{after.decode()}"):
-        resolve(str(file), progress=False)
+        resolve(str(file))
 
 
 def test_what_an_older_version_converted_is_converted_anew(tmp_path: Path, home: Path) -> None:
@@ -252,7 +252,7 @@ def test_what_an_older_version_converted_is_converted_anew(tmp_path: Path, home:
     outdated = home / "models" / f"gguf-a-{sha256_of(file)[:16]}"
     outdated.mkdir(parents=True)
     (outdated / "config.json").write_text(json.dumps({"rope_parameters": {"rope_type": "default"}}))
-    folder = resolve(str(file), progress=False)
+    folder = resolve(str(file))
     assert folder.name == f"{outdated.name}-v{CONVERSION}"
     assert load_config(folder)["rope_parameters"]["rope_type"] == "yarn"
     assert not outdated.exists(), "it takes room, and nothing reads it"

