@@ -52,8 +52,6 @@ END_TOKENS = ("eos_token_id", "eot_token_id", "eom_token_id")
 GPT2_SPLITS = ("default", "gpt-2", "mpt", "olmo", "phi-2", "codeshell", "exaone", "refact", "smollm", "starcoder")
 """tokenizer.ggml.pre of vocabularies that are split like GPT-2's, which is what transformers does where it doesn't know
 the name. Some split digits apart besides: these vocabularies have no tokens that would join them."""
-CONTROL = 3
-"""The type of special tokens in `tokenizer.ggml.token_type`."""
 SHOWN = 8
 
 
@@ -83,9 +81,9 @@ class GGUFFile:
         self._fields = reader.fields
         self._tensors = {tensor.name: tensor for tensor in reader.tensors}
         self._read: set[str] = set()
-        if (kind := self._general("general.type", "model")) != "model":
+        if (kind := self.metadata("general.type", "model")) != "model":
             raise UnsupportedArchitectureError(f"{file} holds no whole model: its general.type is {kind!r}")
-        if int(self._general("split.count", 1)) > 1:
+        if int(self.metadata("split.count", 1)) > 1:
             raise UnsupportedArchitectureError(
                 f"{file} is one of several parts of a model (split.count): join them with llama.cpp's "
                 "`llama-gguf-split --merge`"
@@ -149,33 +147,13 @@ class GGUFFile:
             from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
         except ImportError:  # another version of transformers keeps them elsewhere, or knows none
             return
-        pre = self._general("tokenizer.ggml.pre", "default")
-        is_bytes = self._general("tokenizer.ggml.model", "gpt2") == "gpt2"
+        pre = self.metadata("tokenizer.ggml.pre", "default")
+        is_bytes = self.metadata("tokenizer.ggml.model", "gpt2") == "gpt2"
         if is_bytes and pre not in GPT2_SPLITS and pre not in GGUF_PRE_TOKENIZER_SPLITS:
             raise UnsupportedArchitectureError(
                 f"{self.file}: tokenizer.ggml.pre is {pre!r}, and transformers, which reads the tokenizer, does not "
                 "know how that one splits words: use the model's safetensors folder"
             )
-
-    def tokenizer(self) -> dict[str, Any]:
-        """What tokenizer.json says of a byte-level BPE: its vocabulary, merges and special tokens.
-
-        Raises:
-            UnsupportedArchitectureError: the tokenizer is of another kind.
-        """
-        if (kind := self._general("tokenizer.ggml.model", "gpt2")) != "gpt2":
-            raise UnsupportedArchitectureError(
-                f"{self.file}: tokenizer.ggml.model is {kind!r}: only gpt2's is read here"
-            )
-        tokens, kinds = self._general("tokenizer.ggml.tokens", []), self._general("tokenizer.ggml.token_type", [])
-        special = [i for i, each in enumerate(kinds) if each == CONTROL]
-        return {
-            "model": {
-                "vocab": {token: i for i, token in enumerate(tokens)},
-                "merges": self._general("tokenizer.ggml.merges", []),
-            },
-            "added_tokens": [{"id": i, "content": tokens[i], "special": True} for i in special],
-        }
 
     def tensors(self, config: dict[str, Any]) -> "Iterator[tuple[str, torch.Tensor]]":
         """Every tensor of the checkpoint, dequantized, in bfloat16. Otherwise as `arrays`."""
@@ -313,15 +291,16 @@ class GGUFFile:
     def _get(self, key: str, default: Any) -> Any:
         """A value of the architecture's metadata."""
         self._read.add(key)
-        found = self._general(f"{self.architecture}.{key}", default)
+        found = self.metadata(f"{self.architecture}.{key}", default)
         if isinstance(found, list):
             raise self._unsupported(key, found, "all layers have one size here")
         return found
 
     def _token(self, name: str) -> int | None:
-        return self._general(f"tokenizer.ggml.{name}", None)
+        return self.metadata(f"tokenizer.ggml.{name}", None)
 
-    def _general(self, key: str, default: Any) -> Any:
+    def metadata(self, key: str, default: Any) -> Any:
+        """The value of a key, whatever it is about."""
         return self._fields[key].contents() if key in self._fields else default
 
     def _refuse_the_rest(self) -> None:
@@ -329,7 +308,7 @@ class GGUFFile:
         prefix = f"{self.architecture}."
         for key in (name.removeprefix(prefix) for name in self._fields if name.startswith(prefix)):
             if key not in self._read and key not in SAYS_NOTHING:
-                value = self._general(prefix + key, None)
+                value = self.metadata(prefix + key, None)
                 if (value and value != NEUTRAL.get(key)) or (value is False and NEUTRAL.get(key) is True):
                     raise self._unsupported(key, value, "no decoder here computes it")
 

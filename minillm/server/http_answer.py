@@ -8,11 +8,14 @@ import logging
 import re
 from collections.abc import Iterable
 from http import HTTPStatus
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp, Message, Scope
 
 from minillm.server.errors import INTERNAL_ERROR, ApiError
+
+if TYPE_CHECKING:
+    from minillm.server.connection import BoundedProtocol
 
 logger = logging.getLogger(__name__)
 
@@ -22,24 +25,6 @@ UNFIT_FOR_A_HEADER = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 WITHOUT_BODY = (204, 304)
 
 Headers = Iterable[tuple[bytes, bytes]]
-
-
-class ClientConnection(Protocol):
-    """The connection that an answer goes out on."""
-
-    transport: asyncio.Transport
-    writable: asyncio.Event
-    """Set while the operating system takes what is written."""
-
-    @property
-    def default_headers(self) -> Headers:
-        """Headers of every answer."""
-
-    def answer_ended(self) -> None:
-        """The last byte of the answer is written."""
-
-    def refuse(self, error: ApiError) -> None:
-        """End the connection, with an error if none of the answer is out."""
 
 
 class HttpAnswer:
@@ -52,7 +37,7 @@ class HttpAnswer:
         expects_continue: the client sends its body only when it is asked for it.
     """
 
-    def __init__(self, line: ClientConnection, scope: Scope, keep_alive: bool, expects_continue: bool) -> None:
+    def __init__(self, line: "BoundedProtocol", scope: Scope, keep_alive: bool, expects_continue: bool) -> None:
         is_old = scope["http_version"] < "1.1"  # it ends with the answer, and nothing is promised before
         self.scope = scope
         self.keep_alive = keep_alive and not is_old

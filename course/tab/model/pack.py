@@ -21,6 +21,7 @@ import numpy.typing as npt
 from minillm.core.errors import MinillmError
 from minillm.model.checkpoints import load_config, weight_files
 from minillm.model.config import ModelConfig
+from minillm.model.errors import UnsupportedArchitectureError
 from minillm.model.gguf_file import GGUFFile
 
 Floats = npt.NDArray[np.float32]
@@ -31,6 +32,8 @@ GROUP, INT4_LEVELS, INT8_MAX, SMALLEST_SCALE = 32, 15, 127, 1e-12
 ALIGNMENT = 16
 DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
 SHAPE_BYTES = 64
+CONTROL = 3
+"""The type of special tokens in a GGUF file's `tokenizer.ggml.token_type`."""
 
 
 class NotPackedError(MinillmError):
@@ -158,7 +161,26 @@ def pack_gguf(gguf: Path, file: Path) -> dict[str, Any]:
     config = source.config()
     rounded = {name: partial(_rounded, read) for name, read in source.arrays(config).items()}
     write(rounded, ModelConfig.from_hf(config), file)
-    return source.tokenizer()
+    return read_tokenizer(source)
+
+
+def read_tokenizer(source: GGUFFile) -> dict[str, Any]:
+    """What tokenizer.json says of a byte-level BPE: its vocabulary, merges and special tokens.
+
+    Raises:
+        UnsupportedArchitectureError: the tokenizer is of another kind.
+    """
+    if (kind := source.metadata("tokenizer.ggml.model", "gpt2")) != "gpt2":
+        raise UnsupportedArchitectureError(f"{source.file}: tokenizer.ggml.model is {kind!r}: only gpt2's is read here")
+    tokens, kinds = source.metadata("tokenizer.ggml.tokens", []), source.metadata("tokenizer.ggml.token_type", [])
+    special = [i for i, each in enumerate(kinds) if each == CONTROL]
+    return {
+        "model": {
+            "vocab": {token: i for i, token in enumerate(tokens)},
+            "merges": source.metadata("tokenizer.ggml.merges", []),
+        },
+        "added_tokens": [{"id": i, "content": tokens[i], "special": True} for i in special],
+    }
 
 
 def _rounded(read: Callable[[], Floats]) -> Floats:
