@@ -25,9 +25,9 @@ from minillm.kernels.attention import select
 from minillm.model.loader import LoadedModel
 from minillm.runner import kept_runners, kv_pool, largest_step, torch_runner
 from minillm.runner.cuda_graphs import graph_sizes
-from minillm.runner.kept_runners import KeptRunners
+from minillm.runner.kept_runners import POOL_FIELDS, RUNNER_FIELDS, STEP_FIELDS, KeptRunners, suits
 from minillm.runner.kv_pool import MemoryClaim, check_claim
-from minillm.runner.torch_runner import LEAST_ROWS, POOL_FIELDS, RUNNER_FIELDS, STEP_FIELDS, TorchRunner
+from minillm.runner.torch_runner import LEAST_ROWS, TorchRunner
 from minillm.speculation import make
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
@@ -212,8 +212,8 @@ def test_graphs_that_are_recorded_anew_get_a_memory_pool_of_their_own(
 
     monkeypatch.setattr(torch_runner, "CudaGraph", make_graph)
     runner = TorchRunner(model, config, WallClock())
-    assert not runner.records and not pools
-    runner.records, runner.pending.sampled = True, runner.pending.sampled[:0]  # as on a GPU
+    assert not runner.uses_graphs and not pools
+    runner.uses_graphs, runner.pending.sampled = True, runner.pending.sampled[:0]  # as on a GPU
     recorded = []
     for max_num_seqs in (4, 16, LEAST_ROWS + 1):
         runner.start_over(config.replace(max_num_seqs=max_num_seqs, max_num_batched_tokens=256), WallClock())
@@ -442,13 +442,13 @@ def test_a_pool_whose_size_was_left_open_suits_steps_of_the_same_size_only(
     model: LoadedModel, config: EngineConfig
 ) -> None:
     left_open = config.replace(num_kv_blocks=None)
-    for sized, suits in (config, True), (left_open, False), (left_open.replace(kv_cache_memory_gb=0.001), True):
+    for sized, any_step in (config, True), (left_open, False), (left_open.replace(kv_cache_memory_gb=0.001), True):
         runner = TorchRunner(model, sized, WallClock())
         runner.start_over(config.replace(num_kv_blocks=2), WallClock())
-        assert runner.suits(model, sized)
-        assert runner.suits(model, sized.replace(max_num_batched_tokens=64)) == suits
-        assert not runner.suits(model, sized.replace(kv_cache_dtype="int8"))
-        assert not runner.suits(replace(model), sized), "other weights"
+        assert suits(runner, model, sized)
+        assert suits(runner, model, sized.replace(max_num_batched_tokens=64)) == any_step
+        assert not suits(runner, model, sized.replace(kv_cache_dtype="int8"))
+        assert not suits(runner, replace(model), sized), "other weights"
 
 
 def test_what_drafts_need_beside_a_pool_that_is_there_must_fit(model: LoadedModel) -> None:
