@@ -104,7 +104,7 @@ class RequestStream:
 class EngineThread:
     """A daemon thread that steps an engine while there is work, and sleeps while there is none.
 
-    It also loads and builds there, so that no other thread has a team of OpenMP's workers (kernels/openmp.py).
+    It also loads and builds there, so that no other thread has a team of OpenMP's workers (host/openmp.py).
 
     Args:
         config: the engine's configuration.

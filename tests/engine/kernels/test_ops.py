@@ -77,7 +77,7 @@ def prepared_query(
         attention.q_norm.weight.data, attention.k_norm.weight.data, eps = norms
         attention.q_norm.eps = attention.k_norm.eps = eps
     context = ForwardContext(cos, sin, slots, Asked(), ops)
-    return ops.queries(attention, qkv.clone().flatten(1), cache, context)
+    return ops.project_and_cache(attention, qkv.clone().flatten(1), cache, context)
 
 
 def test_the_norm_and_silu_are_their_formulas() -> None:
