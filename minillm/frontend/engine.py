@@ -26,8 +26,8 @@ from minillm.frontend.prompts import Prompt, encode_prompt
 from minillm.frontend.structured_outputs import GrammarCompiler
 from minillm.observe.attribution import Attribution
 from minillm.policies import assemble
-from minillm.policies.admission import RequestLimits
 from minillm.policies.config import EngineConfig
+from minillm.policies.limits import RequestLimits
 from minillm.speculation.base import Proposer
 from minillm.speculation.draft_length import COSTLY_ROW
 from minillm.speculation.speculator import Speculator
@@ -125,8 +125,8 @@ class Engine:
         self.tokenizer: Any = model.tokenizer if model else None
         self.vocab_size = model.model_config.vocab_size if model else None
         max_positions = model.model_config.max_position_embeddings if model else None
-        self.admission = RequestLimits(self.config, max_positions, runner.num_kv_blocks)
-        self.context_limit = self.admission.context_limit
+        self.limits = RequestLimits(self.config, max_positions, runner.num_kv_blocks)
+        self.context_limit = self.limits.context_limit
         self.drafts: DraftPolicy = NoDrafts()
         if config.speculative is not None and proposer is not None:
             self.drafts = Speculator(config.speculative, proposer, clock, runner, self.context_limit, row_cost)
@@ -182,7 +182,7 @@ class Engine:
         ids = [request_id] if params.n == 1 else [f"{request_id}/{i}" for i in range(params.n)]
         if request_id in self.outputs.groups or any(sequence_id in self.core.requests for sequence_id in ids):
             raise DuplicateRequestError(f"request id {request_id!r} is in flight: use another, or wait for it")
-        self.admission.check(len(token_ids), len(ids), len(self.scheduler.waiting))
+        self.limits.check(len(token_ids), len(ids), len(self.scheduler.waiting))
 
         if grammar is None and params.structured_outputs is not None:
             grammar = self.grammars.start(params.structured_outputs).result()

@@ -14,7 +14,7 @@ from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.errors import EmptyPromptError, EngineDeadError, InvalidGrammarError
 from minillm.frontend.outputs import Completion
 from minillm.frontend.prompts import Prompt, encode_prompt, require_tokenizer
-from minillm.policies.admission import RequestLimits
+from minillm.policies.limits import RequestLimits
 from minillm.server.admission import AdmissionLimiter, ApiKeys
 from minillm.server.calls import Call, Observer
 from minillm.server.config import ServeConfig
@@ -62,7 +62,7 @@ class Service:
         """Open now. The server that takes them says."""
         self.draining = False
         """Set when the server has been told to stop: requests in flight are served, no other comes in."""
-        self._limits: RequestLimits = thread.call(lambda engine: engine.admission).result()
+        self._limits: RequestLimits = thread.call(lambda engine: engine.limits).result()
         self._tools = ToolGrammars(thread)
         self._helpers = ThreadPoolExecutor(HELPER_THREADS, thread_name_prefix="minillm-helper")
 
