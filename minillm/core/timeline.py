@@ -102,7 +102,6 @@ class Timeline:
     rejected_drafts: what checking its rejected drafts added to its steps (estimated, too), and their share of the
         seconds in which the steps' drafts were made
     detokenize: turning its tokens into text
-    kv_transfer: moving its KV cache to another replica (simulated)
     """
     verifications: list[Verification] = field(default_factory=list)
     """Every step that checked a draft; see observe/speculation.py."""

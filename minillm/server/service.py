@@ -13,7 +13,7 @@ from minillm.frontend.async_engine import AsyncEngine
 from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.errors import EmptyPromptError, EngineDeadError, InvalidGrammarError
 from minillm.frontend.outputs import Completion
-from minillm.frontend.prompts import Prompt, encode_prompt, require_tokenizer
+from minillm.frontend.prompts import CheckedTokens, Prompt, encode_prompt, require_tokenizer
 from minillm.policies.limits import RequestLimits
 from minillm.server.admission import AdmissionLimiter, ApiKeys
 from minillm.server.calls import Call, Observer
@@ -111,7 +111,7 @@ class Service:
             message = f"there is no model {name[:100]!r} here: send {self.model_name!r}"
             raise ApiError(404, message, "model_not_found", "model")
 
-    async def prepare(self, call: Call, body: GenerationBody) -> tuple[list[list[int]], SamplingParams]:
+    async def prepare(self, call: Call, body: GenerationBody) -> tuple[list[CheckedTokens], SamplingParams]:
         """The prompts' token ids, and how to continue them.
 
         Raises:
@@ -140,10 +140,10 @@ class Service:
             params = params.replace(structured_outputs=grammar)
         return token_ids, params
 
-    def _encode(self, prompts: Sequence[Prompt], tools: list[dict[str, Any]] | None = None) -> list[list[int]]:
+    def _encode(self, prompts: Sequence[Prompt], tools: list[dict[str, Any]] | None = None) -> list[CheckedTokens]:
         model = self.thread.model
         vocab_size = model.model_config.vocab_size
-        encoded = [encode_prompt(prompt, model.tokenizer, vocab_size, tools)[1] for prompt in prompts]
+        encoded = [CheckedTokens(encode_prompt(prompt, model.tokenizer, vocab_size, tools)[1]) for prompt in prompts]
         for token_ids in encoded:
             self._limits.check_length(len(token_ids))
         return encoded
