@@ -11,7 +11,8 @@ from itertools import groupby, pairwise
 from course.lab.style import PHASE_LABELS, seconds
 from minillm import EngineConfig
 from minillm.core.brief import brief
-from minillm.core.timeline import PHASES, StepRecord
+from minillm.core.step_log import StepRecord
+from minillm.core.timeline import PHASES
 from minillm.frontend.snapshot import CACHED, FREE, EngineSnapshot, RequestView
 from minillm.observe.percentiles import percentile as of_samples
 from minillm.observe.records import Recordable

@@ -1,7 +1,8 @@
 """What a page is told of an engine in its tab: requests with the borders of their phases, and steps."""
 
 from course.lab.view.trace import DIGITS, Told
-from minillm.core.timeline import StepRecord, Timeline
+from minillm.core.step_log import StepRecord
+from minillm.core.timeline import Timeline
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
 from minillm.frontend.snapshot import view_request

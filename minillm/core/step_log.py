@@ -9,11 +9,56 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from minillm.core.batch import LaunchedStep, ScheduledBatch, ScheduledRequest, StepOutput
+from minillm.core.brief import brief
 from minillm.core.request import FinishReason, Request
-from minillm.core.timeline import StepRecord, StepShare
 
 STEP_HISTORY = 4096
 """Step records kept by an engine."""
+
+
+class StepShare(NamedTuple):
+    """What one request got out of one step."""
+
+    request_id: str
+    num_tokens: int
+    is_prefill: bool
+    """True while it computes prompt tokens, or recomputes after a preemption."""
+    num_drafts: int = 0
+    """Tokens that were guesses, and were checked."""
+    num_accepted: int = 0
+    """Guesses that passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One engine step: who was in it, and where its time went. Times in seconds."""
+
+    step_id: int
+    start: float
+    end: float
+    shares: tuple[StepShare, ...]
+    num_waiting: int
+    num_running: int
+    """Requests that hold a slot. One or two of them may have no share: they wait for a pending token, or for budget."""
+    kv_blocks_used: int
+    """Blocks some request holds. Free blocks that still cache a prefix do not count."""
+    kv_blocks_total: int
+    preempted: tuple[str, ...]
+    stages: dict[str, float]
+    """Seconds in draft (if there was any), schedule, build, forward, sample, detokenize; they sum to at most
+    end - start."""
+    num_context_tokens: int = 0
+    """Tokens that the requests which decode attend to, their newest ones included."""
+
+    __repr__ = brief
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(share.num_tokens for share in self.shares)
+
+    @property
+    def num_prefill_tokens(self) -> int:
+        return sum(share.num_tokens for share in self.shares if share.is_prefill)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +68,7 @@ class StepStart:
     start: float
     draft_s: float
     """Seconds from then on that went into drafts."""
-    scheduled: float
+    scheduled_at: float
     num_preemptions: list[int]
     """Each request's preemptions so far."""
     num_waiting: int
@@ -79,7 +124,7 @@ class StepLog:
         """
         start = max(begun.start, self.records[-1].end) if self.records else begun.start
         drafting = {"draft": begun.draft_s} if begun.draft_s else {}
-        schedule_s = begun.scheduled - begun.start - begun.draft_s
+        schedule_s = begun.scheduled_at - begun.start - begun.draft_s
         seconds = {**drafting, "schedule": schedule_s, **output.stages}
         # Laid out backwards from the moment it was seen to be done: however long it queued on the device before, its
         # forward pass is the last thing that it did there.

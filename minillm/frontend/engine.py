@@ -19,7 +19,8 @@ from minillm.core.params import SEED_STRIDE, SamplingParams
 from minillm.core.request import Request
 from minillm.core.scheduler import Scheduler
 from minillm.core.seams import DraftPolicy, NoDrafts
-from minillm.core.timeline import Clock, StepRecord, Timeline, WallClock
+from minillm.core.step_log import StepRecord
+from minillm.core.timeline import Clock, Timeline, WallClock
 from minillm.frontend.detokenizer import Detokenizer
 from minillm.frontend.outputs import OutputProcessor, OutputSequence, RequestGroup, RequestOutput
 from minillm.frontend.prompts import Prompt, encode_prompt

@@ -44,7 +44,7 @@ from functools import partial
 from operator import mul
 from typing import NamedTuple, Self
 
-from minillm.core.timeline import StepRecord
+from minillm.core.step_log import StepRecord
 
 MEMORY = 50
 """Plain steps that are remembered; until there is one, other steps."""

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from minillm.core.timeline import PHASES, STAMPS, StepRecord
+from minillm.core.step_log import StepRecord
+from minillm.core.timeline import PHASES, STAMPS
 from minillm.observe.records import Recordable, RequestRecord, as_records
 
 REQUESTS, ENGINE = 1, 2

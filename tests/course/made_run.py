@@ -2,7 +2,8 @@
 
 from course.lab.run import Row, Run
 from minillm import EngineConfig
-from minillm.core.timeline import StepRecord, StepShare, Timeline
+from minillm.core.step_log import StepRecord, StepShare
+from minillm.core.timeline import Timeline
 from minillm.frontend.snapshot import FREE, EngineSnapshot, RequestView
 
 START = 100.0
