@@ -23,6 +23,7 @@ from minillm.core.step_log import StepRecord
 from minillm.core.timeline import Clock, Timeline, WallClock
 from minillm.frontend.detokenizer import Detokenizer
 from minillm.frontend.outputs import OutputProcessor, OutputSequence, RequestGroup, RequestOutput
+from minillm.frontend.parts import EngineParts
 from minillm.frontend.prompts import Prompt, encode_prompt
 from minillm.frontend.structured_outputs import GrammarCompiler
 from minillm.observe.attribution import Attribution
@@ -75,8 +76,7 @@ class Engine:
         from minillm.frontend.loading import load_parts  # torch: an engine over a simulated runner starts without it
 
         clock = clock or WallClock()
-        config, model, runner, proposer, row_cost = load_parts(config, model, proposer, clock, runners)
-        self._assemble(config, runner, clock, model, proposer, row_cost, make_scheduler, EngineCore)
+        self._assemble(load_parts(config, model, proposer, clock, runners), clock, make_scheduler, EngineCore)
 
     @classmethod
     def on_runner(
@@ -105,22 +105,19 @@ class Engine:
             from minillm.frontend.loading import load_proposer
 
             proposer, row_cost = load_proposer(config, model, runner, clock)
-        engine = cls.__new__(cls)
-        engine._assemble(config, runner, clock, model, proposer, row_cost, make_scheduler, make_core)
+        engine = cls.__new__(cls)  # __init__ would load
+        engine._assemble(EngineParts(config, model, runner, proposer, row_cost), clock, make_scheduler, make_core)
         return engine
 
     def _assemble(
         self,
-        config: EngineConfig,
-        runner: Runner,
+        parts: EngineParts,
         clock: Clock,
-        model: "LoadedModel | None",
-        proposer: Proposer | None,
-        row_cost: float,
         make_scheduler: Callable[..., Scheduler],
         make_core: Callable[..., EngineCore],
     ) -> None:
-        """Put the parts together. `row_cost` is what one more row adds to a step's cost (speculation/make.py)."""
+        """Put the parts together, and policies, limits and text around them."""
+        config, model, runner, proposer, row_cost = parts
         self.config = config.replace(block_size=runner.block_size)
         self.model = model
         self.tokenizer: Any = model.tokenizer if model else None

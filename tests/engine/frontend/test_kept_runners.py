@@ -21,6 +21,7 @@ from minillm.core.errors import ConfigError
 from minillm.core.timeline import WallClock
 from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.errors import EngineDeadError
+from minillm.frontend.parts import EngineParts
 from minillm.kernels.attention import select
 from minillm.model.loader import LoadedModel
 from minillm.runner import kept_runners, kv_pool, largest_step, torch_runner
@@ -405,11 +406,11 @@ def test_two_who_reconfigure_at_once_get_the_weights_of_their_own_configuration(
     assert thread.config.dtype == "float32" and thread.model.dtype == torch.float32
 
 
-def refuse(engine: Engine, config: EngineConfig, *_: object) -> None:
+def refuse(engine: Engine, parts: EngineParts, *_: object) -> None:
     """Only one that is new."""
-    if config.max_num_seqs == 2 or config.num_kv_blocks == 100:
+    if parts.config.max_num_seqs == 2 or parts.config.num_kv_blocks == 100:
         raise ConfigError("no such engine")
-    assemble(engine, config, *_)
+    assemble(engine, parts, *_)
 
 
 assemble: Callable[..., None] = Engine._assemble
