@@ -22,12 +22,12 @@ class ScheduledRequest(NamedTuple):
 
     request: Request
     start: int
-    """Its num_computed_tokens before this step."""
+    """The request's num_computed_tokens before this step."""
     num_tokens: int
     """New tokens to compute in this step, >= 1."""
     block_ids: Sequence[int]
-    """Its block table, which goes on growing: position p lives in block block_ids[p // block_size]. In later steps the
-    same list has the same blocks before their `start`; where others take their place, it is another list."""
+    """The request's block table, which goes on growing: position p lives in block block_ids[p // block_size]. In later
+    steps the same list has the same blocks before their `start`; where others take their place, it is another list."""
 
     samples: bool
     """True when the step catches up with everything it has: its last row yields the next token."""
@@ -109,12 +109,13 @@ class Step:
         request.num_computed_tokens -= part.num_drafts
 
     def _go_over(self) -> None:
-        """More was taken than there was."""
+        """The budget was overdrawn: it stays 0, and what is owed is noted."""
         self._num_over -= self.budget
         self.budget = 0
 
     def _give_back(self, num_tokens: int) -> None:
-        """So many were taken out again: first those beyond the budget, so that no more comes back than there was."""
+        """Return tokens that were taken out again: first those beyond the budget, so that no more comes back than there
+        was."""
         num_over = min(num_tokens, self._num_over)
         self._num_over -= num_over
         self.budget += num_tokens - num_over

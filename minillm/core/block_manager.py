@@ -41,7 +41,7 @@ class BlockPlan(NamedTuple):
     """The table that a request without blocks is to have, before anything is taken for it."""
 
     end: int
-    """It has room for tokens [0, end)."""
+    """The table has room for tokens [0, end)."""
     prefix: Sequence[int]
     """Blocks that `find_prefix` found, in order."""
     expired: range
@@ -191,7 +191,7 @@ class BlockManager:
         return blocks_for(max(end, self.reserve_tokens), self.block_size)
 
     def _at_peak(self, num_blocks: int, always_kept: Sequence[int]) -> int:
-        """So many blocks, or fewer under a layout in which no request ever holds as many.
+        """`num_blocks`, or fewer under a layout in which no request ever holds as many.
 
         Args:
             always_kept: blocks of its prefix that never expire. Others that hold these save it a block for good.

@@ -84,7 +84,7 @@ class StepInFlight:
     begun: StepStart
     launched: LaunchedStep | None
     error: Exception | None = None
-    """It could not be launched, or it built on a step that failed."""
+    """Why it can't be waited for: it could not be launched, or it built on a step that failed."""
 
 
 class FinishedStep(NamedTuple):
@@ -105,7 +105,7 @@ class StepLog:
         self.records: deque[StepRecord] = deque(maxlen=STEP_HISTORY)
         self.num_recomputed_tokens = 0
         self.listeners: list[Callable[[FinishedStep], None]] = []
-        """Called with each step when its record is written, by the thread that steps. They must not wait, nor raise.
+        """Get each step when its record is written, from the thread that steps. They must not wait, nor raise.
         What a step cost whom is told by one of them: minillm/observe/attribution.py."""
 
     def write(

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from minillm.runner.torch_runner import TorchRunner
 
 REQUEST_NUMBERS = itertools.count()
-"""For requests that bring no id: never used twice, whichever engine serves them."""
+"""Numbers for requests that bring no id: none is used twice, whichever engine serves them."""
 
 
 class Engine:

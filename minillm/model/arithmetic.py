@@ -70,7 +70,7 @@ class ModelSize:
 
     @classmethod
     def of(cls, config: ModelConfig) -> "ModelSize":
-        """Those of a model that minillm has a decoder for."""
+        """The size of a model that minillm has a decoder for."""
         hidden, inner, layers = config.hidden_size, config.intermediate_size, config.num_layers
         query, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
         norms = 2 * hidden + (2 * config.head_dim if config.qk_norm else 0)

@@ -25,7 +25,7 @@ from minillm.kernels.cpu.bands import band_bfloat16
 from minillm.kernels.cpu.layers import NativeMatrix
 
 FEW_ROWS = 32
-"""Up to here reading the weights takes most of the time."""
+"""Most rows for which reading the weights takes most of the time."""
 
 
 class AnyLinear(nn.Module):
@@ -97,8 +97,8 @@ class PackedInBands:
 
 
 class PackedForDots(PackedInBands):
-    """The same weights, for the CPU's products of bfloat16 pairs, or tiles: rows are rounded on the way in, sums are
-    float32, and any number of rows is multiplied in the same way."""
+    """Weights as PackedInBands has them, for the CPU's products of bfloat16 pairs, or tiles: rows are rounded on the
+    way in, sums are float32, and any number of rows is multiplied in the same way."""
 
     computes = torch.bfloat16
     dots = True
@@ -180,7 +180,7 @@ def relative_error(
 
 
 def places_of(module: nn.Module) -> list[tuple[nn.Module, str]]:
-    """Where Linears are: parents and names, as a list of the layers themselves would keep all their weights alive."""
+    """The places of Linears, as parents and names: a list of the layers would keep all their weights alive."""
     return [
         (parent, name)
         for parent in module.modules()
@@ -214,7 +214,7 @@ class Arena:
         self.rest = torch.empty(0, dtype=torch.uint8)
 
     def keep(self, tensor: Tensor) -> Tensor:
-        """A copy in here."""
+        """A copy of the tensor in the arena."""
         size = tensor.nbytes + -tensor.nbytes % self.ALIGNMENT
         if size > len(self.rest):
             self.rest = torch.empty(max(size, self.CHUNK), dtype=torch.uint8)

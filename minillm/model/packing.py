@@ -88,7 +88,7 @@ def choose_packings(linears: list[Linear]) -> tuple[type[Packed], type[Packed]] 
 
 
 def candidates(linears: list[Linear]) -> Iterator[type[Packed]]:
-    """Those that can hold these weights."""
+    """The kinds of packing that can hold these weights."""
     is_bfloat16 = all(linear.weight.dtype == torch.bfloat16 for linear in linears)
     fits_float16 = max(linear.weight.abs().max().item() for linear in linears) <= FLOAT16_MAX
     possible = {

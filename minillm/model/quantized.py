@@ -64,7 +64,7 @@ class QuantizedLinear(AnyLinear):
         return self.kernels.linear_quantized(x.contiguous(), self.numbers, self.scales, self.out, dots)
 
     def first(self, bands: int) -> "QuantizedLinear":
-        """The same matrix with only its first `bands` bands of outputs."""
+        """This matrix with only its first `bands` bands of outputs."""
         return QuantizedLinear(self.numbers[:bands], self.scales[:bands], bands * LANES, None, self.group)
 
     def rows(self, ids: Tensor) -> Tensor:

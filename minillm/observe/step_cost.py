@@ -133,9 +133,9 @@ class PlainPrices(NamedTuple):
 
     fixed: float
     decode: float
-    """For each request that decodes."""
+    """Seconds for each request that decodes."""
     context: float
-    """For each token that these attend to."""
+    """Seconds for each token that these attend to."""
 
     def estimate(self, tokens: StepTokens) -> float:
         """Seconds of this step, had it only its decodes."""
@@ -160,13 +160,13 @@ class StepCostModel:
     def __init__(self, memory: int | None = MEMORY) -> None:
         self._plain: deque[Observed] = deque(maxlen=memory)
         self._others: deque[Observed] = deque(maxlen=memory)
-        """Those with prompts or drafts."""
+        """Steps with prompts or drafts."""
         self._with_prompts, self._with_drafts = BySize(), BySize()
         """Steps with one of the two alone."""
         self._is_over = memory is None
         self._tokens_of_fixed = TOKENS_OF_FIXED
         self._prices: PlainPrices | None = None
-        """None: to be found anew."""
+        """What the steps seen so far say; None = to be found anew."""
 
     def observe(self, tokens: StepTokens, seconds: float) -> None:
         """Learn from a step that took this long, the making of its drafts left out."""

@@ -23,11 +23,11 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """Where a request is drawn."""
+    """The row of a request in the picture."""
 
     tid: int
     borders: list[float]
-    """Where its five phases begin and end, clock seconds."""
+    """Clock seconds at which its five phases begin and end."""
 
 
 @dataclass(slots=True)

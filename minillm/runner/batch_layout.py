@@ -69,7 +69,7 @@ class KeptTables(NamedTuple):
     """Block tables as a step had them."""
 
     lists: Sequence[Sequence[int]]
-    """One for each of the N requests, padding included; the scheduler goes on filling them."""
+    """Block ids of each of the N requests, padding included; the scheduler goes on filling these lists."""
     num_blocks: np.ndarray
     """[N + 1] how many blocks of each list are in the array"""
     array: np.ndarray
@@ -231,7 +231,7 @@ def lay_out(
 
 
 def pack(arrays: BatchArrays[np.ndarray]) -> np.ndarray:
-    """All of them in one piece of memory, so that one copy brings them to the device.
+    """All arrays in one piece of memory, so that one copy brings them to the device.
 
     Each begins at a multiple of 16 bytes: Triton compiles a kernel again for pointers that are not so aligned.
     """

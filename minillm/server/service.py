@@ -162,7 +162,7 @@ class Service:
         return {"prompt": require_tokenizer(self.thread.model.tokenizer).decode(self._encode_or_none(body.tokens))}
 
     def _encode_or_none(self, prompt: Prompt) -> list[int]:
-        """Its token ids. That there are none is an error only where they are to be continued."""
+        """The prompt's token ids. That there are none is an error only where they are to be continued."""
         try:
             return self._encode([prompt])[0]
         except EmptyPromptError:
