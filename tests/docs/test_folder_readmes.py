@@ -10,7 +10,7 @@ BOOKS = ("minillm", "course", "tests")
 FOLDERS = [
     folder
     for book in BOOKS
-    for folder in (ROOT / book, *(ROOT / book).iterdir())
+    for folder in (ROOT / book, *(ROOT / book).iterdir(), *(ROOT / book / "kernels").glob("*/"))
     if (folder.is_dir() and any(folder.glob("*.py"))) or folder.name in ("engine", "lessons")
 ]
 
