@@ -297,8 +297,8 @@ def fit_plain(steps: Sequence[Observed], weights: Sequence[float], others: Itera
     d_mean, d_off = centered(decodes, weights, total)
     c_mean, c_off = centered(contexts, weights, total)
     s_mean, s_off = centered(seconds, weights, total)
-    # The normal equations of decodes (d) and contexts (c), dd * decode + dc * context = ds and so on. A pinch of `unclear`
-    # in them decides where the steps differ too little: then a decode costs what a token of other steps does.
+    # The normal equations of decodes (d) and contexts (c): dd * decode + dc * context = ds, and so on. A pinch of
+    # `unclear` in them decides where the steps differ too little: then a decode costs what a token of other steps does.
     d_weighted, c_weighted = [*map(mul, weights, d_off)], [*map(mul, weights, c_off)]
     unclear = UNCLEAR * total * d_mean**2
     dd, cc = unclear + dot(d_weighted, d_off), UNCLEAR * total * c_mean**2 + dot(c_weighted, c_off)
