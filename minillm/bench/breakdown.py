@@ -14,8 +14,8 @@ from minillm.bench.target import Target
 from minillm.bench.turns import in_turns
 from minillm.core.errors import ConfigError, MinillmError
 from minillm.frontend.engine import Engine
-from minillm.model.linear import FEW_ROWS, CPULinear
 from minillm.model.loader import load_model
+from minillm.model.packed import FEW_ROWS, CPULinear
 from minillm.observe.percentiles import percentile
 from minillm.observe.spread import Spread
 from minillm.observe.tables import text_table

@@ -18,7 +18,7 @@ from minillm.bench.writing import describe_command, without_folder
 from minillm.frontend.engine import Engine
 from minillm.host.platforms import describe_cpu
 from minillm.kernels.quantization import dtype_name
-from minillm.model.linear import chosen_packings
+from minillm.model.packed import chosen_packings
 
 
 @dataclass(frozen=True, slots=True)

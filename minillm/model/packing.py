@@ -20,18 +20,15 @@ from minillm.host.memory import available_bytes
 from minillm.host.storage import cache_home
 from minillm.kernels.cpu import has_dots, native_kernels
 from minillm.kernels.cpu.compiling import cpu_identity
-from minillm.model.linear import (
+from minillm.model.linear import Linear, places_of, relative_error, replace_linears
+from minillm.model.packed import (
     FEW_ROWS,
     CPULinear,
-    Linear,
     Packed,
     PackedForDots,
     PackedForFBGEMM,
     PackedForOneDNN,
     PackedInBands,
-    places_of,
-    relative_error,
-    replace_linears,
 )
 
 logger = logging.getLogger(__name__)

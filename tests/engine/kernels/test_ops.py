@@ -15,7 +15,8 @@ from minillm.kernels.ops import ForwardContext, Ops
 from minillm.kernels.quantization import quantize
 from minillm.kernels.select_ops import select_ops
 from minillm.model.decoder import Attention
-from minillm.model.linear import CPULinear, Linear, Packed, PackedForDots, PackedInBands
+from minillm.model.linear import Linear
+from minillm.model.packed import CPULinear, Packed, PackedForDots, PackedInBands
 from minillm.model.rope import RotaryEmbedding
 
 pytestmark = pytest.mark.usefixtures("two_threads")
