@@ -83,8 +83,7 @@ class MoE(nn.Module):
 
     def all_at_once(self, rows: Tensor, ends: Tensor, ops: Ops) -> Tensor:
         """What `one_by_one` gives, in one grouped product for all gates and ups, and one for all downs (MegaBlocks,
-        Gale et al. 2023).
-        `ends` is read on the device: the host launches on, and a CUDA graph holds for any step."""
+        Gale et al. 2023). `ends` is read on the device: the host launches on, and a CUDA graph holds for any step."""
         assert self.stacked is not None
         gate_up, down = self.stacked.gate_up.mT, self.stacked.down.mT
         inner = ops.silu_mul(F.grouped_mm(rows, gate_up, offs=ends.int()))
