@@ -87,7 +87,7 @@ class KeptRunners:
         runner = self._before.get(role)
         if runner is not None and suits(runner, model, config) and self._has_room(runner, config, claim):
             del self._before[role]
-            runner.start_over(config, clock, claim)
+            runner.reuse(config, clock, claim)
         else:
             del runner
             self.drop(role)  # before its memory is asked for

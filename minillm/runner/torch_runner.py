@@ -38,7 +38,7 @@ graphs are recorded on: 40 MB of logits with a large vocabulary."""
 class TorchRunner:
     """Runs a LoadedModel over a paged KV pool that it owns.
 
-    Engines may use it one after the other: `start_over`. Whether it is the one that the next engine wants is decided in
+    Engines may use it one after the other: `reuse`. Whether it is the one that the next engine wants is decided in
     kept_runners.py.
 
     Args:
@@ -152,7 +152,7 @@ class TorchRunner:
 
     # ---------------------------------------------------------------- engines, one after the other
 
-    def start_over(self, config: EngineConfig, clock: Clock, claim: MemoryClaim = NO_CLAIM) -> None:
+    def reuse(self, config: EngineConfig, clock: Clock, claim: MemoryClaim = NO_CLAIM) -> None:
         """Go on for another engine, for which it is the right runner and there is room; the one before has ended. What
         that left in the KV pool is in blocks that belong to no request, and is overwritten.
 
@@ -164,7 +164,7 @@ class TorchRunner:
         self._reset(config)
 
     def check_room(self, config: EngineConfig, claim: MemoryClaim = NO_CLAIM) -> None:
-        """Before `start_over`: raise unless what the engine's drafts and steps need fits beside the KV pool.
+        """Before `reuse`: raise unless what the engine's drafts and steps need fits beside the KV pool.
 
         Raises:
             ConfigError: it does not.

@@ -217,7 +217,7 @@ def test_graphs_that_are_recorded_anew_get_a_memory_pool_of_their_own(
     runner.uses_graphs, runner.pending.sampled = True, runner.pending.sampled[:0]  # as on a GPU
     recorded = []
     for max_num_seqs in (4, 16, LEAST_ROWS + 1):
-        runner.start_over(config.replace(max_num_seqs=max_num_seqs, max_num_batched_tokens=256), WallClock())
+        runner.reuse(config.replace(max_num_seqs=max_num_seqs, max_num_batched_tokens=256), WallClock())
         recorded.append(set(pools))
         pools.clear()
     assert recorded[0] == recorded[1] and recorded[0].isdisjoint(recorded[2])
@@ -445,7 +445,7 @@ def test_a_pool_whose_size_was_left_open_suits_steps_of_the_same_size_only(
     left_open = config.replace(num_kv_blocks=None)
     for sized, any_step in (config, True), (left_open, False), (left_open.replace(kv_cache_memory_gb=0.001), True):
         runner = TorchRunner(model, sized, WallClock())
-        runner.start_over(config.replace(num_kv_blocks=2), WallClock())
+        runner.reuse(config.replace(num_kv_blocks=2), WallClock())
         assert suits(runner, model, sized)
         assert suits(runner, model, sized.replace(max_num_batched_tokens=64)) == any_step
         assert not suits(runner, model, sized.replace(kv_cache_dtype="int8"))
