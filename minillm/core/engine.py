@@ -134,10 +134,16 @@ class EngineCore:
         return list(dict.fromkeys(changed))
 
     def _launch(self, batch: ScheduledBatch, start: float, draft_s: float) -> StepInFlight:
-        scheduler, scheduled_at = self.scheduler, self.clock.now()
-        preemptions = [scheduled.request.num_preemptions for scheduled in batch.requests]
-        counts = (len(scheduler.waiting), len(scheduler.running), scheduler.kv.pool.num_used)
-        begun = StepStart(start, draft_s, scheduled_at, preemptions, *counts)
+        scheduled_at = self.clock.now()
+        begun = StepStart(
+            start=start,
+            draft_s=draft_s,
+            scheduled_at=scheduled_at,
+            num_preemptions=[scheduled.request.num_preemptions for scheduled in batch.requests],
+            num_waiting=len(self.scheduler.waiting),
+            num_running=len(self.scheduler.running),
+            kv_blocks_used=self.scheduler.kv.pool.num_used,
+        )
         try:
             return StepInFlight(batch, begun, self.runner.launch(batch))
         except Exception as error:
@@ -151,7 +157,7 @@ class EngineCore:
         try:
             if step.launched is not None:
                 output = step.launched.wait()
-            if step.error is not None:
+            if step.error is not None:  # one that built on a failed step is waited for, too: it may write to the cache
                 raise step.error
         except Exception as error:
             output = self._output_of_failed(step.batch, error)
