@@ -61,7 +61,7 @@ class BlockManager:
         num_blocks: size of the pool.
         block_size: tokens per block.
         enable_prefix_caching: off = no block is ever hashed, so no lookup finds anything.
-        reserve_tokens: every admitted request gets room for at least this many tokens at once. 0 is
+        reserve_tokens: every admitted request gets room for at least this many tokens right away. 0 is
             paging as in PagedAttention; the whole context window is what servers did before it.
         layout: which blocks a request keeps.
         pool: None = a BlockPool of that size.

@@ -27,7 +27,7 @@ class SchedulerConfig:
     max_model_len: int
     """Most tokens, prompt and output, one request may have; the caller lowers it to what the KV pool can hold."""
     max_num_seqs: int = 32
-    """Slots: requests that run at once."""
+    """Slots: requests that run at the same time."""
     max_num_batched_tokens: int = 1024
     """Token budget of one step; at least max_num_seqs."""
     enable_chunked_prefill: bool = True

@@ -26,7 +26,7 @@ MAX_COUNT = 1_000_000
 EDGE = 2**63 - 1024
 """The largest double below 2^63: llguidance makes automata of bounds within ±EDGE only."""
 NO_BOUND = 1e300
-"""A bound as far away as this means "any number": it rules out next to nothing that a double can hold."""
+"""A bound as far away as this means "any number": it rules out almost nothing that a double can hold."""
 TINY = 1e-60
 """Bounds closer to 0 would need an automaton of hundreds of digits."""
 FAR = 10**18

@@ -59,7 +59,7 @@ def load_proposer(
 
 
 def warm_up(runner: TorchRunner, max_model_len: int) -> None:
-    """A few steps for nobody: threads are started, memory is mapped and kernels are compiled before a request
+    """A few steps for no request: threads are started, memory is mapped and kernels are compiled before a request
     waits for them. What it leaves in the cache belongs to no request, and is overwritten."""
     longest = min(max_model_len, runner.num_kv_blocks * runner.block_size)
     for context_len, num_tokens in runner.attention.warm_up_steps:

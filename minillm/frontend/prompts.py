@@ -50,7 +50,7 @@ def as_token_ids(values: Sequence[Any] | TokenArray) -> list[int] | None:
     """A list of plain ints; None if something else is among them."""
     if isinstance(values, CheckedTokens):
         return values
-    numpy = sys.modules.get("numpy")  # whoever has an array has imported it
+    numpy = sys.modules.get("numpy")  # an array is there only if it was imported
     if numpy is not None and isinstance(values, numpy.ndarray):
         return values.tolist() if values.ndim == 1 and values.dtype.kind in "iu" else None
     if set(map(type, values)) <= {int}:  # nearly always; asking one by one is slow with a long prompt

@@ -60,7 +60,7 @@ class ModelSize:
     layer_params: int
     """Matrices of all layers that a token goes through: all but the experts that it doesn't choose."""
     small_params: int
-    """Norms and biases: read, but hardly any work."""
+    """Norms and biases: they are read, and are almost no work."""
     head_params: int
     """The output head: only rows that sample go through it."""
     idle_params: int = 0
@@ -127,7 +127,7 @@ class ModelBytes:
 
 @dataclass(frozen=True, slots=True)
 class ModelFlops:
-    """Floating-point operations of the matrix products; norms, rotations and softmax are next to nothing."""
+    """Floating-point operations of the matrix products; norms, rotations and softmax are small beside them."""
 
     per_token: int
     """FLOPs of all layers' matrices, for one token."""

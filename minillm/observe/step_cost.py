@@ -125,7 +125,7 @@ class StepCost(NamedTuple):
 
 
 NO_CHARGE = StepCost(0.0, 0.0, 0.0, 0.0)
-"""A step in which no request waited for another's work is not split: nobody is charged anything."""
+"""A step in which no request waited for another's work is not split: no request is charged."""
 
 
 class PlainPrices(NamedTuple):

@@ -221,7 +221,7 @@ class BoundedProtocol(asyncio.Protocol):
 
     @property
     def is_gone(self) -> bool:
-        """Nobody reads the answer any more."""
+        """The client has left: the answer is read no more."""
         return self._answer is not None and self._answer.is_gone
 
     def write_chunk(self, body: bytes) -> None:
