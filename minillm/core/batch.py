@@ -139,7 +139,7 @@ class ScheduledBatch(NamedTuple):
 
     @property
     def num_tokens(self) -> int:
-        return sum(scheduled.num_tokens for scheduled in self.requests)
+        return sum(part.num_tokens for part in self.requests)
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,7 @@ class EngineCore:
             start=start,
             draft_s=draft_s,
             scheduled_at=scheduled_at,
-            num_preemptions=[scheduled.request.num_preemptions for scheduled in batch.requests],
+            num_preemptions=[part.request.num_preemptions for part in batch.requests],
             num_waiting=len(self.scheduler.waiting),
             num_running=len(self.scheduler.running),
             kv_blocks_used=self.scheduler.kv.pool.num_used,
@@ -165,7 +165,7 @@ class EngineCore:
             self._interrupted(step.batch)
             raise
         executed = self.clock.now()
-        alive = [scheduled.request.finish_reason is None for scheduled in step.batch.requests]
+        alive = [part.request.finish_reason is None for part in step.batch.requests]
         self.scheduler.drafts.observe(step.batch, output)
         changed = self.process(step.batch, output)
         self.log.write(step.batch, step.begun, output, executed, self.clock.now(), alive)
@@ -174,20 +174,20 @@ class EngineCore:
     def process(self, batch: ScheduledBatch, output: StepOutput) -> list[Request]:
         """Give each request its new tokens. Returns the requests that changed."""
         changed, handed_over = [], self.clock.now()
-        for scheduled in batch.requests:
-            request = scheduled.request
+        for part in batch.requests:
+            request = part.request
             if request.finish_reason is not None:  # it ended while the step was in flight
                 if request.request_id in output.errors:
                     self.scheduler.kv.pool.forget_prefixes()  # its blocks, which could not be trusted, are free already
                 continue
             tokens = output.tokens.get(request.request_id, ())
-            self.scheduler.commit(scheduled, len(tokens))
+            self.scheduler.commit(part, len(tokens))
             if request.request_id in output.errors:
                 self._fail(request, output.errors[request.request_id])
             else:
-                if request.timeline.prefill_end is None and scheduled.end >= request.num_prompt_tokens:
+                if request.timeline.prefill_end is None and part.end >= request.num_prompt_tokens:
                     request.timeline.prefill_end = output.forward_end
-                if not scheduled.samples:
+                if not part.samples:
                     continue
                 handed_over = self._hand_over(request, tokens, handed_over)
                 if logprobs := output.logprobs.get(request.request_id):  # without those of tokens past the end
@@ -258,7 +258,7 @@ class EngineCore:
         for later in self._in_flight:
             later.error = error
         message = f"{type(error).__name__}: {error}"
-        errors = {scheduled.request.request_id: message for scheduled in batch.requests}
+        errors = {part.request.request_id: message for part in batch.requests}
         return StepOutput(tokens={}, forward_end=self.clock.now(), stages={}, errors=errors)
 
     def _interrupted(self, batch: ScheduledBatch) -> None:
@@ -266,9 +266,9 @@ class EngineCore:
         self.scheduler.invalidate(batch)
         for later in self._in_flight:
             later.error = RuntimeError("the step before was interrupted")
-        for scheduled in batch.requests:
-            if scheduled.request.finish_reason is None:
-                self._fail(scheduled.request, "interrupted")
+        for part in batch.requests:
+            if part.request.finish_reason is None:
+                self._fail(part.request, "interrupted")
 
     def _copy_only(self, batch: ScheduledBatch) -> None:
         try:

@@ -215,16 +215,16 @@ class Scheduler:
         step.preempted.append(request)
         self.waiting.push(request)
 
-    def commit(self, scheduled: ScheduledRequest, num_new: int) -> None:
+    def commit(self, part: ScheduledRequest, num_new: int) -> None:
         """A step's outcome is known: the request got so many tokens. All but one are its draft's; the rest of that is
         taken back.
 
         So are their blocks, immediately: in the next step other requests' own tokens may need them.
         """
-        request = scheduled.request
-        request.num_pending_tokens -= scheduled.samples
-        if scheduled.num_drafts:
-            request.num_computed_tokens -= scheduled.num_drafts - max(num_new - 1, 0)
+        request = part.request
+        request.num_pending_tokens -= part.samples
+        if part.num_drafts:
+            request.num_computed_tokens -= part.num_drafts - max(num_new - 1, 0)
             request.draft = Draft()
             self.kv.truncate(request, request.num_computed_tokens)
 

@@ -147,22 +147,22 @@ class StepLog:
         step = FinishedStep(record, batch, output, alive)
         for listener in self.listeners:
             listener(step)
-        for scheduled, num_preemptions, lives in zip(batch.requests, begun.num_preemptions, alive):
+        for part, num_preemptions, lives in zip(batch.requests, begun.num_preemptions, alive):
             if lives and num_preemptions:
-                self.note_recomputed(scheduled, num_preemptions, end)
+                self.note_recomputed(part, num_preemptions, end)
 
-    def note_recomputed(self, scheduled: ScheduledRequest, num_preemptions: int, end: float) -> None:
+    def note_recomputed(self, part: ScheduledRequest, num_preemptions: int, end: float) -> None:
         """Count what a request that was preempted has computed again in a step.
 
         Args:
             num_preemptions: the request's, when the step was launched.
             end: when the step was over, clock seconds.
         """
-        request = scheduled.request
+        request = part.request
         if request.num_preemptions > num_preemptions:
             return  # it was preempted while this step was in flight: what it recomputes comes later
-        self.num_recomputed_tokens += max(min(scheduled.end, request.recompute_until) - scheduled.start, 0)
-        if request.preempted_at is not None and scheduled.end >= request.recompute_until:
+        self.num_recomputed_tokens += max(min(part.end, request.recompute_until) - part.start, 0)
+        if request.preempted_at is not None and part.end >= request.recompute_until:
             close_preemption(request, end)
 
 
@@ -170,23 +170,23 @@ def shares_of(batch: ScheduledBatch, output: StepOutput) -> tuple[list[StepShare
     """What each request got out of a step that is over, and how many tokens those that decode attended to."""
     shares = []
     num_context_tokens = 0
-    for scheduled in batch.requests:
-        request, start, num_tokens, _, _, _ = scheduled
+    for part in batch.requests:
+        request, start, num_tokens, _, _, _ = part
         if num_tokens == 1 and start >= len(request.prompt_token_ids):
             share = share_of_decode(request.request_id)
         else:
-            share = share_of(scheduled, output)
+            share = share_of(part, output)
         if not share.is_prefill:
             num_context_tokens += start + 1
         shares.append(share)
     return shares, num_context_tokens
 
 
-def share_of(scheduled: ScheduledRequest, output: StepOutput) -> StepShare:
+def share_of(part: ScheduledRequest, output: StepOutput) -> StepShare:
     """What a request got that computed part of its prompt, or had a draft checked."""
-    request, _, num_tokens, _, _, num_drafts = scheduled
+    request, _, num_tokens, _, _, num_drafts = part
     num_accepted = len(output.tokens.get(request.request_id) or [0]) - 1 if num_drafts else 0
-    return StepShare(request.request_id, num_tokens, scheduled.is_prefill, num_drafts, num_accepted)
+    return StepShare(request.request_id, num_tokens, part.is_prefill, num_drafts, num_accepted)
 
 
 @functools.lru_cache(STEP_HISTORY)
