@@ -42,7 +42,9 @@ class ScheduledRequest(NamedTuple):
 
     @property
     def is_prefill(self) -> bool:
-        """Whether it computes prompt tokens, or again what a preemption took: what the word means everywhere here."""
+        """Whether it computes prompt tokens, or again what a preemption took: what the word means in all records.
+        (`Scheduler.schedule` goes by how far behind a request is: the last token of a chunked prompt is no more work
+        than a decode, and goes with them.)"""
         return self.num_tokens - self.num_drafts > 1 or self.start < self.request.num_prompt_tokens
 
 

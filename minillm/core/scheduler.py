@@ -99,8 +99,7 @@ class Scheduler:
             (decodes if request.num_missing <= 1 else prompts).append(request)
 
         # 1. Decodes: running requests that are one token behind. They go first, since their text is being watched as it
-        # appears. A long prompt takes what is left of the budget, so it can slow them down but never stop them. (A
-        # chunked prompt of which one token is left goes with them: it takes no more.)
+        # appears. A long prompt takes what is left of the budget, so it can slow them down but never stop them.
         for request in decodes:
             self._extend(request, step, now)
         self.drafts.reserve(step)
