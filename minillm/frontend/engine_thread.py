@@ -182,22 +182,7 @@ class EngineThread:
 
         if params is None or params.structured_outputs is None:
             return self._send(add)
-        reply: Future[str] = Future()
-
-        def go_on(compiled: "Future[CompiledGrammar]") -> None:
-            """In the thread that compiled it: the engine's never waits for a grammar."""
-            if compiled.cancelled():
-                return
-            error = compiled.exception()
-            if error is None:
-                self._send(lambda: add(compiled.result()), reply)
-            elif reply.set_running_or_notify_cancel():
-                reply.set_exception(self._dead_error() if self._closed else error)
-
-        started = grammars.start(params.structured_outputs)
-        started.add_done_callback(go_on)
-        reply.add_done_callback(lambda _: started.cancel())  # the client has left; otherwise it is too late for that
-        return reply
+        return self._send_with(grammars.start(params.structured_outputs), add)
 
     def abort(self, request_id: str) -> None:
         """End a request within one step. Unknown ids are fine: it may just have finished."""
@@ -250,6 +235,25 @@ class EngineThread:
                     reply.set_exception(self._dead_error())
             else:
                 self._commands.put((command, reply))
+        return reply
+
+    def _send_with(
+        self, compiling: "Future[CompiledGrammar]", add: "Callable[[CompiledGrammar], str]"
+    ) -> "Future[str]":
+        """Send a request once its grammar is compiled. The thread that compiled it does: the engine's waits for none."""
+        reply: Future[str] = Future()
+
+        def go_on(compiled: "Future[CompiledGrammar]") -> None:
+            if compiled.cancelled():
+                return
+            error = compiled.exception()
+            if error is None:
+                self._send(lambda: add(compiled.result()), reply)
+            elif reply.set_running_or_notify_cancel():
+                reply.set_exception(self._dead_error() if self._closed else error)
+
+        compiling.add_done_callback(go_on)
+        reply.add_done_callback(lambda _: compiling.cancel())  # the client has left; otherwise it is too late for that
         return reply
 
     def _dead_error(self) -> EngineDeadError:
