@@ -240,7 +240,7 @@ class EngineThread:
     def _send_with(
         self, compiling: "Future[CompiledGrammar]", add: "Callable[[CompiledGrammar], str]"
     ) -> "Future[str]":
-        """Send a request once its grammar is compiled. The thread that compiled it does: the engine's waits for none."""
+        """Send a request once its grammar is compiled, from the thread that compiled it: the engine waits for none."""
         reply: Future[str] = Future()
 
         def go_on(compiled: "Future[CompiledGrammar]") -> None:
