@@ -41,7 +41,10 @@ class RMSNorm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Grouped-query attention (Ainslie et al. 2023): n_heads queries share n_kv_heads keys and values."""
+    """Grouped-query attention (Ainslie et al. 2023): n_heads queries share n_kv_heads keys and values.
+
+    The projections around it, and the cache. How queries look at keys is the step's backend's: see `Layer.forward`.
+    """
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
         super().__init__()
@@ -115,6 +118,7 @@ class Layer(nn.Module):
         self.mlp = make_mlp(config, layer, dtype, device)
 
     def forward(self, x: Tensor, delta: Tensor, kv_cache: KVCache, context: ForwardContext) -> tuple[Tensor, Tensor]:
+        """Norm; q, k, v; attention; projection; norm; MLP. Returns the residual stream, and what the MLP adds to it."""
         x, q = self.up_to_attention(x, delta, kv_cache, context)
         o = context.attention.attend(q, kv_cache, self.attention.scale)
         return self.after_attention(x, o, context)
