@@ -13,7 +13,8 @@ from course.lab.style import PHASE_LABELS, seconds
 from course.summaries.percentiles import percentile as of_samples
 from minillm import EngineConfig
 from minillm.core.brief import brief
-from minillm.core.timeline import PHASES, StepRecord
+from minillm.core.step_log import StepRecord
+from minillm.core.timeline import PHASES
 from minillm.observe.records import Recordable
 
 Owners = tuple[tuple[int, int], ...]

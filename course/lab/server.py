@@ -20,7 +20,8 @@ from course.lab.http_client import NAME, Heard, ask
 from course.lab.lab import Lab
 from course.lab.proxy import Spoiling, make_proxy
 from course.loadgen.server_metrics import Histogram, Scrape, read_metrics
-from minillm.core.timeline import StepRecord, Timeline
+from minillm.core.step_log import StepRecord
+from minillm.core.timeline import Timeline
 from minillm.server.admission import AdmissionLimiter
 from minillm.server.app import make_app
 from minillm.server.calls import Call

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from minillm.core.brief import brief
 from minillm.core.request import Request
 from minillm.core.scheduler import Scheduler
-from minillm.core.timeline import StepRecord
+from minillm.core.step_log import StepRecord
 from minillm.frontend.engine import Engine
 
 PUBLISH_INTERVAL_S = 1 / 10

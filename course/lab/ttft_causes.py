@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from course.lab.run import Run
 from course.lab.style import ALARM
-from minillm.core.timeline import StepRecord
+from minillm.core.step_log import StepRecord
 from minillm.observe.step_cost import StepCost, split_steps
 
 

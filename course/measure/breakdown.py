@@ -17,8 +17,8 @@ from course.summaries.spread import Spread
 from course.summaries.tables import text_table
 from minillm.core.errors import ConfigError, MinillmError
 from minillm.frontend.engine import Engine
-from minillm.model.linear import FEW_ROWS, CPULinear
 from minillm.model.loader import load_model
+from minillm.model.packed import FEW_ROWS, CPULinear
 from minillm.policies.config import EngineConfig
 
 STAGES = ("schedule", "build", "forward", "sample", "detokenize")

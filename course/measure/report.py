@@ -19,7 +19,7 @@ from minillm import __version__
 from minillm.frontend.engine import Engine
 from minillm.host.platforms import describe_cpu
 from minillm.kernels.quantization import dtype_name
-from minillm.model.linear import CPULinear
+from minillm.model.packed import CPULinear
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from minillm.core.block_pool import blocks_for
 from minillm.core.brief import brief
 from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
-from minillm.core.timeline import StepRecord
+from minillm.core.step_log import StepRecord
 from minillm.frontend.engine import Engine
 
 GREEDY = SamplingParams(temperature=0.0)

@@ -15,8 +15,8 @@ from minillm.kernels.quantization import dtype_name
 from minillm.model.arithmetic import ModelBytes, kv_bytes_per_token
 from minillm.model.checkpoints import load_config, resolve
 from minillm.model.config import ModelConfig
-from minillm.model.linear import CPULinear
 from minillm.model.loader import LoadedModel, choose_device, choose_dtype
+from minillm.model.packed import CPULinear
 from minillm.policies.config import EngineConfig
 
 LARGEST_BLOCK = 256

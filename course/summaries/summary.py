@@ -98,7 +98,7 @@ class Summary:
     goodput: float | None
     """Completed requests per second that met every stated limit of the SLO."""
     attainment: float | None
-    """Those requests as a share of all that ended, failures included."""
+    """Requests that met the SLO, as a share of all that ended, failures included."""
     speculation: SpeculationSummary
     """What became of the drafts of completed requests."""
 

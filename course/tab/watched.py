@@ -2,7 +2,8 @@
 
 from course.lab.snapshot import view_request
 from course.lab.view.trace import DIGITS, Told
-from minillm.core.timeline import StepRecord, Timeline
+from minillm.core.step_log import StepRecord
+from minillm.core.timeline import Timeline
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
 

@@ -22,12 +22,12 @@ class ScheduledRequest(NamedTuple):
 
     request: Request
     start: int
-    """Its num_computed_tokens before this step."""
+    """The request's num_computed_tokens before this step."""
     num_tokens: int
     """New tokens to compute in this step, >= 1."""
     block_ids: Sequence[int]
-    """Its block table, which goes on growing: position p lives in block block_ids[p // block_size]. In later steps the
-    same list has the same blocks before their `start`; where others take their place, it is another list."""
+    """The request's block table, which goes on growing: position p lives in block block_ids[p // block_size]. In later
+    steps the same list has the same blocks before their `start`; where others take their place, it is another list."""
 
     samples: bool
     """True when the step catches up with everything it has: its last row yields the next token."""
@@ -42,7 +42,9 @@ class ScheduledRequest(NamedTuple):
 
     @property
     def is_prefill(self) -> bool:
-        """Whether it computes prompt tokens, or again what a preemption took: what the word means everywhere here."""
+        """Whether it computes prompt tokens, or again what a preemption took: what the word means in all records.
+        (`Scheduler.schedule` goes by how far behind a request is: the last token of a chunked prompt is no more work
+        than a decode, and goes with them.)"""
         return self.num_tokens - self.num_drafts > 1 or self.start < self.request.num_prompt_tokens
 
 
@@ -109,12 +111,13 @@ class Step:
         request.num_computed_tokens -= part.num_drafts
 
     def _go_over(self) -> None:
-        """More was taken than there was."""
+        """The budget was overdrawn: it stays 0, and what is owed is noted."""
         self._num_over -= self.budget
         self.budget = 0
 
     def _give_back(self, num_tokens: int) -> None:
-        """So many were taken out again: first those beyond the budget, so that no more comes back than there was."""
+        """Return tokens that were taken out again: first those beyond the budget, so that no more comes back than there
+        was."""
         num_over = min(num_tokens, self._num_over)
         self._num_over -= num_over
         self.budget += num_tokens - num_over
@@ -138,7 +141,7 @@ class ScheduledBatch(NamedTuple):
 
     @property
     def num_tokens(self) -> int:
-        return sum(scheduled.num_tokens for scheduled in self.requests)
+        return sum(part.num_tokens for part in self.requests)
 
 
 @dataclass(frozen=True, slots=True)

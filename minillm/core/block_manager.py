@@ -41,7 +41,7 @@ class BlockPlan(NamedTuple):
     """The table that a request without blocks is to have, before anything is taken for it."""
 
     end: int
-    """It has room for tokens [0, end)."""
+    """The table has room for tokens [0, end)."""
     prefix: Sequence[int]
     """Blocks that `find_prefix` found, in order."""
     expired: range
@@ -61,7 +61,7 @@ class BlockManager:
         num_blocks: size of the pool.
         block_size: tokens per block.
         enable_prefix_caching: off = no block is ever hashed, so no lookup finds anything.
-        reserve_tokens: every admitted request gets room for at least this many tokens at once. 0 is
+        reserve_tokens: every admitted request gets room for at least this many tokens right away. 0 is
             paging as in PagedAttention; the whole context window is what servers did before it.
         layout: which blocks a request keeps.
         pool: None = a BlockPool of that size.
@@ -114,7 +114,7 @@ class BlockManager:
         shared = [*prefix[: expired.start], *prefix[expired.stop :]]
         num_fresh = self._table_size(end) - len(expired) - len(shared)
         # A block that only caches something is a free block: sharing it uses it up as well.
-        num_free_needed = num_fresh + len(shared) - self._num_held(shared)
+        num_free_needed = num_fresh + len(shared) - self._num_in_use(shared)
         if look_ahead_to > end:
             num_later = num_free_needed + self._table_size(look_ahead_to) - self._table_size(end)
             num_free_needed = max(num_free_needed, self._at_peak(num_later, always_kept=prefix[: expired.start]))
@@ -166,12 +166,12 @@ class BlockManager:
         """Take back everything the request holds. Its full blocks stay findable until they are reused."""
         table = self.tables.pop(request.request_id, None)
         if table is not None:
-            self.pool.release(self._held(table.block_ids))
+            self.pool.release(self._without_null(table.block_ids))
 
     def unregister(self, request: Request, start: int = 0) -> None:
         """Take the request's blocks from token `start` on out of the prefix index: their contents are not to be
         trusted. It goes on holding them."""
-        self.pool.forget(self._held(self.block_ids(request)[start // self.block_size :]))
+        self.pool.forget(self._without_null(self.block_ids(request)[start // self.block_size :]))
 
     def block_ids(self, request: Request) -> list[int]:
         return self.tables[request.request_id].block_ids
@@ -184,27 +184,28 @@ class BlockManager:
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless tables and pool agree. For tests and soaks."""
-        self.pool.check_integrity(self._held(table.block_ids) for table in self.tables.values())
+        self.pool.check_integrity(self._without_null(table.block_ids) for table in self.tables.values())
 
     def _table_size(self, end: int) -> int:
         """Blocks in the table of a request that has room for its tokens [0, end), and for what is reserved."""
         return blocks_for(max(end, self.reserve_tokens), self.block_size)
 
     def _at_peak(self, num_blocks: int, always_kept: Sequence[int]) -> int:
-        """So many blocks, or fewer under a layout in which no request ever holds as many.
+        """`num_blocks`, or fewer under a layout in which no request ever holds as many.
 
         Args:
             always_kept: blocks of its prefix that never expire. Others that hold these save it a block for good.
         """
         if self.layout.peak_blocks is None or self.reserve_tokens:
             return num_blocks
-        return min(num_blocks, self.layout.peak_blocks - self._num_held(always_kept))
+        return min(num_blocks, self.layout.peak_blocks - self._num_in_use(always_kept))
 
-    def _num_held(self, block_ids: Sequence[int]) -> int:
+    def _num_in_use(self, block_ids: Sequence[int]) -> int:
         """How many of these blocks any request holds."""
         return sum(self.pool.ref_counts[block_id] > 0 for block_id in block_ids)
 
-    def _held(self, block_ids: Sequence[int]) -> Sequence[int]:
+    def _without_null(self, block_ids: Sequence[int]) -> Sequence[int]:
+        """Blocks of a table, without those that have expired."""
         if self.null_block not in block_ids:  # nearly always: only a window leaves any
             return block_ids
         return [block_id for block_id in block_ids if block_id != self.null_block]

@@ -193,7 +193,7 @@ class BlockPool:
             assert len(set(table)) == len(table), f"a table holds a block twice: {table}"
             for block_id in table:
                 holders[block_id] += 1
-        if self.ref_counts != holders:  # lists are compared at once: a pool may have 100,000 blocks
+        if self.ref_counts != holders:  # compared as whole lists first: a pool may have 100,000 blocks
             for block_id, (counted, held) in enumerate(zip(self.ref_counts, holders, strict=True)):
                 assert counted == held, f"block {block_id}: {counted} counted, {held} holders"
         free = list(self.free)

@@ -134,10 +134,16 @@ class EngineCore:
         return list(dict.fromkeys(changed))
 
     def _launch(self, batch: ScheduledBatch, start: float, draft_s: float) -> StepInFlight:
-        scheduler, scheduled_at = self.scheduler, self.clock.now()
-        preemptions = [scheduled.request.num_preemptions for scheduled in batch.requests]
-        counts = (len(scheduler.waiting), len(scheduler.running), scheduler.kv.pool.num_used)
-        begun = StepStart(start, draft_s, scheduled_at, preemptions, *counts)
+        scheduled_at = self.clock.now()
+        begun = StepStart(
+            start=start,
+            draft_s=draft_s,
+            scheduled_at=scheduled_at,
+            num_preemptions=[part.request.num_preemptions for part in batch.requests],
+            num_waiting=len(self.scheduler.waiting),
+            num_running=len(self.scheduler.running),
+            kv_blocks_used=self.scheduler.kv.pool.num_used,
+        )
         try:
             return StepInFlight(batch, begun, self.runner.launch(batch))
         except Exception as error:
@@ -151,7 +157,7 @@ class EngineCore:
         try:
             if step.launched is not None:
                 output = step.launched.wait()
-            if step.error is not None:
+            if step.error is not None:  # one that built on a failed step is waited for, too: it may write to the cache
                 raise step.error
         except Exception as error:
             output = self._output_of_failed(step.batch, error)
@@ -159,7 +165,7 @@ class EngineCore:
             self._interrupted(step.batch)
             raise
         executed = self.clock.now()
-        alive = [scheduled.request.finish_reason is None for scheduled in step.batch.requests]
+        alive = [part.request.finish_reason is None for part in step.batch.requests]
         self.scheduler.drafts.observe(step.batch, output)
         changed = self.process(step.batch, output)
         self.log.write(step.batch, step.begun, output, executed, self.clock.now(), alive)
@@ -168,20 +174,20 @@ class EngineCore:
     def process(self, batch: ScheduledBatch, output: StepOutput) -> list[Request]:
         """Give each request its new tokens. Returns the requests that changed."""
         changed, handed_over = [], self.clock.now()
-        for scheduled in batch.requests:
-            request = scheduled.request
+        for part in batch.requests:
+            request = part.request
             if request.finish_reason is not None:  # it ended while the step was in flight
                 if request.request_id in output.errors:
                     self.scheduler.kv.pool.forget_prefixes()  # its blocks, which could not be trusted, are free already
                 continue
             tokens = output.tokens.get(request.request_id, ())
-            self.scheduler.commit(scheduled, len(tokens))
+            self.scheduler.commit(part, len(tokens))
             if request.request_id in output.errors:
                 self._fail(request, output.errors[request.request_id])
             else:
-                if request.timeline.prefill_end is None and scheduled.end >= request.num_prompt_tokens:
+                if request.timeline.prefill_end is None and part.end >= request.num_prompt_tokens:
                     request.timeline.prefill_end = output.forward_end
-                if not scheduled.samples:
+                if not part.samples:
                     continue
                 handed_over = self._hand_over(request, tokens, handed_over)
                 if logprobs := output.logprobs.get(request.request_id):  # without those of tokens past the end
@@ -252,7 +258,7 @@ class EngineCore:
         for later in self._in_flight:
             later.error = error
         message = f"{type(error).__name__}: {error}"
-        errors = {scheduled.request.request_id: message for scheduled in batch.requests}
+        errors = {part.request.request_id: message for part in batch.requests}
         return StepOutput(tokens={}, forward_end=self.clock.now(), stages={}, errors=errors)
 
     def _interrupted(self, batch: ScheduledBatch) -> None:
@@ -260,9 +266,9 @@ class EngineCore:
         self.scheduler.invalidate(batch)
         for later in self._in_flight:
             later.error = RuntimeError("the step before was interrupted")
-        for scheduled in batch.requests:
-            if scheduled.request.finish_reason is None:
-                self._fail(scheduled.request, "interrupted")
+        for part in batch.requests:
+            if part.request.finish_reason is None:
+                self._fail(part.request, "interrupted")
 
     def _copy_only(self, batch: ScheduledBatch) -> None:
         try:

@@ -135,6 +135,7 @@ class Request:
     @property
     def num_missing(self) -> int:
         """Tokens it has that are not computed. It is so many behind: 1 while it decodes."""
+        # `num_tokens`, written out: this is asked of each running request in each step.
         num_known = len(self.prompt_token_ids) + len(self.output_token_ids)
         return num_known + self.num_pending_tokens - self.num_computed_tokens
 

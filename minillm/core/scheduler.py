@@ -27,7 +27,7 @@ class SchedulerConfig:
     max_model_len: int
     """Most tokens, prompt and output, one request may have; the caller lowers it to what the KV pool can hold."""
     max_num_seqs: int = 32
-    """Slots: requests that run at once."""
+    """Slots: requests that run at the same time."""
     max_num_batched_tokens: int = 1024
     """Token budget of one step; at least max_num_seqs."""
     enable_chunked_prefill: bool = True
@@ -150,7 +150,7 @@ class Scheduler:
             return False
         was_saved = request.num_computed_tokens > 0  # by the preemption policy, or it would have been taken back
         prefix = [] if was_saved else self.kv.find_prefix(request)
-        start = request.num_computed_tokens or len(prefix) * self.kv.block_size
+        start = request.num_computed_tokens if was_saved else len(prefix) * self.kv.block_size
         num_missing = request.num_tokens - start
         num_tokens = self.grant(request, num_missing, step)
         if num_tokens == 0:
@@ -165,18 +165,22 @@ class Scheduler:
         self.waiting.pop()
         if was_saved:
             step.loads += self.preemption.restore(request, self.kv.held_blocks(request))
-        elif request.status is RequestStatus.WAITING:
-            request.num_cached_tokens = start
-            if self.kv.enable_prefix_caching:
-                self.prefix_queries += request.num_prompt_tokens
-                self.prefix_hits += start
         request.num_computed_tokens = start
-        request.status = RequestStatus.RUNNING
-        if request.timeline.scheduled is None:
-            request.timeline.scheduled = now
-        bisect.insort(self.running, request, key=self.preemption.rank)
+        self._give_slot(request, now)
         step.add(request, num_tokens, self.kv.block_ids(request), samples=num_tokens == num_missing)
         return True
+
+    def _give_slot(self, request: Request, now: float) -> None:
+        """A request that waited runs, with what was found in the prefix cache computed already."""
+        if request.status is RequestStatus.WAITING:  # and not preempted: the first time
+            request.num_cached_tokens = request.num_computed_tokens
+            if self.kv.enable_prefix_caching:
+                self.prefix_queries += request.num_prompt_tokens
+                self.prefix_hits += request.num_cached_tokens
+        if request.timeline.scheduled is None:
+            request.timeline.scheduled = now
+        request.status = RequestStatus.RUNNING
+        bisect.insort(self.running, request, key=self.preemption.rank)
 
     def grant(self, request: Request, num_missing: int, step: Step) -> int:
         """How many of its missing tokens a request gets in this step; 0 = the rest of the budget has no room for it.
@@ -210,16 +214,16 @@ class Scheduler:
         step.preempted.append(request)
         self.waiting.push(request)
 
-    def commit(self, scheduled: ScheduledRequest, num_new: int) -> None:
+    def commit(self, part: ScheduledRequest, num_new: int) -> None:
         """A step's outcome is known: the request got so many tokens. All but one are its draft's; the rest of that is
         taken back.
 
         So are their blocks, immediately: in the next step other requests' own tokens may need them.
         """
-        request = scheduled.request
-        request.num_pending_tokens -= scheduled.samples
-        if scheduled.num_drafts:
-            request.num_computed_tokens -= scheduled.num_drafts - max(num_new - 1, 0)
+        request = part.request
+        request.num_pending_tokens -= part.samples
+        if part.num_drafts:
+            request.num_computed_tokens -= part.num_drafts - max(num_new - 1, 0)
             request.draft = Draft()
             self.kv.truncate(request, request.num_computed_tokens)
 

@@ -109,7 +109,7 @@ class KVLayout(Protocol):
 
     @property
     def peak_blocks(self) -> int | None:
-        """Most blocks that a request of any length holds at once; None = there is no such limit."""
+        """Most blocks that a request of any length ever holds; None = there is no such limit."""
         ...
 
 

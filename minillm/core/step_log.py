@@ -9,11 +9,56 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from minillm.core.batch import LaunchedStep, ScheduledBatch, ScheduledRequest, StepOutput
+from minillm.core.brief import brief
 from minillm.core.request import FinishReason, Request
-from minillm.core.timeline import StepRecord, StepShare
 
 STEP_HISTORY = 4096
 """Step records kept by an engine."""
+
+
+class StepShare(NamedTuple):
+    """What one request got out of one step."""
+
+    request_id: str
+    num_tokens: int
+    is_prefill: bool
+    """True while it computes prompt tokens, or recomputes after a preemption."""
+    num_drafts: int = 0
+    """Tokens that were guesses, and were checked."""
+    num_accepted: int = 0
+    """Guesses that passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One engine step: who was in it, and where its time went. Times in seconds."""
+
+    step_id: int
+    start: float
+    end: float
+    shares: tuple[StepShare, ...]
+    num_waiting: int
+    num_running: int
+    """Requests that hold a slot. One or two of them may have no share: they wait for a pending token, or for budget."""
+    kv_blocks_used: int
+    """Blocks some request holds. Free blocks that still cache a prefix do not count."""
+    kv_blocks_total: int
+    preempted: tuple[str, ...]
+    stages: dict[str, float]
+    """Seconds in draft (if there was any), schedule, build, forward, sample, detokenize; they sum to at most
+    end - start."""
+    num_context_tokens: int = 0
+    """Tokens that the requests which decode attend to, their newest ones included."""
+
+    __repr__ = brief
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(share.num_tokens for share in self.shares)
+
+    @property
+    def num_prefill_tokens(self) -> int:
+        return sum(share.num_tokens for share in self.shares if share.is_prefill)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +68,7 @@ class StepStart:
     start: float
     draft_s: float
     """Seconds from then on that went into drafts."""
-    scheduled: float
+    scheduled_at: float
     num_preemptions: list[int]
     """Each request's preemptions so far."""
     num_waiting: int
@@ -39,7 +84,7 @@ class StepInFlight:
     begun: StepStart
     launched: LaunchedStep | None
     error: Exception | None = None
-    """It could not be launched, or it built on a step that failed."""
+    """Why it can't be waited for: it could not be launched, or it built on a step that failed."""
 
 
 class FinishedStep(NamedTuple):
@@ -60,7 +105,7 @@ class StepLog:
         self.records: deque[StepRecord] = deque(maxlen=STEP_HISTORY)
         self.num_recomputed_tokens = 0
         self.listeners: list[Callable[[FinishedStep], None]] = []
-        """Called with each step when its record is written, by the thread that steps. They must not wait, nor raise.
+        """Get each step when its record is written, from the thread that steps. They must not wait, nor raise.
         What a step cost whom is told by one of them: minillm/observe/attribution.py."""
 
     def write(
@@ -79,7 +124,7 @@ class StepLog:
         """
         start = max(begun.start, self.records[-1].end) if self.records else begun.start
         drafting = {"draft": begun.draft_s} if begun.draft_s else {}
-        schedule_s = begun.scheduled - begun.start - begun.draft_s
+        schedule_s = begun.scheduled_at - begun.start - begun.draft_s
         seconds = {**drafting, "schedule": schedule_s, **output.stages}
         # Laid out backwards from the moment it was seen to be done: however long it queued on the device before, its
         # forward pass is the last thing that it did there.
@@ -102,22 +147,22 @@ class StepLog:
         step = FinishedStep(record, batch, output, alive)
         for listener in self.listeners:
             listener(step)
-        for scheduled, num_preemptions, lives in zip(batch.requests, begun.num_preemptions, alive):
+        for part, num_preemptions, lives in zip(batch.requests, begun.num_preemptions, alive):
             if lives and num_preemptions:
-                self.note_recomputed(scheduled, num_preemptions, end)
+                self.note_recomputed(part, num_preemptions, end)
 
-    def note_recomputed(self, scheduled: ScheduledRequest, num_preemptions: int, end: float) -> None:
+    def note_recomputed(self, part: ScheduledRequest, num_preemptions: int, end: float) -> None:
         """Count what a request that was preempted has computed again in a step.
 
         Args:
             num_preemptions: the request's, when the step was launched.
             end: when the step was over, clock seconds.
         """
-        request = scheduled.request
+        request = part.request
         if request.num_preemptions > num_preemptions:
             return  # it was preempted while this step was in flight: what it recomputes comes later
-        self.num_recomputed_tokens += max(min(scheduled.end, request.recompute_until) - scheduled.start, 0)
-        if request.preempted_at is not None and scheduled.end >= request.recompute_until:
+        self.num_recomputed_tokens += max(min(part.end, request.recompute_until) - part.start, 0)
+        if request.preempted_at is not None and part.end >= request.recompute_until:
             close_preemption(request, end)
 
 
@@ -125,23 +170,23 @@ def shares_of(batch: ScheduledBatch, output: StepOutput) -> tuple[list[StepShare
     """What each request got out of a step that is over, and how many tokens those that decode attended to."""
     shares = []
     num_context_tokens = 0
-    for scheduled in batch.requests:
-        request, start, num_tokens, _, _, _ = scheduled
+    for part in batch.requests:
+        request, start, num_tokens, _, _, _ = part
         if num_tokens == 1 and start >= len(request.prompt_token_ids):
             share = share_of_decode(request.request_id)
         else:
-            share = share_of(scheduled, output)
+            share = share_of(part, output)
         if not share.is_prefill:
             num_context_tokens += start + 1
         shares.append(share)
     return shares, num_context_tokens
 
 
-def share_of(scheduled: ScheduledRequest, output: StepOutput) -> StepShare:
+def share_of(part: ScheduledRequest, output: StepOutput) -> StepShare:
     """What a request got that computed part of its prompt, or had a draft checked."""
-    request, _, num_tokens, _, _, num_drafts = scheduled
+    request, _, num_tokens, _, _, num_drafts = part
     num_accepted = len(output.tokens.get(request.request_id) or [0]) - 1 if num_drafts else 0
-    return StepShare(request.request_id, num_tokens, scheduled.is_prefill, num_drafts, num_accepted)
+    return StepShare(request.request_id, num_tokens, part.is_prefill, num_drafts, num_accepted)
 
 
 @functools.lru_cache(STEP_HISTORY)

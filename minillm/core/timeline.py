@@ -102,7 +102,6 @@ class Timeline:
     rejected_drafts: what checking its rejected drafts added to its steps (estimated, too), and their share of the
         seconds in which the steps' drafts were made
     detokenize: turning its tokens into text
-    kv_transfer: moving its KV cache to another replica (simulated)
     """
     verifications: list[Verification] = field(default_factory=list)
     """Every step that checked a draft; see observe/speculation.py."""
@@ -174,48 +173,3 @@ class Timeline:
         if self.num_tokens < 2 or self.e2e is None or self.ttft is None:
             return None
         return (self.e2e - self.ttft) / (self.num_tokens - 1)
-
-
-class StepShare(NamedTuple):
-    """What one request got out of one step."""
-
-    request_id: str
-    num_tokens: int
-    is_prefill: bool
-    """True while it computes prompt tokens, or recomputes after a preemption."""
-    num_drafts: int = 0
-    """Tokens that were guesses, and were checked."""
-    num_accepted: int = 0
-    """Guesses that passed."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepRecord:
-    """One engine step: who was in it, and where its time went. Times in seconds."""
-
-    step_id: int
-    start: float
-    end: float
-    shares: tuple[StepShare, ...]
-    num_waiting: int
-    num_running: int
-    """Requests that hold a slot. One or two of them may have no share: they wait for a pending token, or for budget."""
-    kv_blocks_used: int
-    """Blocks some request holds. Free blocks that still cache a prefix do not count."""
-    kv_blocks_total: int
-    preempted: tuple[str, ...]
-    stages: dict[str, float]
-    """Seconds in draft (if there was any), schedule, build, forward, sample, detokenize; they sum to at most
-    end - start."""
-    num_context_tokens: int = 0
-    """Tokens that the requests which decode attend to, their newest ones included."""
-
-    __repr__ = brief
-
-    @property
-    def num_tokens(self) -> int:
-        return sum(share.num_tokens for share in self.shares)
-
-    @property
-    def num_prefill_tokens(self) -> int:
-        return sum(share.num_tokens for share in self.shares if share.is_prefill)

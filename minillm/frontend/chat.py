@@ -36,7 +36,7 @@ class Chat:
         """What the user said, and the answer."""
 
     def talk(self) -> None:
-        """Until the input ends."""
+        """Read and answer until the input ends."""
         lines = Lines("chat", [*COMMANDS, *(f"{name}=" for name in SamplingParams.model_fields)], self._screen)
         self._show("/help tells what can be typed; Ctrl-C ends an answer, Ctrl-D leaves.\n")
         while (line := lines.read("> ", ignored=KeyboardInterrupt)) is not None:

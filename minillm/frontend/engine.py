@@ -19,15 +19,17 @@ from minillm.core.params import SEED_STRIDE, SamplingParams
 from minillm.core.request import Request
 from minillm.core.scheduler import Scheduler
 from minillm.core.seams import DraftPolicy, NoDrafts
-from minillm.core.timeline import Clock, StepRecord, Timeline, WallClock
+from minillm.core.step_log import StepRecord
+from minillm.core.timeline import Clock, Timeline, WallClock
 from minillm.frontend.detokenizer import Detokenizer
 from minillm.frontend.outputs import OutputProcessor, OutputSequence, RequestGroup, RequestOutput
+from minillm.frontend.parts import EngineParts
 from minillm.frontend.prompts import Prompt, encode_prompt
 from minillm.frontend.structured_outputs import GrammarCompiler
 from minillm.observe.attribution import Attribution
 from minillm.policies import assemble
-from minillm.policies.admission import RequestLimits
 from minillm.policies.config import EngineConfig
+from minillm.policies.limits import RequestLimits
 from minillm.speculation.base import Proposer
 from minillm.speculation.draft_length import COSTLY_ROW
 from minillm.speculation.speculator import Speculator
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from minillm.runner.torch_runner import TorchRunner
 
 REQUEST_NUMBERS = itertools.count()
-"""For requests that bring no id: never used twice, whichever engine serves them."""
+"""Numbers for requests that bring no id: none is used twice, whichever engine serves them."""
 
 
 class Engine:
@@ -74,8 +76,7 @@ class Engine:
         from minillm.frontend.loading import load_parts  # torch: an engine over a simulated runner starts without it
 
         clock = clock or WallClock()
-        config, model, runner, proposer, row_cost = load_parts(config, model, proposer, clock, runners)
-        self._assemble(config, runner, clock, model, proposer, row_cost, make_scheduler, EngineCore)
+        self._assemble(load_parts(config, model, proposer, clock, runners), clock, make_scheduler, EngineCore)
 
     @classmethod
     def on_runner(
@@ -104,29 +105,26 @@ class Engine:
             from minillm.frontend.loading import load_proposer
 
             proposer, row_cost = load_proposer(config, model, runner, clock)
-        engine = cls.__new__(cls)
-        engine._assemble(config, runner, clock, model, proposer, row_cost, make_scheduler, make_core)
+        engine = cls.__new__(cls)  # __init__ would load
+        engine._assemble(EngineParts(config, model, runner, proposer, row_cost), clock, make_scheduler, make_core)
         return engine
 
     def _assemble(
         self,
-        config: EngineConfig,
-        runner: Runner,
+        parts: EngineParts,
         clock: Clock,
-        model: "LoadedModel | None",
-        proposer: Proposer | None,
-        row_cost: float,
         make_scheduler: Callable[..., Scheduler],
         make_core: Callable[..., EngineCore],
     ) -> None:
-        """Put the parts together. `row_cost` is what one more row adds to a step's cost (speculation/make.py)."""
+        """Put the parts together, and policies, limits and text around them."""
+        config, model, runner, proposer, row_cost = parts
         self.config = config.replace(block_size=runner.block_size)
         self.model = model
         self.tokenizer: Any = model.tokenizer if model else None
         self.vocab_size = model.model_config.vocab_size if model else None
         max_positions = model.model_config.max_position_embeddings if model else None
-        self.admission = RequestLimits(self.config, max_positions, runner.num_kv_blocks)
-        self.context_limit = self.admission.context_limit
+        self.limits = RequestLimits(self.config, max_positions, runner.num_kv_blocks)
+        self.context_limit = self.limits.context_limit
         self.drafts: DraftPolicy = NoDrafts()
         if config.speculative is not None and proposer is not None:
             self.drafts = Speculator(config.speculative, proposer, clock, runner, self.context_limit, row_cost)
@@ -182,7 +180,7 @@ class Engine:
         ids = [request_id] if params.n == 1 else [f"{request_id}/{i}" for i in range(params.n)]
         if request_id in self.outputs.groups or any(sequence_id in self.core.requests for sequence_id in ids):
             raise DuplicateRequestError(f"request id {request_id!r} is in flight: use another, or wait for it")
-        self.admission.check(len(token_ids), len(ids), len(self.scheduler.waiting))
+        self.limits.check(len(token_ids), len(ids), len(self.scheduler.waiting))
 
         if grammar is None and params.structured_outputs is not None:
             grammar = self.grammars.start(params.structured_outputs).result()

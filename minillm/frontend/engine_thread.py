@@ -102,7 +102,7 @@ class RequestStream:
 class EngineThread:
     """A daemon thread that steps an engine while there is work, and sleeps while there is none.
 
-    It also loads and builds there, so that no other thread has a team of OpenMP's workers (kernels/openmp.py).
+    It also loads and builds there, so that no other thread has a team of OpenMP's workers (host/openmp.py).
 
     Args:
         config: the engine's configuration.
@@ -177,22 +177,7 @@ class EngineThread:
 
         if params is None or params.structured_outputs is None:
             return self._send(add)
-        reply: Future[str] = Future()
-
-        def go_on(compiled: "Future[CompiledGrammar]") -> None:
-            """In the thread that compiled it: the engine's never waits for a grammar."""
-            if compiled.cancelled():
-                return
-            error = compiled.exception()
-            if error is None:
-                self._send(lambda: add(compiled.result()), reply)
-            elif reply.set_running_or_notify_cancel():
-                reply.set_exception(self._dead_error() if self._closed else error)
-
-        started = grammars.start(params.structured_outputs)
-        started.add_done_callback(go_on)
-        reply.add_done_callback(lambda _: started.cancel())  # the client has left; otherwise it is too late for that
-        return reply
+        return self._send_with(grammars.start(params.structured_outputs), add)
 
     def abort(self, request_id: str) -> None:
         """End a request within one step. Unknown ids are fine: it may just have finished."""
@@ -239,6 +224,25 @@ class EngineThread:
                     reply.set_exception(self._dead_error())
             else:
                 self._commands.put((command, reply))
+        return reply
+
+    def _send_with(
+        self, compiling: "Future[CompiledGrammar]", add: "Callable[[CompiledGrammar], str]"
+    ) -> "Future[str]":
+        """Send a request once its grammar is compiled, from the thread that compiled it: the engine waits for none."""
+        reply: Future[str] = Future()
+
+        def go_on(compiled: "Future[CompiledGrammar]") -> None:
+            if compiled.cancelled():
+                return
+            error = compiled.exception()
+            if error is None:
+                self._send(lambda: add(compiled.result()), reply)
+            elif reply.set_running_or_notify_cancel():
+                reply.set_exception(self._dead_error() if self._closed else error)
+
+        compiling.add_done_callback(go_on)
+        reply.add_done_callback(lambda _: compiling.cancel())  # the client has left; otherwise it is too late for that
         return reply
 
     def _dead_error(self) -> EngineDeadError:

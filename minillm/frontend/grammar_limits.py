@@ -26,11 +26,11 @@ MAX_COUNT = 1_000_000
 EDGE = 2**63 - 1024
 """The largest double below 2^63: llguidance makes automata of bounds within ±EDGE only."""
 NO_BOUND = 1e300
-"""A bound as far away as this means "any number": it rules out next to nothing that a double can hold."""
+"""A bound as far away as this means "any number": it rules out almost nothing that a double can hold."""
 TINY = 1e-60
 """Bounds closer to 0 would need an automaton of hundreds of digits."""
 FAR = 10**18
-"""Beyond it llguidance wants a bound on the other side, too."""
+"""Bounds beyond this need one on the other side, too: llguidance wants it."""
 
 BOUNDS = {"minimum": -1, "exclusiveMinimum": -1, "maximum": 1, "exclusiveMaximum": 1}
 """Keywords that bound a number, and the sign of the direction in which they leave everything."""
@@ -192,7 +192,8 @@ def _as_number(value: Any) -> float | None:
 
 
 def _leave_out_patterns(schema: dict[str, Any], which: re.Pattern[str]) -> None:
-    """In place. Properties that only a pattern named are then any others, and may be there."""
+    """Take patterns out of a schema, in place. Properties that only a pattern named are then any others, and may be
+    there."""
     if which.search(str(schema.get("pattern", ""))):
         schema.pop("pattern", None)
     named = schema.get("patternProperties", {})

@@ -30,7 +30,7 @@ TOKEN_BYTES = 4096
 RENEW_S = 0.02
 """Most CPU seconds that compiling again may take in the engine's thread."""
 TOO_MANY_STATES = "too many states"
-"""In llguidance's words: its lexer is full."""
+"""What llguidance says when its lexer is full."""
 EXPLANATIONS = {
     TOO_MANY_STATES: "its regular expressions need too many states: lower what they repeat or count",
     r"current row has|too many items": "it is too ambiguous: let one text have one derivation, and repeat with * or +",

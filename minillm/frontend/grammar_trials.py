@@ -21,7 +21,7 @@ from minillm.frontend import grammar_worker
 from minillm.frontend.errors import GrammarTrialEndedError, InvalidGrammarError
 
 MAX_WORKERS = max(2, min(4, os.cpu_count() or 1))
-"""So many trials run at once: one that takes until its deadline doesn't hold up the others."""
+"""Trials that run at the same time: one that takes until its deadline doesn't hold up the others."""
 WALL_TIMES = 4
 """A deadline counts CPU time, since trials are niced and share the cores. After so many times as long by the wall's
 clock a trial ends all the same."""
@@ -34,7 +34,7 @@ START_S = 60.0
 
 
 class ClientLeftError(Exception):
-    """Nobody waits for the grammar any more: its trial has not begun."""
+    """The client that waited for the grammar has left: its trial has not begun."""
 
 
 class Tried(NamedTuple):

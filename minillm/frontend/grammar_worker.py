@@ -68,7 +68,7 @@ def compile_grammar(tokenizer: Any, text: str) -> Any:
 
 class Meter:
     """CPU seconds that the masks of one request took beyond what its tokens are allowed. `with` it, a thread's time is
-    counted: not the wall's, so that a busy machine fails nobody.
+    counted: not the wall's, so that a busy machine fails no grammar.
 
     Args:
         clock: CPU seconds of the calling thread; None = the system's (WebAssembly has none, and no grammars).

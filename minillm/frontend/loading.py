@@ -1,12 +1,11 @@
 """The parts of an engine that compute: weights, the runner on them, and what drafts."""
 
-from typing import NamedTuple
-
 from minillm.core.batch import Runner, ScheduledBatch, ScheduledRequest
 from minillm.core.block_pool import blocks_for
 from minillm.core.params import SamplingParams
 from minillm.core.request import Request
 from minillm.core.timeline import Clock, Timeline
+from minillm.frontend.parts import EngineParts
 from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig
 from minillm.runner.kept_runners import KeptRunners
@@ -14,18 +13,6 @@ from minillm.runner.parallel_runner import ParallelRunner
 from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation.base import Proposer
 from minillm.speculation.make import load_drafter, make_proposer, marginal_row_cost, memory_claim
-
-
-class EngineParts(NamedTuple):
-    """What an engine that computes needs beside its policies."""
-
-    config: EngineConfig
-    """The engine's configuration, with the device's limits filled in."""
-    model: LoadedModel
-    runner: Runner
-    proposer: Proposer
-    row_cost: float
-    """What one more row adds to the cost of a step: see marginal_row_cost."""
 
 
 def load_parts(
@@ -72,7 +59,7 @@ def load_proposer(
 
 
 def warm_up(runner: TorchRunner, max_model_len: int) -> None:
-    """A few steps for nobody: threads are started, memory is mapped and kernels are compiled before a request
+    """A few steps for no request: threads are started, memory is mapped and kernels are compiled before a request
     waits for them. What it leaves in the cache belongs to no request, and is overwritten."""
     longest = min(max_model_len, runner.num_kv_blocks * runner.block_size)
     for context_len, num_tokens in runner.attention.warm_up_steps:

@@ -112,8 +112,17 @@ class OutputSequence:
         new_text, num_new_tokens = text[self.seen_text :], num_tokens - self.seen_tokens
         self.seen_text, self.seen_tokens = len(text), num_tokens
         logprobs = None if request.params.logprobs is None else request.logprobs
-        so_far = (text, request.output_token_ids, request.finish_reason, logprobs, request.timeline)
-        return Completion(*so_far, new_text, num_new_tokens, request.error, num_tokens)
+        return Completion(
+            text,
+            request.output_token_ids,
+            request.finish_reason,
+            logprobs,
+            request.timeline,
+            new_text,
+            num_new_tokens,
+            request.error,
+            num_tokens,
+        )
 
 
 @dataclass(slots=True)

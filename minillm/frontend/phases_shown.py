@@ -54,5 +54,5 @@ def phase_table(timeline: Timeline) -> Text:
 
 
 def show(text: str | Text, screen: TextIO) -> None:
-    """In colour and broken between words on a terminal; plain, and line by line as it is, in a pipe."""
+    """Print a text: in colour and broken between words on a terminal; plain, and line by line as it is, in a pipe."""
     Console(file=screen, highlight=False, soft_wrap=not screen.isatty()).print(text, markup=False)

@@ -11,7 +11,7 @@ ChatMessage = dict[str, Any]
 
 
 class TokenArray(Protocol):
-    """A NumPy array of token ids. (The simulator comes through here, and does without NumPy.)"""
+    """A NumPy array of token ids. (A protocol, since token ids can be checked where there is no NumPy.)"""
 
     def __len__(self) -> int: ...
 
@@ -21,7 +21,8 @@ class TokenArray(Protocol):
 
 
 class CheckedTokens(list[int]):
-    """Token ids that whoever made them vouches for: they are taken as they are. A simulation makes millions."""
+    """Token ids that were checked before, and are taken as they are: by the server in a helper thread, so that the
+    engine's thread needn't, or by what made them up."""
 
 
 Prompt = str | Sequence[ChatMessage] | Sequence[int] | TokenArray
@@ -49,7 +50,7 @@ def as_token_ids(values: Sequence[Any] | TokenArray) -> list[int] | None:
     """A list of plain ints; None if something else is among them."""
     if isinstance(values, CheckedTokens):
         return values
-    numpy = sys.modules.get("numpy")  # whoever has an array has imported it
+    numpy = sys.modules.get("numpy")  # an array is there only if it was imported
     if numpy is not None and isinstance(values, numpy.ndarray):
         return values.tolist() if values.ndim == 1 and values.dtype.kind in "iu" else None
     if set(map(type, values)) <= {int}:  # nearly always; asking one by one is slow with a long prompt

@@ -33,7 +33,7 @@ from minillm.frontend.grammar_worker import COMPILING_STACK, compile_grammar
 CACHED_GRAMMARS = 64
 """Compiled grammars that an engine keeps, those used last."""
 CACHED_BYTES = 1 << 29
-"""Most memory that these take, as their trials measured it, with what answers have added."""
+"""Most memory that kept grammars take, as their trials measured it, with what answers have added."""
 KINDS = dict[str, Any](json=(str, dict), regex=str, choice=(list, tuple), grammar=str, json_object=bool)
 """Fields of a StructuredOutputsParams, and the types of their values."""
 JSON_LAYOUT: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -322,7 +322,7 @@ class GrammarCompiler:
 
     @property
     def _vocabulary(self) -> Vocabulary:
-        """Read for the first grammar."""
+        """The tokens that grammars are compiled for; read for the first grammar."""
         with self._reading:
             return self._read_vocabulary
 

@@ -59,8 +59,9 @@ class AttentionBlock(Protocol):
     @property
     def qk_norms(self) -> QKNorms | None: ...
 
-    def queries(self, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
-        """q [T, n_heads, d] of x [T, hidden], whose k and v are written to the cache, computed step by step."""
+    def project_and_cache(self, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
+        """q [T, n_heads, d] of x [T, hidden], whose k and v are written to the cache: step by step, for
+        `Ops.project_and_cache`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +104,10 @@ class Ops:
         it goes step by step."""
         return None
 
-    def queries(self, block: AttentionBlock, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
+    def project_and_cache(self, block: AttentionBlock, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
         """q [T, n_heads, d] of x [T, hidden], whose k and v are written to the cache. Here as the decoder has it, step
         by step."""
-        return block.queries(x, kv_cache, context)
+        return block.project_and_cache(x, kv_cache, context)
 
     def run_layers(
         self,

@@ -58,7 +58,7 @@ class ModelSize:
     layer_params: int
     """Matrices of all layers that a token goes through: all but the experts that it doesn't choose."""
     small_params: int
-    """Norms and biases: read, but hardly any work."""
+    """Norms and biases: they are read, and are almost no work."""
     head_params: int
     """The output head: only rows that sample go through it."""
     idle_params: int = 0
@@ -68,7 +68,7 @@ class ModelSize:
 
     @classmethod
     def of(cls, config: ModelConfig) -> "ModelSize":
-        """Those of a model that minillm has a decoder for."""
+        """The size of a model that minillm has a decoder for."""
         hidden, inner, layers = config.hidden_size, config.intermediate_size, config.num_layers
         query, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
         norms = 2 * hidden + (2 * config.head_dim if config.qk_norm else 0)

@@ -120,7 +120,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def load_config(path: Path) -> dict[str, Any]:
-    """The same, of a model that minillm has a decoder for.
+    """The parsed config.json, as `read_config`, of a model that minillm has a decoder for.
 
     Raises:
         CorruptCheckpointError: see `read_config`.

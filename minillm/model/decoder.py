@@ -4,7 +4,7 @@
 
 It sees one step as T tokens in a row, of however many requests. Only attention needs to know where one sequence ends
 and the next begins; it is handed down ready-made, never global. So are the kernels (`context.ops`): what is written
-below step by step, as in a textbook, they may do at once (`Ops.queries`, `Ops.run_layers`).
+below step by step, as in a textbook, they may do in one go (`Ops.project_and_cache`, `Ops.run_layers`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,10 @@ class RMSNorm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Grouped-query attention (Ainslie et al. 2023): n_heads queries share n_kv_heads keys and values."""
+    """Grouped-query attention (Ainslie et al. 2023): n_heads queries share n_kv_heads keys and values.
+
+    The projections around it, and the cache. How queries look at keys is the step's backend's: see `Layer.forward`.
+    """
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
         super().__init__()
@@ -54,14 +57,18 @@ class Attention(nn.Module):
         self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype, device) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype, device) if config.qk_norm else None
 
-    def queries(self, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
-        """q [T, n_heads, d] of the tokens x [T, hidden]; their k and v go into the cache."""
+    def project_and_cache(self, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
+        """Project the tokens x [T, hidden], turn q and k by their positions, and write k and v to the cache.
+
+        Returns:
+            q [T, n_heads, d]
+        """
         qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)  # [T, heads of q, of k, of v; d]
         q, k, _ = qkv.split([self.num_heads, self.num_kv_heads, self.num_kv_heads], dim=1)  # views: still in qkv
         if self.q_norm is not None and self.k_norm is not None:
             q.copy_(self.q_norm(q))
             k.copy_(self.k_norm(k))
-        rotate_(qkv[:, : -self.num_kv_heads], context.cos, context.sin)  # q and k in one go
+        rotate_(qkv[:, : -self.num_kv_heads], context.cos, context.sin)  # q and k, which lie side by side
         kv = qkv[:, self.num_heads :].unflatten(1, (2, self.num_kv_heads))
         # Written before any token attends: it sees itself, and finds earlier tokens of this step in the cache.
         write_kv(kv, kv_cache, context.slot_mapping)
@@ -111,6 +118,7 @@ class Layer(nn.Module):
         self.mlp = make_mlp(config, layer, dtype, device)
 
     def forward(self, x: Tensor, delta: Tensor, kv_cache: KVCache, context: ForwardContext) -> tuple[Tensor, Tensor]:
+        """Norm; q, k, v; attention; projection; norm; MLP. Returns the residual stream, and what the MLP adds to it."""
         x, q = self.up_to_attention(x, delta, kv_cache, context)
         o = context.attention.attend(q, kv_cache, self.attention.scale)
         return self.after_attention(x, o, context)
@@ -118,9 +126,10 @@ class Layer(nn.Module):
     def up_to_attention(
         self, x: Tensor, delta: Tensor, kv_cache: KVCache, context: ForwardContext
     ) -> tuple[Tensor, Tensor]:
-        """The residual stream, and q [T, n_heads, d]. Each token is on its own, as it is in `after_attention`."""
+        """The residual stream, and q [T, n_heads, d]; k and v are in the cache. Each token is on its own, as it is in
+        `after_attention`."""
         x, normed = self.input_norm.add_and_norm(x, delta, context.ops)
-        return x, context.ops.queries(self.attention, normed, kv_cache, context)
+        return x, context.ops.project_and_cache(self.attention, normed, kv_cache, context)
 
     def after_attention(self, x: Tensor, o: Tensor, context: ForwardContext) -> tuple[Tensor, Tensor]:
         """The residual stream, and what the MLP adds to it; o [T, n_heads, d] is what the tokens have gathered."""
@@ -160,7 +169,7 @@ class Decoder(LayeredModel):
         self.embed_tokens: nn.Parameter | None = nn.Parameter(
             torch.empty(config.vocab_size, config.hidden_size, dtype=dtype, device=device), False
         )
-        """None: the rows of a quantized head."""
+        """[vocab, hidden]; None = the rows of a quantized head serve."""
         self.layers = Layers(config, dtype, device)
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype, device)
         self.lm_head = Linear(config.hidden_size, config.vocab_size, False, dtype, device)

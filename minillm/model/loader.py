@@ -16,7 +16,7 @@ from minillm.host.device import before_ampere, memory_errors
 from minillm.model import checkpoints
 from minillm.model.config import ModelConfig
 from minillm.model.cpu import optimise_for_cpu
-from minillm.model.decoder import Decoder
+from minillm.model.decoder import Decoder, Layer
 from minillm.model.errors import CorruptCheckpointError, UnsupportedArchitectureError
 from minillm.model.linear import Linear
 from minillm.model.moe import MoE, groups_on_device
@@ -89,13 +89,7 @@ def _load(config: EngineConfig, device: torch.device, path: Path, ranks: Ranks) 
     if isinstance(decoder, ParallelDecoder):
         decoder.connect()
     tokenizer = checkpoints.load_tokenizer(path)
-    if asks := checkpoints.other_greedy_output(path):
-        logger.warning(
-            "generation_config.json in %s sets %s: transformers' generate applies that, and minillm only what each "
-            "request asks for",
-            path,
-            ", ".join(f"{name}={value!r}" for name, value in asks.items()),
-        )
+    warn_of_other_output(path)
     return LoadedModel(
         name=config.model,
         decoder=decoder.eval(),
@@ -109,6 +103,17 @@ def _load(config: EngineConfig, device: torch.device, path: Path, ranks: Ranks) 
         quantization=config.quantization,
         ranks=ranks,
     )
+
+
+def warn_of_other_output(path: Path) -> None:
+    """Say where transformers' generate would give other text, even a greedy one."""
+    if asks := checkpoints.other_greedy_output(path):
+        logger.warning(
+            "generation_config.json in %s sets %s: transformers' generate applies that, and minillm only what each "
+            "request asks for",
+            path,
+            ", ".join(f"{name}={value!r}" for name, value in asks.items()),
+        )
 
 
 def stored_config(path: Path, hf: dict[str, Any]) -> ModelConfig:
@@ -176,20 +181,18 @@ def choose_dtype(wanted: str, model_config: ModelConfig, device: torch.device) -
 
 @dataclass(frozen=True, slots=True)
 class WeightSlot:
-    """Where a tensor of a checkpoint goes."""
+    """The place that a tensor of a checkpoint fills."""
 
     part: Tensor
+    """A view of the parameter."""
     linear: Linear | None = None
-    """The layer it is a part of, if that is a matrix product."""
+    """The matrix product whose parameter it is, if it is one's."""
 
 
 def weight_slots(decoder: Decoder) -> dict[str, WeightSlot]:
-    """Each tensor of a Hugging Face checkpoint: its name, and the part of ours it fills.
-
-    Queries, keys and values lie in one matrix here, gate and up in another, so slots are views.
-    """
-    config, head = decoder.config, decoder.lm_head
-    tied = head if config.tie_word_embeddings else None
+    """Each tensor of a Hugging Face checkpoint: its name, and the part of ours it fills."""
+    head = decoder.lm_head
+    tied = head if decoder.config.tie_word_embeddings else None
     assert decoder.embed_tokens is not None, "not quantized yet"
     slots = {
         "model.embed_tokens.weight": WeightSlot(decoder.embed_tokens, tied),
@@ -197,29 +200,51 @@ def weight_slots(decoder: Decoder) -> dict[str, WeightSlot]:
     }
     if tied is None:
         slots["lm_head.weight"] = WeightSlot(head.weight, head)
-    query, key = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     for i, layer in enumerate(decoder.layers):
-        attention, prefix = layer.attention, f"model.layers.{i}"
-        mlps: dict[str, Any] = {"mlp": layer.mlp}
-        gate_up = ("gate_proj", "up_proj")
-        if isinstance(layer.mlp, MoE):
-            slots[f"{prefix}.mlp.gate.weight"] = WeightSlot(layer.mlp.router.weight)
-            mlps = {f"mlp.experts.{expert}": mlp for expert, mlp in enumerate(layer.mlp.experts)}
-        slots[f"{prefix}.input_layernorm.weight"] = WeightSlot(layer.input_norm.weight)
-        slots[f"{prefix}.post_attention_layernorm.weight"] = WeightSlot(layer.post_attention_norm.weight)
-        for kind, linear, names, sizes in (
-            ("self_attn", attention.qkv_proj, ("q_proj", "k_proj", "v_proj"), (query, key, key)),
-            ("self_attn", attention.o_proj, ("o_proj",), (config.hidden_size,)),
-            *((at, mlp.gate_up_proj, gate_up, mlp.down_proj.weight.shape[1]) for at, mlp in mlps.items()),
-            *((at, mlp.down_proj, ("down_proj",), config.hidden_size) for at, mlp in mlps.items()),
-        ):
-            for parameter, whole in linear.named_parameters():
-                for name, part in zip(names, whole.split(sizes)):
-                    slots[f"{prefix}.{kind}.{name}.{parameter}"] = WeightSlot(part, linear)
-        for name, norm in (("q_norm", attention.q_norm), ("k_norm", attention.k_norm)):
-            if norm is not None:
-                slots[f"{prefix}.self_attn.{name}.weight"] = WeightSlot(norm.weight)
+        slots |= layer_slots(layer, f"model.layers.{i}")
     return slots
+
+
+def layer_slots(layer: Layer, prefix: str) -> dict[str, WeightSlot]:
+    """The tensors of one layer, whose names begin with `prefix`."""
+    attention = layer.attention
+    query, key = attention.num_heads * attention.head_dim, attention.num_kv_heads * attention.head_dim
+    slots = {
+        f"{prefix}.input_layernorm.weight": WeightSlot(layer.input_norm.weight),
+        f"{prefix}.post_attention_layernorm.weight": WeightSlot(layer.post_attention_norm.weight),
+        **stacked_slots(attention.qkv_proj, f"{prefix}.self_attn", {"q_proj": query, "k_proj": key, "v_proj": key}),
+        **linear_slots(attention.o_proj, f"{prefix}.self_attn.o_proj"),
+    }
+    if attention.q_norm is not None and attention.k_norm is not None:
+        slots[f"{prefix}.self_attn.q_norm.weight"] = WeightSlot(attention.q_norm.weight)
+        slots[f"{prefix}.self_attn.k_norm.weight"] = WeightSlot(attention.k_norm.weight)
+    mlps: dict[str, Any] = {f"{prefix}.mlp": layer.mlp}
+    if isinstance(layer.mlp, MoE):
+        slots[f"{prefix}.mlp.gate.weight"] = WeightSlot(layer.mlp.router.weight)
+        mlps = {f"{prefix}.mlp.experts.{i}": expert for i, expert in enumerate(layer.mlp.experts)}
+    for name, mlp in mlps.items():
+        inner = mlp.down_proj.weight.shape[1]
+        slots |= stacked_slots(mlp.gate_up_proj, name, {"gate_proj": inner, "up_proj": inner})
+        slots |= linear_slots(mlp.down_proj, f"{name}.down_proj")
+    return slots
+
+
+def linear_slots(linear: Linear, name: str) -> dict[str, WeightSlot]:
+    """The weight, and the bias if there is one, of a matrix that is one in checkpoints, too."""
+    return {f"{name}.{kind}": WeightSlot(whole, linear) for kind, whole in linear.named_parameters()}
+
+
+def stacked_slots(linear: Linear, prefix: str, rows: dict[str, int]) -> dict[str, WeightSlot]:
+    """Views of a matrix in which several of a checkpoint's lie one below the other.
+
+    Args:
+        rows: those of each, by its name.
+    """
+    return {
+        f"{prefix}.{name}.{kind}": WeightSlot(part, linear)
+        for kind, whole in linear.named_parameters()
+        for name, part in zip(rows, whole.split([*rows.values()]))
+    }
 
 
 @torch.no_grad()

@@ -82,8 +82,8 @@ class MoE(nn.Module):
         return torch.cat([mlp(rows[start:end], ops) for mlp, (start, end) in zip(self.experts, bounds) if start < end])
 
     def all_at_once(self, rows: Tensor, ends: Tensor, ops: Ops) -> Tensor:
-        """The same in one grouped product for all gates and ups, and one for all downs (MegaBlocks, Gale et al. 2023).
-        `ends` is read on the device: the host launches on, and a CUDA graph holds for any step."""
+        """What `one_by_one` gives, in one grouped product for all gates and ups, and one for all downs (MegaBlocks,
+        Gale et al. 2023). `ends` is read on the device: the host launches on, and a CUDA graph holds for any step."""
         assert self.stacked is not None
         gate_up, down = self.stacked.gate_up.mT, self.stacked.down.mT
         inner = ops.silu_mul(F.grouped_mm(rows, gate_up, offs=ends.int()))

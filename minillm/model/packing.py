@@ -20,18 +20,15 @@ from minillm.host.memory import available_bytes
 from minillm.host.storage import cache_home, write_whole
 from minillm.kernels.cpu import has_dots, native_kernels
 from minillm.kernels.cpu.compiling import cpu_identity
-from minillm.model.linear import (
+from minillm.model.linear import Linear, places_of, relative_error, replace_linears
+from minillm.model.packed import (
     FEW_ROWS,
     CPULinear,
-    Linear,
     Packed,
     PackedForDots,
     PackedForFBGEMM,
     PackedForOneDNN,
     PackedInBands,
-    places_of,
-    relative_error,
-    replace_linears,
 )
 
 logger = logging.getLogger(__name__)
@@ -88,7 +85,7 @@ def choose_packings(linears: list[Linear]) -> tuple[type[Packed], type[Packed]] 
 
 
 def candidates(linears: list[Linear]) -> Iterator[type[Packed]]:
-    """Those that can hold these weights."""
+    """The kinds of packing that can hold these weights."""
     is_bfloat16 = all(linear.weight.dtype == torch.bfloat16 for linear in linears)
     fits_float16 = max(linear.weight.abs().max().item() for linear in linears) <= FLOAT16_MAX
     possible = {

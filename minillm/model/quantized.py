@@ -64,7 +64,7 @@ class QuantizedLinear(AnyLinear):
         return self.kernels.linear_quantized(x.contiguous(), self.numbers, self.scales, self.out, dots)
 
     def first(self, bands: int) -> "QuantizedLinear":
-        """The same matrix with only its first `bands` bands of outputs."""
+        """This matrix with only its first `bands` bands of outputs."""
         return QuantizedLinear(self.numbers[:bands], self.scales[:bands], bands * LANES, None, self.group)
 
     def rows(self, ids: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ def make_int4(linear: Linear, group: int) -> QuantizedLinear:
 
 def choose_rounding(linears: Sequence[QuantizedLinear]) -> None:
     """Whether rows are rounded to bfloat16, as those of 16-bit weights may be (packing.py): tried, where the CPU
-    multiplies pairs of them. It is so for any number of rows: their company hardly changes what comes out."""
+    multiplies pairs of them. It is so for any number of rows: their company changes little about what comes out."""
     for bits in (8, 4):
         some = [linear for linear in linears if linear.bits == bits]
         largest = max(some, key=lambda linear: linear.out * linear.size, default=None)

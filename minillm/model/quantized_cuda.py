@@ -123,12 +123,11 @@ def makers(config: EngineConfig, device: torch.device) -> tuple[Maker, Maker]:
 
 
 def checked(make: Maker, rough: float) -> Maker:
-    """The same maker; the first layer that it makes must multiply as the plain one does, but for the rounding.
+    """A maker that tries the first layer it makes: that must multiply as the plain one does, but for the rounding.
+    ConfigError is raised unless the kernel is there and right.
 
     Args:
         rough: the largest relative error of the product.
-
-    That one raises ConfigError unless its kernel is there and right.
     """
     is_right = False
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from minillm.core.request import Request
-from minillm.core.step_log import FinishedStep
-from minillm.core.timeline import StepRecord, StepShare, Verification
+from minillm.core.step_log import FinishedStep, StepRecord, StepShare
+from minillm.core.timeline import Verification
 from minillm.observe.step_cost import StepCost, StepCostModel, StepTokens
 
 

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from minillm.core.brief import brief
-from minillm.core.timeline import StepRecord, Verification
+from minillm.core.step_log import StepRecord
+from minillm.core.timeline import Verification
 from minillm.observe.records import Recordable, as_records
 
 

@@ -44,7 +44,7 @@ from functools import partial
 from operator import mul
 from typing import NamedTuple, Self
 
-from minillm.core.timeline import StepRecord
+from minillm.core.step_log import StepRecord
 
 MEMORY = 50
 """Plain steps that are remembered; until there is one, other steps."""
@@ -129,9 +129,9 @@ class PlainPrices(NamedTuple):
 
     fixed: float
     decode: float
-    """For each request that decodes."""
+    """Seconds for each request that decodes."""
     context: float
-    """For each token that these attend to."""
+    """Seconds for each token that these attend to."""
 
     def estimate(self, tokens: StepTokens) -> float:
         """Seconds of this step, had it only its decodes."""
@@ -156,13 +156,13 @@ class StepCostModel:
     def __init__(self, memory: int | None = MEMORY) -> None:
         self._plain: deque[Observed] = deque(maxlen=memory)
         self._others: deque[Observed] = deque(maxlen=memory)
-        """Those with prompts or drafts."""
+        """Steps with prompts or drafts."""
         self._with_prompts, self._with_drafts = BySize(), BySize()
         """Steps with one of the two alone."""
         self._is_over = memory is None
         self._tokens_of_fixed = TOKENS_OF_FIXED
         self._prices: PlainPrices | None = None
-        """None: to be found anew."""
+        """What the steps seen so far say; None = to be found anew."""
 
     def observe(self, tokens: StepTokens, seconds: float) -> None:
         """Learn from a step that took this long, the making of its drafts left out."""
@@ -293,13 +293,15 @@ def fit_plain(steps: Sequence[Observed], weights: Sequence[float], others: Itera
     d_mean, d_off = centered(decodes, weights, total)
     c_mean, c_off = centered(contexts, weights, total)
     s_mean, s_off = centered(seconds, weights, total)
+    # The normal equations of decodes (d) and contexts (c): dd * decode + dc * context = ds, and so on. A pinch of
+    # `unclear` in them decides where the steps differ too little: then a decode costs what a token of other steps does.
     d_weighted, c_weighted = [*map(mul, weights, d_off)], [*map(mul, weights, c_off)]
     unclear = UNCLEAR * total * d_mean**2
     dd, cc = unclear + dot(d_weighted, d_off), UNCLEAR * total * c_mean**2 + dot(c_weighted, c_off)
     dc = dot(d_weighted, c_off)
     ds, cs = unclear * token_price(others, d_mean, s_mean) + dot(d_weighted, s_off), dot(c_weighted, s_off)
     decode, context = two_prices(dd, cc, dc, ds, cs)
-    if context > 0:
+    if context > 0:  # what noise could explain of it is taken off
         missed = [s - d * decode - c * context for s, d, c in zip(s_off, d_off, c_off)]
         variance = dot(weights, map(mul, missed, missed)) / total
         context *= max(1 - SURE * variance / (cc * context**2), 0.0)

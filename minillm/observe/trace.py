@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from minillm.core.timeline import PHASES, STAMPS, StepRecord
+from minillm.core.step_log import StepRecord
+from minillm.core.timeline import PHASES, STAMPS
 from minillm.observe.records import Recordable, RequestRecord, as_records
 
 REQUESTS, ENGINE = 1, 2
@@ -22,11 +23,11 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """Where a request is drawn."""
+    """The row of a request in the picture."""
 
     tid: int
     borders: list[float]
-    """Where its five phases begin and end, clock seconds."""
+    """Clock seconds at which its five phases begin and end."""
 
 
 @dataclass(slots=True)

@@ -20,13 +20,15 @@ def make_scheduler(
     drafts: DraftPolicy | None = None,
     clock: Clock | None = None,
 ) -> Scheduler:
-    """Args:
-    config: with its block_size settled.
-    num_kv_blocks: size of the KV pool.
-    num_host_blocks: size of the swap space, 0 with preemption="recompute".
-    max_model_len: most tokens, prompt and output, one request may have.
-    drafts: None = nothing is guessed.
-    clock: tells how old a cached prefix is; None = the wall clock.
+    """The scheduler, with block manager and policies, that a configuration asks for.
+
+    Args:
+        config: with its block_size settled.
+        num_kv_blocks: size of the KV pool.
+        num_host_blocks: size of the swap space, 0 with preemption="recompute".
+        max_model_len: most tokens, prompt and output, one request may have.
+        drafts: None = nothing is guessed.
+        clock: tells how old a cached prefix is; None = the wall clock.
     """
     assert config.block_size is not None
     blocks = BlockManager(

@@ -257,7 +257,8 @@ class EngineConfig(StrictModel):
         return self
 
     def for_device(self, device_type: str) -> "EngineConfig":
-        """With a GPU's limits of a step where none were asked for: it has room for more, and idles with less."""
+        """This configuration, with a GPU's limits of a step where none were asked for: it has room for more, and idles
+        with less."""
         if device_type != "cuda":
             return self
         given, tokens = self.model_fields_set, self.max_num_batched_tokens

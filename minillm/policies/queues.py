@@ -38,7 +38,7 @@ class Lanes(Generic[Lane]):
 
     def __init__(self) -> None:
         self.lanes: dict[Lane, SortedQueue] = {}
-        """Those in which a request waits."""
+        """The lanes in which a request waits."""
         self._num_waiting = 0
 
     def lane_of(self, request: Request) -> Lane:

@@ -69,7 +69,7 @@ class KeptTables(NamedTuple):
     """Block tables as a step had them."""
 
     lists: Sequence[Sequence[int]]
-    """One for each of the N requests, padding included; the scheduler goes on filling them."""
+    """Block ids of each of the N requests, padding included; the scheduler goes on filling these lists."""
     num_blocks: np.ndarray
     """[N + 1] how many blocks of each list are in the array"""
     array: np.ndarray
@@ -94,17 +94,9 @@ class BlockTables:
 
         A list that it has seen before is unchanged before `start` (:attr:`ScheduledRequest.block_ids`).
         """
-        before, num_held, tables = self._kept
         num_blocks = -(-ends // self.block_size)
         most = num_blocks.max()
-        if most <= tables.shape[1] and len(lists) == len(before) and all(map(operator.is_, lists, before)):
-            num_held = num_held[:-1]  # most often: the batch is the same
-        else:
-            row_of = {id(block_ids): row for row, block_ids in enumerate(before)}
-            rows = np.array([row_of.get(id(block_ids), -1) for block_ids in lists])
-            kept, num_held = tables[rows, :most], num_held[rows]
-            tables = np.full((len(lists) + 1, most), self.null_block, np.int32)
-            tables[:-1, : kept.shape[1]] = kept
+        tables, num_held = self._carry_over(lists, most)
         num_known = np.minimum(num_held, -(-starts // self.block_size))
         num_new = num_blocks - num_known
         (grown,) = num_new.nonzero()
@@ -115,6 +107,19 @@ class BlockTables:
         # In one stroke, as Ctrl-C may come at any line.
         self._kept = KeptTables(lists, np.append(num_blocks, 0), tables)
         return tables[:-1, :most]
+
+    def _carry_over(self, lists: Sequence[Sequence[int]], most: int) -> tuple[np.ndarray, np.ndarray]:
+        """The array of the step before with a row for each of these lists, at least `most` wide; and [N] how many
+        blocks of each are in it: none of a list that was not there."""
+        before, num_held, tables = self._kept
+        if most <= tables.shape[1] and len(lists) == len(before) and all(map(operator.is_, lists, before)):
+            return tables, num_held[:-1]  # most often: the batch is the same
+        row_of = {id(block_ids): row for row, block_ids in enumerate(before)}
+        rows = np.array([row_of.get(id(block_ids), -1) for block_ids in lists])
+        kept = tables[rows, :most]
+        carried = np.full((len(lists) + 1, most), self.null_block, np.int32)
+        carried[:-1, : kept.shape[1]] = kept
+        return carried, num_held[rows]
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -226,7 +231,7 @@ def lay_out(
 
 
 def pack(arrays: BatchArrays[np.ndarray]) -> np.ndarray:
-    """All of them in one piece of memory, so that one copy brings them to the device.
+    """All arrays in one piece of memory, so that one copy brings them to the device.
 
     Each begins at a multiple of 16 bytes: Triton compiles a kernel again for pointers that are not so aligned.
     """

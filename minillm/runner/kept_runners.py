@@ -6,6 +6,7 @@ its policies, which most fields are about, take a millisecond.
 
 import gc
 import weakref
+from collections.abc import Sequence
 from typing import Literal
 
 from minillm.core.errors import ConfigError
@@ -15,6 +16,35 @@ from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
 from minillm.runner.kv_pool import NO_CLAIM, MemoryClaim
 from minillm.runner.torch_runner import TorchRunner
+
+RUNNER_FIELDS = (
+    "quantization",
+    "block_size",
+    "kv_cache_dtype",
+    "sliding_window",
+    "attention_sinks",
+    "preemption",
+    "swap_space_gb",
+    "attention_backend",
+    "cuda_graphs",
+    "fused_kernels",
+    "tensor_parallel_size",
+)
+"""Config fields that decide which kernels a runner has, over which memory: with another value it takes another one."""
+
+POOL_FIELDS = ("num_kv_blocks", "kv_cache_memory_gb")
+"""Config fields that size its KV pool. An engine that wants fewer blocks takes some of a larger pool."""
+
+STEP_FIELDS = (
+    "batching",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "enable_chunked_prefill",
+    "max_prompt_tokens",
+    "max_model_len",
+    "speculative",
+)
+"""Config fields that decide how large its steps get. A KV pool whose size was left open has the memory they leave."""
 
 Role = Literal["model", "drafts"]
 """What a runner computes: the model that answers, or the one that drafts for it."""
@@ -40,7 +70,7 @@ class KeptRunners:
         if self._taken:
             self._before, self._taken = self._taken, {}
         runner = self._before.get("model")
-        if runner is None or model is None or not runner.suits(model, config.for_device(model.device.type)):
+        if runner is None or model is None or not suits(runner, model, config.for_device(model.device.type)):
             self._before = {}
         return bool(self._before)
 
@@ -55,9 +85,9 @@ class KeptRunners:
     ) -> TorchRunner:
         """A runner for an engine: the one of before, or a new one. Arguments and errors as TorchRunner's."""
         runner = self._before.get(role)
-        if runner is not None and runner.suits(model, config) and self._has_room(runner, config, claim):
+        if runner is not None and suits(runner, model, config) and self._has_room(runner, config, claim):
             del self._before[role]
-            runner.start_over(config, clock, claim)
+            runner.reuse(config, clock, claim)
         else:
             del runner
             self.drop(role)  # before its memory is asked for
@@ -79,10 +109,27 @@ class KeptRunners:
         try:
             runner.check_room(config, claim)
         except (ConfigError, OutOfMemoryError):
-            if runner.has_spare_blocks(config):
+            if runner.num_blocks_for(config) < runner.kv_pool.num_blocks:
                 return False
             if "drafts" not in self._before:
                 raise
             self.drop("drafts")
             runner.check_room(config, claim)
         return True
+
+
+def suits(runner: TorchRunner, model: LoadedModel, config: EngineConfig) -> bool:
+    """Whether a runner has what an engine of this configuration would get: weights, kernels, and memory enough."""
+    if runner.model is not model or not equal_in(RUNNER_FIELDS, config, runner.config):
+        return False
+    if runner.uses_graphs and runner.longest_context(config) > runner.longest_context(runner.pool_config):
+        return False  # graphs have block tables as wide as that
+    if config.num_kv_blocks is not None:
+        return config.num_kv_blocks <= runner.kv_pool.num_blocks
+    is_sized = config.kv_cache_memory_gb is not None
+    return equal_in(POOL_FIELDS if is_sized else (*POOL_FIELDS, *STEP_FIELDS), config, runner.pool_config)
+
+
+def equal_in(names: Sequence[str], one: EngineConfig, other: EngineConfig) -> bool:
+    """Whether two configurations have the same values in these fields."""
+    return all(getattr(one, name) == getattr(other, name) for name in names)

@@ -27,18 +27,18 @@ from minillm.runner.sampler import Sampler, on_device, pick, probabilities, unif
 class RejectionSampler(Sampler):
     """A sampler whose rows may have a draft token to check."""
 
-    def choose(self, logits: Tensor, requests: Sequence[Row]) -> Tensor:
-        drafts = {i: row.next_draft for i, row in enumerate(requests) if isinstance(row, DraftPosition)}
+    def choose(self, logits: Tensor, rows: Sequence[Row]) -> Tensor:
+        drafts = {i: row.next_draft for i, row in enumerate(rows) if isinstance(row, DraftPosition)}
         drawn = {i: draft for i, draft in drafts.items() if draft is not None}
         if not drawn:
-            return super().choose(logits, requests)
-        token_ids = torch.empty(len(requests), dtype=torch.int64, device=logits.device)
-        if others := [i for i in range(len(requests)) if i not in drawn]:
-            rows = on_device(others, logits.device)
-            token_ids[rows] = super().choose(logits[rows], [requests[i] for i in others])
-        rows, checked = on_device(list(drawn), logits.device), [requests[i] for i in drawn]
-        token_ids[rows] = check_drawn(
-            probabilities(logits[rows], checked),
+            return super().choose(logits, rows)
+        token_ids = torch.empty(len(rows), dtype=torch.int64, device=logits.device)
+        if others := [i for i in range(len(rows)) if i not in drawn]:
+            at = on_device(others, logits.device)
+            token_ids[at] = super().choose(logits[at], [rows[i] for i in others])
+        at, checked = on_device(list(drawn), logits.device), [rows[i] for i in drawn]
+        token_ids[at] = check_drawn(
+            probabilities(logits[at], checked),
             torch.stack([probs for _, probs in drawn.values()]),
             on_device([token for token, _ in drawn.values()], logits.device),
             uniforms(checked, logits.device, "accept"),

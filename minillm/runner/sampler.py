@@ -54,9 +54,11 @@ class SampleInFlight:
     """Samples that a GPU may still be computing, and on their way to the host."""
 
     def __init__(
-        self, requests: Sequence[Row], token_ids: Tensor, reported: Mapping[int, int], logprobs: Tensor | None
+        self, rows: Sequence[Row], token_ids: Tensor, reported: Mapping[int, int], logprobs: Tensor | None
     ) -> None:
-        self.requests, self.reported = requests, reported
+        self.rows = rows
+        self.reported = reported
+        """Log-probabilities to report, by the index of their row."""
         self.token_ids = token_ids
         """[R] int64 on the device; -1 where the row's logits are not finite"""
         # One copy brings everything over. Token ids are far below 2^53, so float64 holds them exactly.
@@ -68,61 +70,61 @@ class SampleInFlight:
         table = self.copy.wait()
         token_ids = table[:, 0].long().tolist()
         sampled = SampledTokens(token_ids, [None] * len(token_ids))
-        for row, count in self.reported.items():
-            sampled.logprobs[row] = as_logprob(token_ids[row], table[row, 1:].tolist(), count)
-        for row, token_id in enumerate(token_ids):
+        for i, count in self.reported.items():
+            sampled.logprobs[i] = as_logprob(token_ids[i], table[i, 1:].tolist(), count)
+        for i, token_id in enumerate(token_ids):
             if token_id < 0:
-                sampled.errors[self.requests[row].request_id] = grammar_error(self.requests[row]) or UNSAMPLED
-                sampled.logprobs[row] = None
+                sampled.errors[self.rows[i].request_id] = grammar_error(self.rows[i]) or UNSAMPLED
+                sampled.logprobs[i] = None
         return sampled
 
 
 class Sampler:
     """Chooses the next token of every request in a batch."""
 
-    def __call__(self, logits: Tensor, requests: Sequence[Row]) -> SampledTokens:
+    def __call__(self, logits: Tensor, rows: Sequence[Row]) -> SampledTokens:
         """Sample one token per row, and wait for it. See `launch`."""
-        return self.launch(logits, requests).wait()
+        return self.launch(logits, rows).wait()
 
-    def launch(self, logits: Tensor, requests: Sequence[Row], allowed: Tensor | None = None) -> SampleInFlight:
+    def launch(self, logits: Tensor, rows: Sequence[Row], allowed: Tensor | None = None) -> SampleInFlight:
         """Begin to sample one token per row. On a GPU this does not wait, if Triton is there.
 
         Args:
             logits: [R, V], any float dtype; left unchanged.
-            requests: R of them; row r belongs to requests[r].
+            rows: R of them: whose next token each row of logits is about.
             allowed: the same logits, -inf where a grammar rules the token out; None = there are no grammars.
         Raises:
-            ValueError: there are not as many requests as rows.
+            ValueError: there are not as many rows as logits have.
         """
-        if len(requests) != logits.shape[0]:
-            raise ValueError(f"{logits.shape[0]} rows of logits for {len(requests)} requests")
+        if len(rows) != logits.shape[0]:
+            raise ValueError(f"{logits.shape[0]} rows of logits for {len(rows)} requests")
         # An all-greedy batch is done after this one pass. max() gives the largest logit along with its
         # token, and hands NaN on, so the check for a broken row costs nothing.
         allowed = logits if allowed is None else allowed
         largest, token_ids = allowed.max(dim=-1)
-        params = [request.params for request in requests]
-        touched = [row for row, p in enumerate(params) if not p.takes_likeliest]
+        params = [row.params for row in rows]
+        touched = [i for i, p in enumerate(params) if not p.takes_likeliest]
         if touched:
-            rows = on_device(touched, logits.device)
-            token_ids[rows] = self.choose(allowed[rows].float(), [requests[row] for row in touched])
+            at = on_device(touched, logits.device)
+            token_ids[at] = self.choose(allowed[at].float(), [rows[i] for i in touched])
         token_ids = torch.where(largest.isfinite(), token_ids, -1)
-        logprobs, reported = None, {row: p.logprobs for row, p in enumerate(params) if p.logprobs is not None}
+        logprobs, reported = None, {i: p.logprobs for i, p in enumerate(params) if p.logprobs is not None}
         if reported:
-            rows = on_device(list(reported), logits.device)
-            found = report_logprobs(logits[rows].float(), token_ids[rows], max(reported.values()))
-            logprobs = found.new_zeros(len(requests), found.shape[1]).index_copy_(0, rows, found)
-        return SampleInFlight(requests, token_ids, reported, logprobs)
+            at = on_device(list(reported), logits.device)
+            found = report_logprobs(logits[at].float(), token_ids[at], max(reported.values()))
+            logprobs = found.new_zeros(len(rows), found.shape[1]).index_copy_(0, at, found)
+        return SampleInFlight(rows, token_ids, reported, logprobs)
 
-    def choose(self, logits: Tensor, requests: Sequence[Row]) -> Tensor:
+    def choose(self, logits: Tensor, rows: Sequence[Row]) -> Tensor:
         """[R] token ids for rows that are random or have penalties. `logits` [R, V] float32 is overwritten."""
-        apply_penalties(logits, requests)
+        apply_penalties(logits, rows)
         groups: dict[Draw, list[int]] = {}
-        for row, request in enumerate(requests):
-            groups.setdefault(draw_of(request.params), []).append(row)
-        token_ids = torch.empty(len(requests), dtype=torch.int64, device=logits.device)
+        for i, row in enumerate(rows):
+            groups.setdefault(draw_of(row.params), []).append(i)
+        token_ids = torch.empty(len(rows), dtype=torch.int64, device=logits.device)
         for draw, group in groups.items():
-            rows = on_device(group, logits.device)
-            token_ids[rows] = draw(logits[rows], [requests[row] for row in group])
+            at = on_device(group, logits.device)
+            token_ids[at] = draw(logits[at], [rows[i] for i in group])
         return token_ids
 
 
@@ -136,7 +138,7 @@ def uniforms(rows: Sequence[Row], device: torch.device, purpose: str = "") -> Te
     return on_device([uniform(row.seed, row.draw_position, purpose) for row in rows], device)
 
 
-def apply_penalties(logits: Tensor, requests: Sequence[Row]) -> None:
+def apply_penalties(logits: Tensor, rows: Sequence[Row]) -> None:
     """Each request's penalties, in place on its row of logits [R, V].
 
     - repetition (CTRL, Keskar et al. 2019, as in Hugging Face): a token seen in prompt or output has
@@ -146,36 +148,36 @@ def apply_penalties(logits: Tensor, requests: Sequence[Row]) -> None:
 
     Before them comes the request's logit_bias, added.
     """
-    biased = [(row, *bias) for row, request in enumerate(requests) for bias in request.params.logit_bias]
+    biased = [(i, *bias) for i, row in enumerate(rows) for bias in row.params.logit_bias]
     if biased:
-        row, token, bias = on_device(np.array(biased, dtype=np.float64), logits.device).T
-        logits[row.long(), token.long()] += bias.to(logits.dtype)
-    seen = []  # only these logits change: (row, token, times in the output, the three penalties)
-    for row, request in enumerate(requests):
-        p = request.params
+        at, token, bias = on_device(np.array(biased, dtype=np.float64), logits.device).T
+        logits[at.long(), token.long()] += bias.to(logits.dtype)
+    seen = []  # only these logits change: (index of the row, token, times in the output, the three penalties)
+    for i, row in enumerate(rows):
+        p = row.params
         if p.has_penalty:
-            counts = Counter(request.output_token_ids)
+            counts = Counter(row.output_token_ids)
             penalties = (p.repetition_penalty, p.presence_penalty, p.frequency_penalty)
-            seen += [(row, token, counts[token], *penalties) for token in counts.keys() | request.prompt_token_ids]
+            seen += [(i, token, counts[token], *penalties) for token in counts.keys() | row.prompt_token_ids]
     if not seen:
         return
 
     columns = on_device(np.array(seen, dtype=np.float64), logits.device).T
-    row, token = columns[:2].long()
+    at, token = columns[:2].long()
     count, repetition, presence, frequency = columns[2:]
-    value = logits[row, token].double()
+    value = logits[at, token].double()
     ruled_out = value == -math.inf  # by a grammar: so it stays
     value = torch.where(value > 0, value / repetition, value * repetition)
     value -= frequency * count + presence * (count > 0)
     limits = torch.finfo(logits.dtype)
     value = value.clamp(limits.min, limits.max).to(logits.dtype)  # an extreme penalty stays finite
-    logits[row, token] = value.masked_fill(ruled_out, -math.inf)
+    logits[at, token] = value.masked_fill(ruled_out, -math.inf)
 
 
-def apply_temperature(logits: Tensor, requests: Sequence[Row]) -> Tensor:
+def apply_temperature(logits: Tensor, rows: Sequence[Row]) -> Tensor:
     """Logits [R, V] less their maximum (now 0), over the temperature: no temperature can overflow. 0 counts as 1."""
     limits = torch.finfo(logits.dtype)
-    temperatures = on_device([request.params.temperature or 1.0 for request in requests], logits.device)
+    temperatures = on_device([row.params.temperature or 1.0 for row in rows], logits.device)
     divisor = temperatures.double().clamp(limits.tiny, limits.max)
     return (logits - logits.amax(dim=-1, keepdim=True)).div_(divisor.to(logits.dtype)[:, None])
 
@@ -200,24 +202,24 @@ def draw_of(params: SamplingParams) -> Draw:
     return draw_filtered if params.has_filter else draw_plain
 
 
-def take_likeliest(logits: Tensor, requests: Sequence[Row]) -> Tensor:
+def take_likeliest(logits: Tensor, rows: Sequence[Row]) -> Tensor:
     """[R] the most likely token of each row of logits [R, V]."""
     return logits.argmax(dim=-1)
 
 
-def draw_plain(logits: Tensor, requests: Sequence[Row]) -> Tensor:
+def draw_plain(logits: Tensor, rows: Sequence[Row]) -> Tensor:
     """[R] tokens drawn from the whole of each row's softmax."""
-    cumulative = apply_temperature(logits, requests).exp().cumsum(dim=-1)
-    return pick(cumulative, cumulative[:, -1], uniforms(requests, logits.device))
+    cumulative = apply_temperature(logits, rows).exp().cumsum(dim=-1)
+    return pick(cumulative, cumulative[:, -1], uniforms(rows, logits.device))
 
 
-def draw_filtered(logits: Tensor, requests: Sequence[Row]) -> Tensor:
+def draw_filtered(logits: Tensor, rows: Sequence[Row]) -> Tensor:
     """[R] tokens drawn from the n likeliest of each row: first a rank, then the token that has it."""
-    params = [request.params for request in requests]
-    scaled = apply_temperature(logits, requests)
+    params = [row.params for row in rows]
+    scaled = apply_temperature(logits, rows)
     vocab_size = scaled.shape[1]
     total = scaled.exp().sum(dim=-1, dtype=torch.float64)
-    limits, draws = filter_limits(params, logits.device), uniforms(requests, logits.device)
+    limits, draws = filter_limits(params, logits.device), uniforms(rows, logits.device)
     draw_wide = select_draw_wide(logits.device)
     width = min(max(FIRST_PREFIX, *(p.top_k for p in params)), vocab_size)
     while True:
@@ -272,23 +274,23 @@ def count_kept(values: Tensor, cumulative: Tensor, total: Tensor, limits: Tensor
     return (in_top_k & in_top_p & in_min_p).sum(dim=-1).clamp(min=1)
 
 
-def probabilities(logits: Tensor, requests: Sequence[Row]) -> Tensor:
+def probabilities(logits: Tensor, rows: Sequence[Row]) -> Tensor:
     """[R, V] float32: the distribution that each row's token is drawn from. `logits` [R, V] float32 is overwritten."""
-    apply_penalties(logits, requests)
-    params = [request.params for request in requests]
-    scaled = apply_temperature(logits, requests)
-    if filtered := [row for row, p in enumerate(params) if p.has_filter and p.temperature > 0]:
-        rows = on_device(filtered, logits.device)
-        values, order = scaled[rows].sort(dim=-1, descending=True, stable=True)  # equal ones by token id
+    apply_penalties(logits, rows)
+    params = [row.params for row in rows]
+    scaled = apply_temperature(logits, rows)
+    if filtered := [i for i, p in enumerate(params) if p.has_filter and p.temperature > 0]:
+        at = on_device(filtered, logits.device)
+        values, order = scaled[at].sort(dim=-1, descending=True, stable=True)  # equal ones by token id
         cumulative = values.double().exp().cumsum(dim=-1)
-        limits = filter_limits([params[row] for row in filtered], logits.device)
+        limits = filter_limits([params[i] for i in filtered], logits.device)
         kept = count_kept(values, cumulative, cumulative[:, -1], limits)
         dropped = torch.arange(values.shape[1], device=logits.device) >= kept[:, None]
-        scaled[rows] = scaled[rows].scatter(1, order, values.masked_fill(dropped, -math.inf))
+        scaled[at] = scaled[at].scatter(1, order, values.masked_fill(dropped, -math.inf))
     probs = scaled.softmax(dim=-1)
-    if greedy := [row for row, p in enumerate(params) if p.temperature == 0]:
-        rows = on_device(greedy, logits.device)
-        probs[rows] = torch.zeros_like(probs[rows]).scatter_(1, logits[rows].argmax(dim=-1, keepdim=True), 1.0)
+    if greedy := [i for i, p in enumerate(params) if p.temperature == 0]:
+        at = on_device(greedy, logits.device)
+        probs[at] = torch.zeros_like(probs[at]).scatter_(1, logits[at].argmax(dim=-1, keepdim=True), 1.0)
     return probs
 
 

@@ -30,35 +30,6 @@ from minillm.runner.piecewise_graphs import PiecewiseForward
 from minillm.runner.rejection_sampler import RejectionSampler, num_kept
 from minillm.runner.sampler import SampleInFlight
 
-RUNNER_FIELDS = (
-    "quantization",
-    "block_size",
-    "kv_cache_dtype",
-    "sliding_window",
-    "attention_sinks",
-    "preemption",
-    "swap_space_gb",
-    "attention_backend",
-    "cuda_graphs",
-    "fused_kernels",
-    "tensor_parallel_size",
-)
-"""Config fields that decide which kernels a runner has, over which memory: with another value it takes another one."""
-
-POOL_FIELDS = ("num_kv_blocks", "kv_cache_memory_gb")
-"""Config fields that size its KV pool. An engine that wants fewer blocks takes some of a larger pool."""
-
-STEP_FIELDS = (
-    "batching",
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "enable_chunked_prefill",
-    "max_prompt_tokens",
-    "max_model_len",
-    "speculative",
-)
-"""Config fields that decide how large its steps get. A KV pool whose size was left open has the memory they leave."""
-
 LEAST_ROWS = 128
 """Rows that a runner has room for at least, so that an engine with more slots than the one before finds the memory that
 graphs are recorded on: 40 MB of logits with a large vocabulary."""
@@ -67,7 +38,8 @@ graphs are recorded on: 40 MB of logits with a large vocabulary."""
 class TorchRunner:
     """Runs a LoadedModel over a paged KV pool that it owns.
 
-    Engines may use it, one after the other: see `suits`, `check_room` and `start_over`.
+    Engines may use it one after the other: `reuse`. Whether it is the one that the next engine wants is decided in
+    kept_runners.py.
 
     Args:
         model: weights; engines may share them.
@@ -105,110 +77,26 @@ class TorchRunner:
         self.ops = select_ops(config.fused_kernels, self.device, self.kv_dtype, model.decoder.activation_dtype)
         self.block_size = config.block_size or self.attention.block_size
         shape = (model.model_config, self.block_size, self.kv_dtype)
-        claim = self._with_steps(claim, config)
+        claim = self._claim_with_steps(claim, config)
         self.pool_config = config
-        """As the pool was sized."""
+        """The configuration that the pool was sized by."""
         self.num_kv_blocks = model.ranks.smallest(size_kv_pool(config, *shape, self.device, claim), self.device)
-        """Those of the pool that the present engine hands out."""
+        """Blocks of the pool that the present engine hands out."""
         self.num_host_blocks = size_swap_pool(config, *shape)
         with memory_errors(self.device, "the KV pool", "Lower num_kv_blocks or kv_cache_memory_gb"):
             self.kv_pool = KVPool(model.model_config, self.num_kv_blocks, self.num_host_blocks, *shape[1:], self.device)
         self.sampler = RejectionSampler()
         host_counts = any(mlp.stacked is None for mlp in model.decoder.sparse_mlps)  # see MoE.one_by_one
         self.make_graph = make_graph
-        can_record = make_graph is not None or self.device.type == "cuda"
-        self.records = can_record and config.cuda_graphs and not host_counts
-        """Whether steps are, as far as their attention can be."""
+        can_capture = make_graph is not None or self.device.type == "cuda"
+        self.uses_graphs = can_capture and config.cuda_graphs and not host_counts
+        """Steps are captured as CUDA graphs, as far as their attention can be."""
         self.pending = PendingTokens(0, self.device)
         self.fast_decode: GraphedDecode | None = None
         """Steps that only decode, a CUDA graph each; None = they are steps like any others."""
         self.fast_pieces: PiecewiseForward | None = None
         """Other steps, as CUDA graphs between their calls of attention; None = they're launched kernel by kernel."""
-        self._begin(config)
-
-    def suits(self, model: LoadedModel, config: EngineConfig) -> bool:
-        """Whether it has what an engine of this configuration would get: weights, kernels, and memory enough."""
-        if self.model is not model or not _equal(config, self.config, RUNNER_FIELDS):
-            return False
-        if self.records and self._longest_context(config) > self._longest_context(self.pool_config):
-            return False  # graphs have block tables as wide as that
-        if config.num_kv_blocks is not None:
-            return config.num_kv_blocks <= self.kv_pool.num_blocks
-        is_sized = config.kv_cache_memory_gb is not None
-        return _equal(config, self.pool_config, POOL_FIELDS if is_sized else (*POOL_FIELDS, *STEP_FIELDS))
-
-    def check_room(self, config: EngineConfig, claim: MemoryClaim = NO_CLAIM) -> None:
-        """For `start_over`: raise unless what the engine's drafts and steps need fits beside the KV pool.
-
-        Raises:
-            ConfigError: it does not.
-            OutOfMemoryError: not even a step does.
-        """
-        if (step_size(config), claim) != (step_size(self.config), self.claim):
-            check_claim(self._with_steps(claim, config), self._num_blocks(config) * self.block_size, self.device)
-
-    def has_spare_blocks(self, config: EngineConfig) -> bool:
-        """Whether its pool is larger than an engine of this configuration asks for."""
-        return self._num_blocks(config) < self.kv_pool.num_blocks
-
-    def _num_blocks(self, config: EngineConfig) -> int:
-        """Those of its pool that an engine of this configuration, which it suits, hands out."""
-        return self.kv_pool.num_blocks if config.num_kv_blocks is None else config.num_kv_blocks
-
-    def start_over(self, config: EngineConfig, clock: Clock, claim: MemoryClaim = NO_CLAIM) -> None:
-        """Go on for another engine, which it `suits` and for which there is room; the one before has ended. What that
-        left in the KV pool is in blocks that belong to no request, and is overwritten.
-
-        Raises:
-            OutOfMemoryError: as when it was made.
-        """
-        self.config, self.clock, self.claim = config, clock, claim
-        self.num_kv_blocks = self._num_blocks(config)
-        self._begin(config)
-
-    def _longest_context(self, config: EngineConfig) -> int:
-        """Tokens that a request can have at most."""
-        longest = config.max_model_len or self.model.model_config.max_position_embeddings
-        return longest if config.sliding_window else min(longest, self._num_blocks(config) * self.block_size)
-
-    def _with_steps(self, claim: MemoryClaim, config: EngineConfig) -> MemoryClaim:
-        """The claim, and what steps take of a GPU beside it."""
-        if self.device.type != "cuda":
-            return claim
-        with memory_errors(self.device, "a step", "Lower max_num_batched_tokens, max_num_seqs or max_model_len"):
-            activations = largest_step_bytes(
-                self.model, config, self.attention, self.ops, self.block_size, self.kv_dtype
-            )
-        gathered = gathered_bytes_per_token(self.model, self.attention)
-        return MemoryClaim(claim.num_bytes + activations, claim.bytes_per_token + gathered)
-
-    def _begin(self, config: EngineConfig) -> None:
-        """Know of no request, and be ready for the steps that an engine of this configuration can meet."""
-        self.block_tables = BlockTables(self.block_size, self.kv_pool.null_block)
-        self.hidden_state_reader: HiddenStateReader | None = None
-        """Sees what goes into the output head."""
-        self._make_room(config.max_decode_rows)
-        self.pending.rows = {}
-        if self.fast_decode is not None:
-            self.fast_decode.capture(config.max_decode_rows)
-        if self.fast_pieces is not None:
-            self.fast_pieces.capture(config.max_num_batched_tokens)
-
-    def _make_room(self, num_rows: int) -> None:
-        """Memory for what `num_rows` rows sample, and for graphs that read it."""
-        if num_rows <= len(self.pending.sampled):
-            return
-        self.pending = PendingTokens(max(num_rows, LEAST_ROWS), self.device)
-        self.fast_decode = self.fast_pieces = None  # their graphs read the memory of before
-        if not self.records:
-            return
-        # A memory pool of their own for graphs that are recorded anew: PyTorch ends a pool with the last graph in it.
-        make_graph = self.make_graph or partial(CudaGraph, torch.cuda.graph_pool_handle(), side_stream(self.device))
-        decoder, shared = self.model.decoder, (self.kv_pool, self.pending)
-        self.fast_pieces = PiecewiseForward(decoder, self.ops, *shared, make_graph)
-        if self.attention.capturable:
-            max_context = self._longest_context(self.pool_config)
-            self.fast_decode = GraphedDecode(decoder, self.ops, self.attention, *shared, max_context, make_graph)
+        self._reset(config)
 
     @torch.inference_mode()
     @device_errors()
@@ -246,8 +134,8 @@ class TorchRunner:
 
     def forward(self, batch: HostBatch) -> Tensor:
         """Logits [R, V] of the rows that sample."""
-        decoded = self.fast_decode and self.fast_decode(batch)
-        hidden, logits = decoded or self._launch_forward(batch)
+        graphed = self.fast_decode(batch) if self.fast_decode else None
+        hidden, logits = self._launch_forward(batch) if graphed is None else graphed
         if self.hidden_state_reader is not None:
             self.hidden_state_reader.read_hidden_states(batch.scheduled, hidden)
         return logits
@@ -262,10 +150,78 @@ class TorchRunner:
             hidden = decoder.hidden_states(token_ids, arrays.positions, self.kv_pool.layers, attention, self.ops)
         return hidden, decoder.lm_head(hidden[arrays.logit_rows])
 
+    # ---------------------------------------------------------------- engines, one after the other
 
-def _equal(one: EngineConfig, other: EngineConfig, names: Sequence[str]) -> bool:
-    """Whether these fields have the same values."""
-    return all(getattr(one, name) == getattr(other, name) for name in names)
+    def reuse(self, config: EngineConfig, clock: Clock, claim: MemoryClaim = NO_CLAIM) -> None:
+        """Go on for another engine, for which it is the right runner and there is room; the one before has ended. What
+        that left in the KV pool is in blocks that belong to no request, and is overwritten.
+
+        Raises:
+            OutOfMemoryError: as when it was made.
+        """
+        self.config, self.clock, self.claim = config, clock, claim
+        self.num_kv_blocks = self.num_blocks_for(config)
+        self._reset(config)
+
+    def check_room(self, config: EngineConfig, claim: MemoryClaim = NO_CLAIM) -> None:
+        """Before `reuse`: raise unless what the engine's drafts and steps need fits beside the KV pool.
+
+        Raises:
+            ConfigError: it does not.
+            OutOfMemoryError: not even a step does.
+        """
+        if (step_size(config), claim) != (step_size(self.config), self.claim):
+            check_claim(
+                self._claim_with_steps(claim, config), self.num_blocks_for(config) * self.block_size, self.device
+            )
+
+    def _reset(self, config: EngineConfig) -> None:
+        """Know of no request, and be ready for the steps that an engine of this configuration can meet."""
+        self.block_tables = BlockTables(self.block_size, self.kv_pool.null_block)
+        self.hidden_state_reader: HiddenStateReader | None = None
+        """Sees what goes into the output head."""
+        self._make_room(config.max_decode_rows)
+        self.pending.rows = {}
+        if self.fast_decode is not None:
+            self.fast_decode.capture(config.max_decode_rows)
+        if self.fast_pieces is not None:
+            self.fast_pieces.capture(config.max_num_batched_tokens)
+
+    def _make_room(self, num_rows: int) -> None:
+        """Memory for what `num_rows` rows sample, and for graphs that read it."""
+        if num_rows <= len(self.pending.sampled):
+            return
+        self.pending = PendingTokens(max(num_rows, LEAST_ROWS), self.device)
+        self.fast_decode = self.fast_pieces = None  # their graphs read the memory of before
+        if not self.uses_graphs:
+            return
+        # A memory pool of their own for graphs that are recorded anew: PyTorch ends a pool with the last graph in it.
+        make_graph = self.make_graph or partial(CudaGraph, torch.cuda.graph_pool_handle(), side_stream(self.device))
+        decoder, shared = self.model.decoder, (self.kv_pool, self.pending)
+        self.fast_pieces = PiecewiseForward(decoder, self.ops, *shared, make_graph)
+        if self.attention.capturable:
+            max_context = self.longest_context(self.pool_config)
+            self.fast_decode = GraphedDecode(decoder, self.ops, self.attention, *shared, max_context, make_graph)
+
+    def num_blocks_for(self, config: EngineConfig) -> int:
+        """Blocks of its pool that an engine of this configuration hands out."""
+        return self.kv_pool.num_blocks if config.num_kv_blocks is None else config.num_kv_blocks
+
+    def longest_context(self, config: EngineConfig) -> int:
+        """Most tokens that a request of an engine of this configuration can have."""
+        longest = config.max_model_len or self.model.model_config.max_position_embeddings
+        return longest if config.sliding_window else min(longest, self.num_blocks_for(config) * self.block_size)
+
+    def _claim_with_steps(self, claim: MemoryClaim, config: EngineConfig) -> MemoryClaim:
+        """The claim, and what steps take of a GPU beside it."""
+        if self.device.type != "cuda":
+            return claim
+        with memory_errors(self.device, "a step", "Lower max_num_batched_tokens, max_num_seqs or max_model_len"):
+            activations = largest_step_bytes(
+                self.model, config, self.attention, self.ops, self.block_size, self.kv_dtype
+            )
+        gathered = gathered_bytes_per_token(self.model, self.attention)
+        return MemoryClaim(claim.num_bytes + activations, claim.bytes_per_token + gathered)
 
 
 def step_size(config: EngineConfig) -> tuple[object, ...]:
@@ -342,6 +298,7 @@ class TorchStep:
         end = self.forward_done.clock.now()
         stages = {"build": self.built - self.start, "forward": forward_end - self.built, "sample": end - forward_end}
         if self.mask_s:  # a stage of its own, taken out of the one that it ran in
-            stages["forward" if self.forward_done.event else "sample"] -= self.mask_s
+            ran_in = "sample" if self.forward_done.event is None else "forward"
+            stages[ran_in] -= self.mask_s
             stages["mask"] = self.mask_s
         return StepOutput(tokens, forward_end, stages, logprobs, sampled.errors)

@@ -1,4 +1,4 @@
-"""Admission control: who may come in, how many at once, and what the others are told.
+"""Admission control: who may come in, how many at a time, and what the others are told.
 
 What is refused here has cost almost nothing: no tokenizing, no wait for an engine step. A client that is
 refused immediately can go elsewhere; one that waits in an endless queue has lost already.

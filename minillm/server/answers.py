@@ -155,10 +155,10 @@ def times(outputs: list[RequestOutput]) -> dict[str, Any]:
 
 
 def server_times(timeline: Timeline) -> dict[str, float]:
-    """Its stamps by name, but for the last byte at the client: no server sees it. What has not happened is left out."""
+    """The stamps by name, but for the last byte at the client: no server sees it. What has not happened is left out."""
     return {name: stamp for name in STAMPS[:-1] if (stamp := getattr(timeline, name)) is not None}
 
 
 def error_event(error: ApiError) -> bytes:
-    """For a stream that has begun, and so has a status already. No [DONE] follows: the answer is not whole."""
+    """An error as a stream's last event: it has a status already. No [DONE] follows, as the answer is not whole."""
     return b"data: " + error.body + b"\n\n"

@@ -64,7 +64,7 @@ class Call:
     status: int | None = None
     """HTTP status; set once an answer has begun."""
     error_code: str | None = None
-    """Also of errors inside a stream, which has status 200, and of a client that left, or was cut off."""
+    """What went wrong, also inside a stream, which has status 200, and when a client left, or was cut off."""
     outputs: list[RequestOutput] = field(default_factory=list, repr=False)
     """Its outputs as far as they came; whole if nothing went wrong."""
     finished: float | None = None

@@ -45,11 +45,11 @@ BODY_HEADERS = (b"content-length", b"transfer-encoding")
 PROBES = (b"/health", b"/ready", b"/metrics")
 """Answered beyond the limit on connections, too: a server with all the clients that it can have is alive."""
 RESERVED = 32
-"""So many connections beyond the limit may say, within a second, that they are a probe."""
+"""Connections beyond the limit that may say, within a second, that they are a probe."""
 LINGER_S = 2
-"""A client that was told that the connection ends may be silent for so long."""
+"""Longest silence of a client that was told that the connection ends."""
 LONGEST_LINGER_S = 30
-"""And it may go on sending for so long."""
+"""Longest that it may go on sending."""
 
 
 class Backend(Protocol):
@@ -118,7 +118,7 @@ class BoundedProtocol(asyncio.Protocol):
         self.writable = asyncio.Event()
         self.writable.set()
         self.waits_for: Wait | None = None
-        """None while it is the server's turn."""
+        """What of the client is waited for; None while it is the server's turn."""
         self._answer: HttpAnswer | None = None
         """The answer to the last request whose head has come."""
         self._is_deaf = False
@@ -221,7 +221,7 @@ class BoundedProtocol(asyncio.Protocol):
 
     @property
     def is_gone(self) -> bool:
-        """Nobody reads the answer any more."""
+        """The client has left: the answer is read no more."""
         return self._answer is not None and self._answer.is_gone
 
     def write_chunk(self, body: bytes) -> None:

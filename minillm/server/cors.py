@@ -58,7 +58,7 @@ def with_cors(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
 
 
 def cors_headers(headers: Iterable[tuple[bytes, bytes]], origins: Sequence[str]) -> dict[str, str]:
-    """For an answer that is sent past the application, to a request with these headers."""
+    """Headers of an answer that is sent past the application, to a request with these headers."""
     origin = next((value.decode("latin-1") for name, value in headers if name == b"origin"), None)
     if origin is None or not {origin, ANY} & set(origins):
         return {}

@@ -34,7 +34,7 @@ STREAM_HEADERS = {
     "x-accel-buffering": "no",  # nginx would collect tokens
 }
 MANY_LOGPROBS = 1000
-"""So many are shaped in a thread: they take some milliseconds."""
+"""Log-probabilities from which on they are shaped in a thread: that many take some milliseconds."""
 TRACE_HEADERS = ("traceparent", "tracestate")
 
 

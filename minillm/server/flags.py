@@ -54,7 +54,7 @@ def _option(name: str, field: FieldInfo, default: Any, panel: str) -> Any:
 
 
 def _type_of(field: FieldInfo) -> Any:
-    """Its type, without None."""
+    """The field's type, without None."""
     if get_origin(field.annotation) not in (Union, types.UnionType):
         return field.annotation
     (member,) = (member for member in get_args(field.annotation) if member is not type(None))

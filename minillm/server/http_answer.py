@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 READ_AHEAD = 64 * 1024
-"""Bytes of a body that nobody has asked for yet: beyond it, no more is read from the connection."""
+"""Bytes of a body that the application has not asked for yet: beyond it, no more is read from the connection."""
 UNFIT_FOR_A_HEADER = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 WITHOUT_BODY = (204, 304)
 
@@ -43,7 +43,7 @@ class HttpAnswer:
         self.keep_alive = keep_alive and not is_old
         self.has_begun = self.has_ended = False
         self.is_gone = False
-        """Nobody reads it any more."""
+        """The client has left: the answer is read no more."""
         self.is_chunked = False
         """Each piece is sent with its length before it: the length of the whole isn't known at the start."""
         self.body_is_whole = False

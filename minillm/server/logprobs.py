@@ -37,12 +37,12 @@ class TokenTexts:
         return text, text.encode()
 
     def offsets(self, prompt_token_ids: Sequence[int]) -> "TextOffsets":
-        """For one answer to this prompt."""
+        """Counts the offsets of one answer to this prompt."""
         return TextOffsets(Detokenizer(self._tokenizer, prompt_token_ids))
 
 
 class TextOffsets:
-    """Where the tokens of one answer begin in its text.
+    """Tells where the tokens of one answer begin in its text.
 
     Args:
         detokenizer: a new one, without stop strings.

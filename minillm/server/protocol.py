@@ -77,7 +77,7 @@ class ResponseFormat(JsonSchema):
         return self.json_schema.own_schema if self.json_schema else self.own_schema
 
     def as_params(self) -> StructuredOutputsParams | None:
-        """For the engine."""
+        """The format as the engine takes it; None = any text."""
         schema = self.schema_to_follow if self.type == "json_schema" else {"type": "object"}
         return None if self.type == "text" else StructuredOutputsParams(json=schema)
 
@@ -138,7 +138,8 @@ class Message(StrictJson):
         return self
 
     def as_template_message(self) -> dict[str, Any]:
-        """For the model's chat template. OpenAI renamed `system` to `developer`; templates know the old name."""
+        """The message as the model's chat template takes it. OpenAI renamed `system` to `developer`; templates know
+        the old name."""
         text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
         told: dict[str, Any] = {"role": "system" if self.role == "developer" else self.role, "content": text}
         told |= self.model_dump(include={"name", "tool_call_id"}, exclude_defaults=True)
@@ -250,7 +251,7 @@ class GenerationBody(StrictJson):
         raise NotImplementedError
 
     def sampling(self, max_tokens: int) -> SamplingParams:
-        """For the engine.
+        """The parameters as the engine takes them.
 
         Raises:
             InvalidSamplingParamsError: the engine does not take these values.

@@ -13,8 +13,8 @@ from minillm.frontend.async_engine import AsyncEngine
 from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.errors import EmptyPromptError, EngineDeadError, InvalidGrammarError
 from minillm.frontend.outputs import Completion
-from minillm.frontend.prompts import Prompt, encode_prompt, require_tokenizer
-from minillm.policies.admission import RequestLimits
+from minillm.frontend.prompts import CheckedTokens, Prompt, encode_prompt, require_tokenizer
+from minillm.policies.limits import RequestLimits
 from minillm.server.admission import AdmissionLimiter, ApiKeys
 from minillm.server.calls import Call, Observer
 from minillm.server.config import ServeConfig
@@ -62,7 +62,7 @@ class Service:
         """Open now. The server that takes them says."""
         self.draining = False
         """Set when the server has been told to stop: requests in flight are served, no other comes in."""
-        self._limits: RequestLimits = thread.call(lambda engine: engine.admission).result()
+        self._limits: RequestLimits = thread.call(lambda engine: engine.limits).result()
         self._tools = ToolGrammars(thread)
         self._helpers = ThreadPoolExecutor(HELPER_THREADS, thread_name_prefix="minillm-helper")
 
@@ -111,7 +111,7 @@ class Service:
             message = f"there is no model {name[:100]!r} here: send {self.model_name!r}"
             raise ApiError(404, message, "model_not_found", "model")
 
-    async def prepare(self, call: Call, body: GenerationBody) -> tuple[list[list[int]], SamplingParams]:
+    async def prepare(self, call: Call, body: GenerationBody) -> tuple[list[CheckedTokens], SamplingParams]:
         """The prompts' token ids, and how to continue them.
 
         Raises:
@@ -140,10 +140,10 @@ class Service:
             params = params.replace(structured_outputs=grammar)
         return token_ids, params
 
-    def _encode(self, prompts: Sequence[Prompt], tools: list[dict[str, Any]] | None = None) -> list[list[int]]:
+    def _encode(self, prompts: Sequence[Prompt], tools: list[dict[str, Any]] | None = None) -> list[CheckedTokens]:
         model = self.thread.model
         vocab_size = model.model_config.vocab_size
-        encoded = [encode_prompt(prompt, model.tokenizer, vocab_size, tools)[1] for prompt in prompts]
+        encoded = [CheckedTokens(encode_prompt(prompt, model.tokenizer, vocab_size, tools)[1]) for prompt in prompts]
         for token_ids in encoded:
             self._limits.check_length(len(token_ids))
         return encoded
@@ -162,7 +162,7 @@ class Service:
         return {"prompt": require_tokenizer(self.thread.model.tokenizer).decode(self._encode_or_none(body.tokens))}
 
     def _encode_or_none(self, prompt: Prompt) -> list[int]:
-        """Its token ids. That there are none is an error only where they are to be continued."""
+        """The prompt's token ids. That there are none is an error only where they are to be continued."""
         try:
             return self._encode([prompt])[0]
         except EmptyPromptError:

@@ -93,7 +93,7 @@ def refusal(kind: type[StrictJson], error: ValidationError) -> ApiError:
 
 
 def place_of(problem: "ErrorDetails") -> tuple[str | int, ...]:
-    """Where it is, as the client knows it."""
+    """The place of a problem in the JSON, as the client knows it."""
     place = problem["loc"]
     name = place[-1:] if problem["type"] == "extra_forbidden" else ()  # the client's own: it may be anything
     return (*(part for part in place[: len(place) - len(name)] if part not in NO_NAMES), *name)

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 REMEMBERED = 1000
 """Schemas that were refused as they are, those used last."""
 SAID_BEFORE = "structured outputs: grammar: "
-"""In front of a refusal: about what the client didn't write."""
+"""The beginning of a refusal, which is about what the client didn't write."""
 
 
 class ToolGrammars:

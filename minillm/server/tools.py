@@ -277,5 +277,5 @@ def _no_constant(name: str) -> None:
 MAX_DIGITS = 4300
 """Digits of a whole number. Python's own limit: more take quadratic time."""
 HISTORY = json.JSONDecoder(parse_int=_whole_number, parse_constant=_no_constant)
-"""Reads calls that are sent back: all that the reader below takes for one."""
+"""A decoder for calls that are sent back: it reads all that the reader below takes for one."""
 ARGUMENTS = json.JSONDecoder(parse_int=float, parse_float=float, parse_constant=_no_constant)

@@ -18,8 +18,9 @@ from minillm.model.checkpoints import read_json
 from minillm.model.cpu import compute_in_float32
 from minillm.model.decoder import Decoder
 from minillm.model.errors import CorruptCheckpointError
-from minillm.model.linear import PackedInBands, replace_linears
+from minillm.model.linear import replace_linears
 from minillm.model.loader import LoadedModel, copy_weight
+from minillm.model.packed import PackedInBands
 from minillm.model.packing import choose_packings, pack_linears
 from minillm.model.quantized import make_int8
 from minillm.speculation.head import DraftHead

@@ -3,7 +3,8 @@
 from course.lab.run import Row, Run
 from course.lab.snapshot import FREE, EngineSnapshot, RequestView
 from minillm import EngineConfig
-from minillm.core.timeline import StepRecord, StepShare, Timeline
+from minillm.core.step_log import StepRecord, StepShare
+from minillm.core.timeline import Timeline
 
 START = 100.0
 

@@ -10,7 +10,7 @@ BOOKS = ("minillm", "course", "tests")
 FOLDERS = [
     folder
     for book in BOOKS
-    for folder in (ROOT / book, *(ROOT / book).iterdir())
+    for folder in (ROOT / book, *(ROOT / book).iterdir(), *(ROOT / book / "kernels").glob("*/"))
     if (folder.is_dir() and any(folder.glob("*.py"))) or folder.name in ("engine", "lessons")
 ]
 
@@ -22,6 +22,15 @@ def test_a_readme_of_ten_lines_is_true(folder: Path) -> None:
     for name in re.findall(r"`([\w./-]+(?:\.\w+|/))`", text):
         if not name.startswith("."):  # a suffix such as .py
             assert (folder / name).exists() or (ROOT / name).exists() or is_in_a_room(folder, name), name
+
+
+def test_files_that_comments_of_the_engine_name_are_there() -> None:
+    """A file that was moved leaves sentences behind which send a reader nowhere."""
+    path = re.compile(r"(?<![\w/.:-])[a-z_0-9]+(?:/[a-z_0-9]+)+\.(?:py|cpp|h)\b")
+    for file in (ROOT / "minillm").rglob("*.py"):
+        places = (ROOT, ROOT / "minillm", *file.parents)
+        for name in path.findall(file.read_text(encoding="utf-8")):
+            assert "flash_attn" in name or any((place / name).exists() for place in places), f"{file}: {name}"
 
 
 def is_in_a_room(folder: Path, name: str) -> bool:

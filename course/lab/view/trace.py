@@ -5,7 +5,8 @@ from typing import Any
 
 from course.lab.run import Row, Run
 from course.lab.workloads import LabWorkload
-from minillm.core.timeline import PHASES, StepRecord
+from minillm.core.step_log import StepRecord
+from minillm.core.timeline import PHASES
 
 ASKED = 300
 """Characters of a prompt that are told: its end, where a shared beginning would say the same of every request."""

@@ -24,7 +24,7 @@ from course.lab.workloads import LabWorkload, PromptArrival, document
 from minillm import StructuredOutputsParams
 from minillm.core.brief import brief
 from minillm.core.params import SamplingParams
-from minillm.core.timeline import StepRecord
+from minillm.core.step_log import StepRecord
 from minillm.observe.step_cost import StepCost, split_steps
 from minillm.server.calls import Call
 from minillm.server.protocol import GenerationBody

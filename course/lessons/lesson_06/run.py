@@ -33,7 +33,7 @@ from course.measure.target import Target
 from course.simulator.cost.placement import USABLE_MEMORY, WORKING_BYTES
 from minillm import Engine, SamplingParams
 from minillm.core.brief import brief
-from minillm.core.timeline import StepRecord
+from minillm.core.step_log import StepRecord
 from minillm.kernels.attention.base import AttentionBackend
 from minillm.model.linear import AnyLinear
 

@@ -41,7 +41,7 @@ from course.simulator.workload.kinds import Independent
 from course.simulator.workload.lengths import Fixed
 from course.simulator.workload.requests import make_workload
 from minillm.core.brief import brief
-from minillm.core.timeline import StepRecord
+from minillm.core.step_log import StepRecord
 from minillm.server.answers import DONE
 
 HALF = 0.5

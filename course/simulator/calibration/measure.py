@@ -29,7 +29,7 @@ from course.simulator.cost.roofline import ROOFLINE, Constants, StepWork
 from course.simulator.errors import UnknownHardwareError
 from minillm.core.brief import brief
 from minillm.core.params import SamplingParams
-from minillm.core.timeline import StepRecord
+from minillm.core.step_log import StepRecord
 from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig
 

@@ -9,7 +9,8 @@ from course.simulator.cluster.replica import EngineFactory
 from course.simulator.cluster.run import FleetRun
 from course.simulator.errors import SimulationError
 from minillm.core.batch import LaunchedStep, Runner, ScheduledBatch
-from minillm.core.timeline import StepRecord, VirtualClock
+from minillm.core.step_log import StepRecord
+from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.observe.step_cost import split_steps
 

@@ -193,7 +193,8 @@ class TwoPools(Path):
 
 
 def joined(prefill: Timeline, decode: Timeline, decode_answers: bool = False) -> Timeline:
-    """One request's stamps over two engines. Moving its KV cache is part of decode, and listed as lost there.
+    """One request's stamps over two engines. Moving its KV cache is part of decode, and listed as lost there
+    (`kv_transfer`), as is its wait in the second queue (`decode_queue`).
 
     Args:
         decode_answers: the client has the first token when it has the second.

@@ -14,7 +14,7 @@ from minillm.model.config import ModelConfig
 
 @dataclass(frozen=True, slots=True)
 class ModelFlops:
-    """Floating-point operations of the matrix products; norms, rotations and softmax are next to nothing."""
+    """Floating-point operations of the matrix products; norms, rotations and softmax are small beside them."""
 
     per_token: int
     """FLOPs of all layers' matrices, for one token."""

@@ -53,11 +53,11 @@ class NativeOps(Ops):
         self.kernels.silu_mul(gate_up.data_ptr(), output.data_ptr(), *output.shape)
         return output
 
-    def queries(self, block: AttentionBlock, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
+    def project_and_cache(self, block: AttentionBlock, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
         numbers, scales = parts_of(kv_cache)
         rotate_and_write = self.kernels.rotate_and_write.get(numbers.dtype)
         if rotate_and_write is None:  # a draft head's own cache beside a quantized one
-            return super().queries(block, x, kv_cache, context)
+            return super().project_and_cache(block, x, kv_cache, context)
         qkv = block.qkv_proj(x).view(x.shape[0], -1, block.head_dim)
         query_weight, key_weight, eps = block.qk_norms or (None, None, 0.0)
         tensors = (qkv, query_weight, key_weight, context.cos, context.sin, context.slot_mapping, numbers, scales)

@@ -47,7 +47,7 @@ class TritonOps(Ops):
 
         return mixture(x, experts) if suits(x, experts) else None
 
-    def queries(self, block: AttentionBlock, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
+    def project_and_cache(self, block: AttentionBlock, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
         qkv = block.qkv_proj(x).view(x.shape[0], -1, block.head_dim)
         return rotate_and_write(qkv, block.num_kv_heads, block.qk_norms, kv_cache, context)
 

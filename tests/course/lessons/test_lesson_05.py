@@ -21,7 +21,8 @@ from course.lessons.lesson_05 import pictures, simulated, words
 from course.lessons.lesson_05 import run as lesson
 from course.simulator.cluster.run import FleetRun
 from minillm.core.params import SamplingParams
-from minillm.core.timeline import StepRecord, StepShare, VirtualClock
+from minillm.core.step_log import StepRecord, StepShare
+from minillm.core.timeline import VirtualClock
 from minillm.observe.step_cost import split_steps
 
 ME, OTHER, WRITER = "me", "other", "writer"

@@ -19,7 +19,7 @@ from course.lessons.lesson_08 import pictures, run, simulated, words
 from course.lessons.lesson_08.check import checks
 from course.lessons.lesson_08.run import AcceptancePoint
 from minillm import EngineConfig, SamplingParams
-from minillm.core.timeline import StepRecord, StepShare
+from minillm.core.step_log import StepRecord, StepShare
 
 TOLD = {
     "copying": (

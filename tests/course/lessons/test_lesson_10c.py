@@ -13,7 +13,7 @@ from course.lessons.lesson_10c import pictures, run, simulated, words
 from course.lessons.lesson_10c.check import checks
 from course.lessons.lesson_10c.run import GATEWAY, STRAIGHT, AbandonedAnswer, CrowdOfReaders
 from course.simulator.workload.arrivals import Spikes
-from minillm.core.timeline import StepRecord, StepShare
+from minillm.core.step_log import StepRecord, StepShare
 
 
 def test_who_leaves_is_noticed_unless_a_gateway_reads_on(server: LabServer) -> None:

@@ -15,8 +15,8 @@ from course.simulator.cost.flops import ModelFlops
 from minillm.core.errors import ConfigError
 from minillm.frontend.engine import Engine
 from minillm.model.arithmetic import ModelBytes
-from minillm.model.linear import CPULinear
 from minillm.model.loader import load_model
+from minillm.model.packed import CPULinear
 
 COSTS = Costs(ModelBytes(weights=1000, kv_per_token=10), ModelFlops(per_token=4, per_logit_row=6, per_pair=2))
 

@@ -9,7 +9,8 @@ from minillm.core.batch import Step
 from minillm.core.request import Draft, Request
 from minillm.core.scheduler import Scheduler
 from minillm.core.seams import NoDrafts, SortedQueue
-from minillm.core.timeline import Clock, StepRecord, StepShare
+from minillm.core.step_log import StepRecord, StepShare
+from minillm.core.timeline import Clock
 from minillm.observe.attribution import Attribution
 
 

@@ -70,7 +70,7 @@ def test_many_threads_may_submit_at_once(thread: EngineThread, expected: list[in
 
 @pytest.mark.skipif(BUNDLED is None, reason="PyTorch computes with another OpenMP here")
 def test_an_idle_engine_keeps_no_workers(thread: EngineThread):
-    """They would slow whoever computes next (kernels/openmp.py)."""
+    """They would slow whoever computes next (host/openmp.py)."""
 
     def compute(_: Engine) -> int:
         torch.set_num_threads(4)  # for this thread; the first call in a process makes a pool that stays

@@ -21,13 +21,14 @@ from minillm.core.errors import ConfigError
 from minillm.core.timeline import WallClock
 from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.errors import EngineDeadError
+from minillm.frontend.parts import EngineParts
 from minillm.kernels.attention import select
 from minillm.model.loader import LoadedModel
 from minillm.runner import kept_runners, kv_pool, largest_step, torch_runner
 from minillm.runner.cuda_graphs import graph_sizes
-from minillm.runner.kept_runners import KeptRunners
+from minillm.runner.kept_runners import POOL_FIELDS, RUNNER_FIELDS, STEP_FIELDS, KeptRunners, suits
 from minillm.runner.kv_pool import MemoryClaim, check_claim
-from minillm.runner.torch_runner import LEAST_ROWS, POOL_FIELDS, RUNNER_FIELDS, STEP_FIELDS, TorchRunner
+from minillm.runner.torch_runner import LEAST_ROWS, TorchRunner
 from minillm.speculation import make
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
@@ -212,11 +213,11 @@ def test_graphs_that_are_recorded_anew_get_a_memory_pool_of_their_own(
 
     monkeypatch.setattr(torch_runner, "CudaGraph", make_graph)
     runner = TorchRunner(model, config, WallClock())
-    assert not runner.records and not pools
-    runner.records, runner.pending.sampled = True, runner.pending.sampled[:0]  # as on a GPU
+    assert not runner.uses_graphs and not pools
+    runner.uses_graphs, runner.pending.sampled = True, runner.pending.sampled[:0]  # as on a GPU
     recorded = []
     for max_num_seqs in (4, 16, LEAST_ROWS + 1):
-        runner.start_over(config.replace(max_num_seqs=max_num_seqs, max_num_batched_tokens=256), WallClock())
+        runner.reuse(config.replace(max_num_seqs=max_num_seqs, max_num_batched_tokens=256), WallClock())
         recorded.append(set(pools))
         pools.clear()
     assert recorded[0] == recorded[1] and recorded[0].isdisjoint(recorded[2])
@@ -405,11 +406,11 @@ def test_two_who_reconfigure_at_once_get_the_weights_of_their_own_configuration(
     assert thread.config.dtype == "float32" and thread.model.dtype == torch.float32
 
 
-def refuse(engine: Engine, config: EngineConfig, *_: object) -> None:
+def refuse(engine: Engine, parts: EngineParts, *_: object) -> None:
     """Only one that is new."""
-    if config.max_num_seqs == 2 or config.num_kv_blocks == 100:
+    if parts.config.max_num_seqs == 2 or parts.config.num_kv_blocks == 100:
         raise ConfigError("no such engine")
-    assemble(engine, config, *_)
+    assemble(engine, parts, *_)
 
 
 assemble: Callable[..., None] = Engine._assemble
@@ -442,13 +443,13 @@ def test_a_pool_whose_size_was_left_open_suits_steps_of_the_same_size_only(
     model: LoadedModel, config: EngineConfig
 ) -> None:
     left_open = config.replace(num_kv_blocks=None)
-    for sized, suits in (config, True), (left_open, False), (left_open.replace(kv_cache_memory_gb=0.001), True):
+    for sized, any_step in (config, True), (left_open, False), (left_open.replace(kv_cache_memory_gb=0.001), True):
         runner = TorchRunner(model, sized, WallClock())
-        runner.start_over(config.replace(num_kv_blocks=2), WallClock())
-        assert runner.suits(model, sized)
-        assert runner.suits(model, sized.replace(max_num_batched_tokens=64)) == suits
-        assert not runner.suits(model, sized.replace(kv_cache_dtype="int8"))
-        assert not runner.suits(replace(model), sized), "other weights"
+        runner.reuse(config.replace(num_kv_blocks=2), WallClock())
+        assert suits(runner, model, sized)
+        assert suits(runner, model, sized.replace(max_num_batched_tokens=64)) == any_step
+        assert not suits(runner, model, sized.replace(kv_cache_dtype="int8"))
+        assert not suits(runner, replace(model), sized), "other weights"
 
 
 def test_what_drafts_need_beside_a_pool_that_is_there_must_fit(model: LoadedModel) -> None:

@@ -15,7 +15,8 @@ from minillm.kernels.ops import ForwardContext, Ops
 from minillm.kernels.quantization import quantize
 from minillm.kernels.select_ops import select_ops
 from minillm.model.decoder import Attention
-from minillm.model.linear import CPULinear, Linear, Packed, PackedForDots, PackedInBands
+from minillm.model.linear import Linear
+from minillm.model.packed import CPULinear, Packed, PackedForDots, PackedInBands
 from minillm.model.rope import RotaryEmbedding
 
 pytestmark = pytest.mark.usefixtures("two_threads")
@@ -77,7 +78,7 @@ def prepared_query(
         attention.q_norm.weight.data, attention.k_norm.weight.data, eps = norms
         attention.q_norm.eps = attention.k_norm.eps = eps
     context = ForwardContext(cos, sin, slots, Asked(), ops)
-    return ops.queries(attention, qkv.clone().flatten(1), cache, context)
+    return ops.project_and_cache(attention, qkv.clone().flatten(1), cache, context)
 
 
 def test_the_norm_and_silu_are_their_formulas() -> None:

@@ -18,13 +18,13 @@ from minillm.kernels.cpu import NativeKernels
 from minillm.kernels.cpu.ops import NativeOps
 from minillm.kernels.ops import ForwardContext, Ops
 from minillm.kernels.triton.attention import TritonAttention
-from minillm.model import linear as linear_module
+from minillm.model import packed as packed_module
 from minillm.model import packing as packing_module
 from minillm.model.config import ModelConfig
 from minillm.model.cpu import optimise_for_cpu
 from minillm.model.decoder import Decoder
-from minillm.model.linear import FEW_ROWS
 from minillm.model.loader import load_model
+from minillm.model.packed import FEW_ROWS
 from minillm.model.quantized import Quantizer, RoundingRecipe, make_int4, make_int8
 from minillm.model.rope import RotaryEmbedding
 
@@ -173,7 +173,7 @@ def test_steps_that_are_not_for_it_go_one_by_one(kernels: NativeKernels, monkeyp
 
 def test_with_many_rows_another_kernel_is_better(kernels: NativeKernels, monkeypatch: pytest.MonkeyPatch) -> None:
     """oneDNN's, where the processor has matrix units: any other kernel can stand in for it."""
-    packings = (linear_module.PackedInBands, linear_module.PackedForFBGEMM)
+    packings = (packed_module.PackedInBands, packed_module.PackedForFBGEMM)
     monkeypatch.setattr(packing_module, "choose_packings", lambda linears: packings)
     decoder, caches = new_decoder(), made_cache(torch.bfloat16, made_decoder())
     for rows, separate in ((3, 0), (FEW_ROWS + 1, 6)):

@@ -16,10 +16,10 @@ from minillm.host.bystanders import Bystanders
 from minillm.kernels.cpu import NativeKernels, compiling, has_dots, native_kernels
 from minillm.kernels.cpu.bands import band_bfloat16, band_int4, band_int8, in_bands, numbers_of
 from minillm.model import packing as packing_module
-from minillm.model.linear import (
+from minillm.model.linear import Linear
+from minillm.model.packed import (
     FEW_ROWS,
     CPULinear,
-    Linear,
     PackedForDots,
     PackedForFBGEMM,
     PackedForOneDNN,

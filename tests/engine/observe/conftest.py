@@ -1,7 +1,7 @@
 import pytest
 from observe.runs import every_ending, steps_of_whole
 
-from minillm.core.timeline import StepRecord
+from minillm.core.step_log import StepRecord
 from minillm.observe.records import RequestRecord
 
 

@@ -1,7 +1,8 @@
 """Made-up runs for the tests of this folder, with every kind of ending."""
 
 from minillm.core.request import FinishReason
-from minillm.core.timeline import StepRecord, StepShare, Timeline
+from minillm.core.step_log import StepRecord, StepShare
+from minillm.core.timeline import Timeline
 from minillm.observe.records import RequestRecord
 
 

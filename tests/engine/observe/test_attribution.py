@@ -3,7 +3,8 @@
 import pytest
 from core.counting import request
 
-from minillm.core.timeline import StepRecord, StepShare, Verification
+from minillm.core.step_log import StepRecord, StepShare
+from minillm.core.timeline import Verification
 from minillm.observe.attribution import charge
 from minillm.observe.step_cost import StepCost
 

@@ -9,7 +9,8 @@ import pytest
 from observe.runs import timeline
 
 from minillm.core.request import FinishReason
-from minillm.core.timeline import PHASES, StepRecord, StepShare
+from minillm.core.step_log import StepRecord, StepShare
+from minillm.core.timeline import PHASES
 from minillm.observe.records import RequestRecord
 from minillm.observe.trace import ENGINE, REQUESTS, chrome_trace, write_chrome_trace
 

@@ -14,9 +14,9 @@ from minillm.core.request import Request, RequestStatus
 from minillm.core.seams import KeepAll, SortedQueue
 from minillm.core.timeline import Timeline
 from minillm.kernels.attention.window import Window
-from minillm.policies.admission import RequestLimits
 from minillm.policies.assemble import make_scheduler
 from minillm.policies.config import EngineConfig, SpeculativeConfig, parse_fields
+from minillm.policies.limits import RequestLimits
 from minillm.policies.preemption import Swap
 from minillm.policies.queues import QueueTimeout, StaticBatches, TwoLaneQueue, shortest_prompt
 from minillm.policies.window import SlidingWindow, make_layout

@@ -20,8 +20,8 @@ from minillm.core.request import Request
 from minillm.frontend.outputs import RequestOutput
 from minillm.kernels.cpu import native_kernels
 from minillm.model.errors import CorruptCheckpointError
-from minillm.model.linear import CPULinear
 from minillm.model.loader import LoadedModel, load_model
+from minillm.model.packed import CPULinear
 from minillm.model.quantized import QuantizedLinear
 from minillm.observe.speculation import SpeculationSummary
 from minillm.speculation import draft_head

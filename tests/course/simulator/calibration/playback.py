@@ -11,7 +11,8 @@ from course.simulator.calibration.replay import Arrival
 from course.simulator.simulated_runner import SimulatedRunner
 from minillm.core.batch import ScheduledBatch
 from minillm.core.params import SamplingParams
-from minillm.core.timeline import StepRecord, VirtualClock
+from minillm.core.step_log import StepRecord
+from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
 from minillm.policies.config import EngineConfig

@@ -1,4 +1,5 @@
-"""Admission control: which requests can be served at all, and which may wait.
+"""Limits on requests: which can be served at all, and which may wait. (Who runs next is the scheduler's affair; how
+many clients come in, the server's: server/admission.py.)
 
 What is refused here has cost nothing yet. A request that could never fit would otherwise get stuck,
 and a queue without a limit turns overload into waiting without end.
@@ -24,8 +25,8 @@ class RequestLimits:
         self.num_kv_blocks = num_kv_blocks
         self.max_model_len = max_model_len(config, max_positions)
         self.context_limit = self.max_model_len
-        """Most tokens one request may have. A KV pool smaller than that lowers it: a request that could never fit is
-        refused or ended, it never gets stuck."""
+        """Most tokens that one request may have: the window, or what the KV pool holds if that is less. A request that
+        could never fit is refused or ended; it never gets stuck."""
         assert config.block_size is not None
         if not has_room_for_any_length(config, num_kv_blocks):
             self.context_limit = min(self.max_model_len, num_kv_blocks * config.block_size)
