@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from course.simulator.cost.flops import causal_pairs
 from minillm.core.block_pool import blocks_for
 from minillm.kernels.attention.base import AttentionBackend, AttentionMetadata
+from minillm.model.arithmetic import causal_pairs
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ def summarize(
     size: ModelBytes,
 ) -> WorkloadResult:
     """Turn runs into medians, speedups over the `baselines`, and shares of the floor."""
-    floor = size.step(workload.mean_decode_contexts) / bandwidth.read if workload.constant_batch else None
+    floor = size.step_floor(workload.mean_decode_contexts, bandwidth.read) if workload.constant_batch else None
     seconds = {name: [run.seconds for run in own] for name, own in runs.items()}
     itl = {name: [percentile(run.itl, 50) for run in own if run.itl] for name, own in runs.items()}
     results = []

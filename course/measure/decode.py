@@ -65,7 +65,7 @@ def summarize(
     step = percentile(seconds, 50)
     contexts = [context] * batch
     moved = costs.bytes.step(contexts)
-    floor = moved / memory_bandwidth
+    floor = costs.bytes.step_floor(contexts, memory_bandwidth)
     return DecodeResult(
         batch=batch,
         context=context,

@@ -7,12 +7,11 @@ from typing import Any
 import torch
 
 from course.measure.errors import BenchmarkError
-from course.simulator.cost.flops import ModelFlops
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
 from minillm.kernels.attention.cache import cache_dtype
 from minillm.kernels.quantization import dtype_name
-from minillm.model.arithmetic import ModelBytes, kv_bytes_per_token
+from minillm.model.arithmetic import ModelBytes, ModelFlops, kv_bytes_per_token
 from minillm.model.checkpoints import load_config, resolve
 from minillm.model.config import ModelConfig
 from minillm.model.loader import LoadedModel, choose_device, choose_dtype

@@ -22,12 +22,11 @@ from course.measure.attention_shapes import HeadShape, PreparedAttention, Shape,
 from course.measure.quality import Floors
 from course.measure.scoring import choose, load_items
 from course.simulator.cluster.record import ClientRecord
-from course.simulator.cost.flops import ModelFlops
 from minillm.core.brief import brief
 from minillm.host.timing import seconds_per_call
 from minillm.kernels.attention.select import BACKENDS
 from minillm.kernels.quantization import dtype_name
-from minillm.model.arithmetic import NUMBER_BYTES
+from minillm.model.arithmetic import NUMBER_BYTES, ModelFlops
 from minillm.model.checkpoints import SHAPES, load_config, resolve
 from minillm.model.config import ModelConfig
 

@@ -14,10 +14,9 @@ from course.measure.errors import BenchmarkError
 from course.measure.machine_peaks import measure_peaks
 from course.measure.steady import SteadyDecode
 from course.measure.target import Costs, Target
-from course.simulator.cost.flops import ModelFlops
 from minillm.core.errors import ConfigError
 from minillm.frontend.engine import Engine
-from minillm.model.arithmetic import ModelBytes
+from minillm.model.arithmetic import ModelBytes, ModelFlops
 from minillm.runner import sampler
 
 COSTS = Costs(ModelBytes(weights=1000, kv_per_token=10), ModelFlops(per_token=4, per_logit_row=6, per_pair=2))

@@ -11,10 +11,9 @@ from typer.testing import Result
 from course.measure.errors import BenchmarkError
 from course.measure.prefill import prefill_seconds, summarize
 from course.measure.target import Costs, Target
-from course.simulator.cost.flops import ModelFlops
 from minillm.core.errors import ConfigError
 from minillm.frontend.engine import Engine
-from minillm.model.arithmetic import ModelBytes
+from minillm.model.arithmetic import ModelBytes, ModelFlops
 from minillm.model.loader import load_model
 from minillm.model.packed import CPULinear
 

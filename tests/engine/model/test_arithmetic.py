@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from course.simulator.cost.flops import ModelFlops, causal_pairs
 from minillm import Engine, EngineConfig, SamplingParams
 from minillm.kernels.attention.cache import tensors_of
 from minillm.kernels.attention.window import Window
-from minillm.model.arithmetic import ModelBytes, kv_bytes_per_token
+from minillm.model.arithmetic import ModelBytes, ModelFlops, causal_pairs, kv_bytes_per_token
 from minillm.model.checkpoints import load_config
 from minillm.model.config import ModelConfig
 from minillm.model.loader import load_model
@@ -41,7 +40,7 @@ def test_a_step_reads_the_output_head_once_and_an_untied_embedding_table_not_at_
             assert counted.weights == (3 * layer + 8 + 100 * 8) * size
             assert counted.kv_per_token == 2 * 3 * 2 * 2 * size  # keys and values, layers, KV heads, head dim
     small = ModelBytes(weights=1000, kv_per_token=10)
-    assert [small.step(contexts) for contexts in ([], [5, 15])] == [1000, 1200]
+    assert [small.step_floor(contexts, 100.0) for contexts in ([], [5, 15])] == [10.0, 12.0]
 
 
 def test_flops_by_hand() -> None:
