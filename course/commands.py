@@ -1,4 +1,4 @@
-"""The commands that the course adds to `minillm`: where each is, and what it is for.
+"""The commands that the course adds to `minillm` and to `minillm bench`: where each is, and what it is for.
 
 Nothing is imported here: minillm/course_commands.py imports a command when it is called.
 """
@@ -16,71 +16,106 @@ class Command(NamedTuple):
     about: str
 
 
-COMMANDS = (
-    Command(
-        "bench",
-        "course.measure.cli",
-        "app",
-        "Measure speed. Run it alone: two busy programs on one machine measure each other.",
+COMMANDS: dict[str, tuple[Command, ...]] = {
+    "minillm": (
+        Command(
+            "simulate",
+            "course.simulator.cli",
+            "simulate",
+            "Serve synthetic or recorded traffic on GPUs you don't have: latencies, costs, the number of replicas.",
+        ),
+        Command(
+            "calibrate",
+            "course.simulator.cli",
+            "calibrate",
+            "Fit the simulator to this machine, or to a server from a log of its requests.",
+        ),
+        Command(
+            "accuracy",
+            "course.simulator.accuracy.cli",
+            "accuracy",
+            "How far off the simulator is, against public measurements or a server's log.",
+        ),
+        Command(
+            "incident",
+            "course.incidents.cli",
+            "app",
+            "You get paged: find out what's wrong with a service, fix it, and be graded on what the fix did.",
+        ),
+        Command(
+            "drill",
+            "course.drills.cli",
+            "app",
+            "Interview drills: list, show, grade, mock, history. `minillm drill --help` says more.",
+        ),
+        Command(
+            "beat",
+            "course.challenge.cli",
+            "app",
+            "A number to beat: one trace, one fleet; your scheduler, router and admission in at most 200 lines.",
+        ),
+        Command(
+            "round",
+            "course.rounds.cli",
+            "app",
+            "Open design rounds of 35 to 45 minutes: list, show, sit. `minillm round --help` says more.",
+        ),
+        Command(
+            "napkin",
+            "course.napkin.cli",
+            "app",
+            "A one-minute estimate, new each day: your number with its unit, then the working.",
+        ),
+        Command(
+            "conform",
+            "course.measure.conform.cli",
+            "app",
+            "Is an engine right? Any engine, by its server or its scheduler, on what engines get wrong.",
+        ),
+        Command(
+            "proxy",
+            "course.lab.proxy",
+            "app",
+            "A proxy that delays, buffers or merges streams on purpose: latency that no GPU caused.",
+        ),
     ),
-    Command(
-        "simulate",
-        "course.simulator.cli",
-        "simulate",
-        "Serve synthetic or recorded traffic on GPUs you don't have: latencies, costs, the number of replicas.",
+    "minillm bench": (
+        Command(
+            "serve",
+            "course.loadgen.command",
+            "serve",
+            "Load-test any OpenAI-compatible server.",
+        ),
+        Command(
+            "attention",
+            "course.measure.cli",
+            "attention",
+            "Attention backends against each other.",
+        ),
+        Command(
+            "quality",
+            "course.measure.cli",
+            "quality",
+            "What lossy settings cost in quality.",
+        ),
+        Command(
+            "throughput",
+            "course.measure.cli",
+            "throughput",
+            "Many requests together, alone or beside other engines: output tokens per second.",
+        ),
+        Command(
+            "speculation",
+            "course.measure.cli",
+            "speculation",
+            "Speculative decoding against none.",
+        ),
+        Command(
+            "serve-overhead",
+            "course.measure.cli",
+            "serve_overhead",
+            "What the server adds to the engine.",
+        ),
     ),
-    Command(
-        "calibrate",
-        "course.simulator.cli",
-        "calibrate",
-        "Fit the simulator to this machine, or to a server from a log of its requests.",
-    ),
-    Command(
-        "accuracy",
-        "course.simulator.accuracy.cli",
-        "accuracy",
-        "How far off the simulator is, against public measurements or a server's log.",
-    ),
-    Command(
-        "incident",
-        "course.incidents.cli",
-        "app",
-        "You get paged: find out what's wrong with a service, fix it, and be graded on what the fix did.",
-    ),
-    Command(
-        "drill",
-        "course.drills.cli",
-        "app",
-        "Interview drills: list, show, grade, mock, history. `minillm drill --help` says more.",
-    ),
-    Command(
-        "beat",
-        "course.challenge.cli",
-        "app",
-        "A number to beat: one trace, one fleet; your scheduler, router and admission in at most 200 lines.",
-    ),
-    Command(
-        "round",
-        "course.rounds.cli",
-        "app",
-        "Open design rounds of 35 to 45 minutes: list, show, sit. `minillm round --help` says more.",
-    ),
-    Command(
-        "napkin",
-        "course.napkin.cli",
-        "app",
-        "A one-minute estimate, new each day: your number with its unit, then the working.",
-    ),
-    Command(
-        "conform",
-        "course.measure.conform.cli",
-        "app",
-        "Is an engine right? Any engine, by its server or its scheduler, on what engines get wrong.",
-    ),
-    Command(
-        "proxy",
-        "course.lab.proxy",
-        "app",
-        "A proxy that delays, buffers or merges streams on purpose: latency that no GPU caused.",
-    ),
-)
+}
+"""The commands by what they are added to."""

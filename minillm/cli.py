@@ -27,8 +27,9 @@ def is_ours(error: Exception) -> bool:
 try:
     import typer
 
+    from minillm.bench.cli import bench_app
+    from minillm.bench.options import DEFAULT_MODEL, Json, Sample, Set, check_writable, with_options
     from minillm.course_commands import add_course_commands
-    from minillm.options import DEFAULT_MODEL, Json, Sample, Set, check_writable, with_options
     from minillm.server.cli import serve
 except Exception as error:  # typer or pydantic is missing or broken: the doctor still answers, no other command can
     if sys.argv[1:2] == ["doctor"]:
@@ -51,8 +52,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.add_typer(bench_app, name="bench")
 app.command()(serve)
-add_course_commands(app)
+add_course_commands(app, "minillm")
 
 MaxTokens = Annotated[int, typer.Option(help="Maximum number of output tokens.")]
 Temperature = Annotated[float, typer.Option(help="0 = greedy: always the most likely token.")]

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from course.commands import Command
 
 
-def add_course_commands(app: typer.Typer) -> None:
-    """Make them commands of `app`; none where there is no course."""
+def add_course_commands(app: typer.Typer, group: str) -> None:
+    """Make those of a group commands of `app`; none where there is no course."""
     if importlib.util.find_spec("course") is not None:
         from course.commands import COMMANDS
 
-        for each in COMMANDS:
+        for each in COMMANDS[group]:
             _add(app, each)
 
 

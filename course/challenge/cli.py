@@ -12,7 +12,7 @@ from course.challenge.play import play
 from course.challenge.replay import write_replay
 from course.challenge.result import RoundScore, differences, round_of, score
 from course.challenge.rounds import Round
-from minillm.options import check_writable
+from minillm.bench.options import check_writable
 
 app = typer.Typer(
     help="A number to beat: one trace, one fleet; your scheduler, router and admission in at most 200 lines.",

@@ -13,12 +13,12 @@ from course.challenge.ladder import NONE, Tally, ladder
 from course.challenge.play import Played, RequestOutcome, play
 from course.challenge.rounds import Round
 from course.challenge.service import KINDS
-from course.summaries.tables import text_table
+from minillm.observe.tables import text_table
 
 ROOT = Path(__file__).parents[2]
 DECIDES = (
     *("minillm/core/*.py", "minillm/policies/*.py", "minillm/frontend/*.py", "minillm/runner/*.py"),
-    *("minillm/observe/*.py", "course/challenge/*.py", "course/grading/*.py", "course/summaries/*.py"),
+    *("minillm/observe/*.py", "course/challenge/*.py", "course/grading/*.py"),
     *("course/simulator/**/*.py", "course/simulator/**/*.json"),
 )
 """Files that decide a score."""

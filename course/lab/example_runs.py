@@ -31,9 +31,9 @@ from course.lab.other_machine import MACHINE, OtherRun, digests, read_run, write
 from course.lab.outcomes import telling
 from course.lab.simulated_device import VARIABLE, SimulatedDevice
 from course.lab.three_machines import LESSONS, MACHINES
-from course.measure.report import describe_versions
-from course.measure.writing import without_folder
 from minillm import EngineConfig
+from minillm.bench.report import describe_versions
+from minillm.bench.writing import without_folder
 
 MODEL = "MINILLM_LAB_MODEL"
 PROGRESS = re.compile(r"\d+(?:it|size) \[|\| *\d+/\d+ \[")

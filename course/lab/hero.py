@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from course.lab.dashboard import Dashboard
 from course.lab.noise import CEILING, figures, ratio_of
 from course.lab.summary import FELT, SAME, Comparison
-from course.measure.report import describe_cpu
+from minillm.bench.report import describe_cpu
 from minillm.core.timeline import PHASES
 
 FOLDER = Path(__file__).parents[1] / "images"

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from course.lab import open_lab, services
 from course.lab.run import Run
 from course.lab.style import PHASE_COLOURS, PHASE_LABELS, seconds
-from course.measure.report import describe_cpu
+from minillm.bench.report import describe_cpu
 from minillm.core.timeline import PHASES
 
 FOLDER = Path(__file__).parents[1] / "images"

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from course.lab.lab import Lab
-from course.measure.quality import share_on_int4_grid
 from minillm.core.brief import brief
-from minillm.kernels.quantization import SMALLEST_SCALE
+from minillm.kernels.quantization import SMALLEST_SCALE, share_on_int4_grid
 from minillm.model import checkpoints
 
 BITS = (8, 6, 4, 3, 2)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from course.lab.lab import Lab
-from course.measure.target import Target
+from minillm.bench.target import Target
 from minillm.host.timing import best_seconds
 
 SHARES = (0.0, 0.5, 0.8, 0.95, 0.99)

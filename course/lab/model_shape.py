@@ -3,13 +3,13 @@
 from dataclasses import dataclass, replace
 
 from course.lab.lab import Lab
-from course.measure.target import Target
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.models import find_model
 from course.simulator.cost.placement import Placement, kv_blocks_that_fit
 from course.simulator.cost.sizes import ModelCost
 from course.simulator.deployment import BLOCK_SIZE
 from course.simulator.errors import DoesNotFitError
+from minillm.bench.target import Target
 from minillm.core.brief import brief
 from minillm.kernels.quantization import dtype_name
 from minillm.model.config import ModelConfig

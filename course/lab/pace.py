@@ -38,7 +38,7 @@ def _simulated_step_s(config: EngineConfig, device: SimulatedDevice) -> float:
 
 def _gpu_step_s(config: EngineConfig) -> float | None:
     """Roughly: as long as a GPU takes to read the weights; None = on a CPU."""
-    from course.measure.target import Target
+    from minillm.bench.target import Target
 
     target = Target(model=config.model, dtype=config.dtype, device=config.device)
     device = target.torch_device()
@@ -46,7 +46,7 @@ def _gpu_step_s(config: EngineConfig) -> float | None:
         return None
 
     from course.simulator.cost.sizes import ModelCost
-    from minillm.host.bandwidth import measure_bandwidth
+    from minillm.bench.machine_peaks import measure_bandwidth
     from minillm.kernels.quantization import dtype_name
     from minillm.model.loader import choose_dtype
 

@@ -15,10 +15,9 @@ from pydantic import Field
 from course.lab.json_store import JsonStore, StoredModel
 from course.lab.lab import Lab
 from course.lab.model_shape import ModelShape
-from course.measure.machine_peaks import measure_matmul
-from course.measure.target import Target
 from course.simulator.cost.hardware import find_hardware
-from minillm.host.bandwidth import measure_bandwidth, measure_read
+from minillm.bench.machine_peaks import measure_bandwidth, measure_matmul, measure_read
+from minillm.bench.target import Target
 
 GPU_BUFFER, CPU_BUFFER, CPU_SIZE = 1_000_000_000, 320_000_000, 1536
 """Bytes streamed, several times any common cache; and the side of the matrices multiplied."""
@@ -140,7 +139,7 @@ def measured_roof(rounds: Sequence[tuple[float, float]], remark: str = "") -> Ro
 
 
 def _streams(buffer: int, device: torch.device) -> float:
-    """Bytes per second: copied on a GPU, read elsewhere (course/measure/machine_peaks.py says why)."""
+    """Bytes per second: copied on a GPU, read elsewhere (machine_peaks.py says why)."""
     if device.type == "cuda":
         return measure_bandwidth(buffer, 3, device).copy
     return measure_read(torch.ones(buffer // 4), 3)

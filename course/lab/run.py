@@ -10,11 +10,11 @@ from itertools import groupby, pairwise
 
 from course.lab.snapshot import CACHED, FREE, EngineSnapshot, RequestView
 from course.lab.style import PHASE_LABELS, seconds
-from course.summaries.percentiles import percentile as of_samples
 from minillm import EngineConfig
 from minillm.core.brief import brief
 from minillm.core.step_log import StepRecord
 from minillm.core.timeline import PHASES
+from minillm.observe.percentiles import percentile as of_samples
 from minillm.observe.records import Recordable
 
 Owners = tuple[tuple[int, int], ...]

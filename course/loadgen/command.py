@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from course.measure.options import Out, show
 from course.simulator.errors import WorkloadError
+from minillm.bench.options import DEFAULT_MODEL, Json, Out, Set, check_writable, show, with_options
 from minillm.core.errors import ConfigError
-from minillm.options import DEFAULT_MODEL, Json, Set, check_writable, with_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable

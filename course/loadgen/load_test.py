@@ -15,8 +15,8 @@ from course.loadgen.planned_requests import PlannedRequest
 from course.loadgen.play import Play
 from course.loadgen.server_metrics import Histogram, Scrape, scrape
 from course.loadgen.validity import ClientLoad
-from course.summaries.percentiles import percentile
 from minillm.core.brief import brief
+from minillm.observe.percentiles import percentile
 
 TICK_S = 0.01
 """How often the event loop's lateness is looked at."""

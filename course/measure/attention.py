@@ -10,18 +10,18 @@ from torch import Tensor
 from tqdm import tqdm
 
 from course.measure.attention_shapes import HeadShape, PreparedAttention, Shape, make_cache, make_metadata
-from course.measure.errors import BenchmarkError
-from course.measure.machine_peaks import MachinePeaks, measure_matmul, measure_peaks
-from course.measure.report import BenchmarkResult, with_unit
-from course.measure.target import Target
-from course.summaries.spread import Spread
-from course.summaries.tables import text_table
+from minillm.bench.errors import BenchmarkError
+from minillm.bench.machine_peaks import MachinePeaks, measure_matmul, measure_peaks
+from minillm.bench.report import BenchmarkResult, with_unit
+from minillm.bench.target import Target
 from minillm.core.errors import ConfigError
 from minillm.host.timing import seconds_per_call
 from minillm.kernels.attention.base import AttentionBackend
 from minillm.kernels.attention.select import BACKENDS, Demands, select_backend, survey
 from minillm.kernels.quantization import dtype_name
 from minillm.model.loader import choose_dtype
+from minillm.observe.spread import Spread
+from minillm.observe.tables import text_table
 
 SIZES = {
     "cpu": ((1, 8, 32), (512, 2048), (512, 2048), (1024,)),

@@ -1,131 +1,14 @@
-"""`minillm bench` and its subcommands, as they are typed. Each imports what it needs, which takes seconds."""
+"""Subcommands of `minillm bench` that the course brings, as they are typed. Each imports what it needs."""
 
-import enum
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
-from course.loadgen.command import serve
-from course.measure.options import Compare, Repeats, SharedOptions, Steps, with_shared_options
-from minillm.core.errors import ConfigError
-from minillm.options import Sample
-
-WorkloadName = enum.StrEnum(
-    "WorkloadName",
-    ["one", "eight", "mixed", "shared_prefix", "prefill_128", "prefill_512", "prefill_1024", "prefill_2048"],
-)
-"""Workloads of `minillm bench` without a command."""
-Batch = Annotated[int, typer.Option(min=1, help="Sequences that decode together.")]
-Context = Annotated[int, typer.Option(min=1, help="Tokens of each prompt.")]
+from minillm.bench.cli import repeatable, sizes
+from minillm.bench.options import Compare, Repeats, SharedOptions, with_shared_options
 
 
-def repeatable(help_text: str, metavar: str | None = None) -> Any:
-    """An option that may be given several times."""
-    return typer.Option(help=f"{help_text}; may be repeated.", metavar=metavar)
-
-
-def sizes(help_text: str) -> Any:
-    """The same for numbers: batch sizes, prompt lengths."""
-    return typer.Option(min=1, help=f"{help_text}; may be repeated. Default: what suits the device.")
-
-
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-
-
-@app.callback(invoke_without_command=True)
-@with_shared_options
-def bench(
-    shared: SharedOptions,
-    context: typer.Context,
-    compare: Compare = None,
-    workload: Annotated[list[WorkloadName] | None, repeatable("Only this one")] = None,
-    repeats: Repeats = 3,
-) -> None:
-    """Measure speed. Run it alone: two busy programs on one machine measure each other.
-
-    Without a command: eight workloads, alone or beside other engines. llama.cpp in bfloat16 on a CPU is four of them:
-    files of BF16 and F16, each with two layouts of the KV cache.
-    """
-    if context.invoked_subcommand is not None:
-        _refuse_options(context, context.invoked_subcommand)
-        return
-    from course.measure.compare import peers_named, run
-
-    shared.measure(run, peers_named(compare), workload, repeats)
-
-
-def _refuse_options(context: typer.Context, name: str) -> None:
-    """`minillm bench --model x decode` would measure another model than x.
-
-    Raises:
-        ConfigError: an option stands before the command.
-    """
-    command = cast(TyperGroup, context.command).get_command(context, name)
-    taken = {option for parameter in command.params for option in parameter.opts} if command else set()
-    for parameter in context.command.params:
-        source = context.get_parameter_source(parameter.name or "")
-        if source is not None and source.name == "COMMANDLINE":
-            option = parameter.opts[0]
-            if option in taken:
-                raise ConfigError(f"options of `bench {name}` come after it: minillm bench {name} {option} ...")
-            raise ConfigError(f"`bench {name}` has no {option}: that is for `minillm bench` without a command")
-
-
-@app.command()
-@with_shared_options
-def decode(
-    shared: SharedOptions,
-    batch: Annotated[list[int] | None, sizes("Batch size")] = None,
-    context: Context = 512,
-    steps: Steps = None,
-    sample: Sample = None,
-    idle: Annotated[bool, typer.Option("--idle", help="Then profile a GPU: how long does it wait?")] = False,
-) -> None:
-    """Steady decode by batch size: tokens per second, and how near to the speed of memory (MBU).
-
-    A step must move all weights once, and the keys and values of every context. Those bytes over the
-    bandwidth that this machine was measured to have are the floor; MBU is the floor over the step.
-    """
-    from course.measure.decode import run
-
-    shared.measure(run, batch, context, steps, sample, idle)
-
-
-@app.command()
-@with_shared_options
-def prefill(
-    shared: SharedOptions,
-    tokens: Annotated[list[int] | None, sizes("Prompt length, cut to the model's window")] = None,
-    repeats: Repeats = 5,
-) -> None:
-    """Prefill by prompt length: tokens per second, and how near to the speed of arithmetic (MFU).
-
-    One prompt a step, nothing cached. MFU is the model's floating-point operations per second over
-    those of a large matrix product, measured in the dtype that the linear layers compute in.
-    """
-    from course.measure.prefill import run
-
-    shared.measure(run, tokens, repeats)
-
-
-@app.command()
-@with_shared_options
-def step_breakdown(
-    shared: SharedOptions, batch: Batch = 1, context: Context = 512, steps: Steps = None, repeats: Repeats = 8
-) -> None:
-    """Where a decode step's microseconds go; then again with each optimisation switched alone.
-
-    Stages: schedule, build, forward, sample, detokenize, and the rest. The variants take turns, so that
-    a slow spell of the machine hits all of them.
-    """
-    from course.measure.breakdown import run
-
-    shared.measure(run, batch, context, steps, repeats)
-
-
-@app.command()
 @with_shared_options
 def throughput(
     shared: SharedOptions,
@@ -146,7 +29,6 @@ def throughput(
     shared.measure(run_throughput, peers_named(compare), requests, scale, seed, repeats)
 
 
-@app.command()
 @with_shared_options
 def serve_overhead(
     shared: SharedOptions,
@@ -167,7 +49,6 @@ def serve_overhead(
     shared.measure(run, streams, prompt_tokens, output_tokens, repeats, seed)
 
 
-@app.command()
 @with_shared_options
 def attention(
     shared: SharedOptions,
@@ -187,7 +68,6 @@ def attention(
     shared.measure(run, backend or None, batch, context, tokens, cached, repeats)
 
 
-@app.command()
 @with_shared_options
 def quality(
     shared: SharedOptions,
@@ -215,7 +95,6 @@ def quality(
     raise typer.Exit(1 if verdict.broken else 0)
 
 
-@app.command()
 @with_shared_options
 def speculation(
     shared: SharedOptions,
@@ -231,6 +110,3 @@ def speculation(
     from course.measure.speculation import run
 
     shared.measure(run, method or ["ngram"], job, repeats, prompts)
-
-
-app.command()(serve)

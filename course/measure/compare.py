@@ -10,18 +10,18 @@ import torch
 
 from course.measure.contest import Minillm, Peer, TimedRun
 from course.measure.peers.make import check_installed, make_baselines
-from course.measure.report import BenchmarkResult
-from course.measure.target import LARGEST_BLOCK, Costs, Target
-from course.measure.turns import in_turns
 from course.measure.workloads import BenchmarkWorkload, make_workloads, ragged_workload
-from course.summaries.percentiles import percentile
-from course.summaries.spread import Spread
-from course.summaries.tables import text_table
+from minillm.bench.machine_peaks import Bandwidth, measure_bandwidth
+from minillm.bench.report import BenchmarkResult
+from minillm.bench.target import LARGEST_BLOCK, Costs, Target
+from minillm.bench.turns import in_turns
 from minillm.frontend.engine import Engine
-from minillm.host.bandwidth import Bandwidth, measure_bandwidth
 from minillm.kernels.quantization import dtype_name
 from minillm.model.arithmetic import ModelBytes
 from minillm.model.loader import load_model
+from minillm.observe.percentiles import percentile
+from minillm.observe.spread import Spread
+from minillm.observe.tables import text_table
 from minillm.policies.config import EngineConfig
 
 LoadPeers = Callable[[EngineConfig], list[Peer]]

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from course.measure.errors import BenchmarkError
-from course.measure.report import describe_engine
 from course.measure.workloads import BenchmarkWorkload
 from minillm import LLM, SamplingParams
+from minillm.bench.errors import BenchmarkError
+from minillm.bench.report import describe_engine
 
 WARM_UP_TOKENS = 4
 

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from course.measure.writing import without_folder
-from course.summaries.tables import text_table
+from minillm.bench.writing import without_folder
+from minillm.observe.tables import text_table
 
 ROOT = Path(__file__).parents[2]
 TIME_LIMIT_S = 520
@@ -240,7 +240,7 @@ def make_record(out: Path, outcomes: dict[str, str], arguments: Sequence[str]) -
     """What was run on what, each goal beside what was reached, and all that was measured, now or before."""
     import torch
 
-    from course.measure.report import describe_machine, describe_versions
+    from minillm.bench.report import describe_machine, describe_versions
 
     files = {section.name: out / f"{section.name}.json" for section in sections()}
     reports = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}

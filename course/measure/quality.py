@@ -12,20 +12,18 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from torch import Tensor
-
-from course.measure.report import BenchmarkResult, describe_engine
 from course.measure.scoring import TextScore, choose, held_text, load_items, score_text
-from course.measure.target import Costs, Target, finish
-from course.measure.turns import in_turns
 from course.simulator.cost.sizes import KVCacheSize
-from course.summaries.tables import text_table
+from minillm.bench.report import BenchmarkResult, describe_engine
+from minillm.bench.target import Costs, Target, finish
+from minillm.bench.turns import in_turns
 from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine
 from minillm.kernels.attention.window import Window
-from minillm.kernels.quantization import INT4_LEVELS, SMALLEST_SCALE, dtype_name
+from minillm.kernels.quantization import dtype_name, share_on_int4_grid
 from minillm.model import checkpoints
+from minillm.observe.tables import text_table
 from minillm.policies.config import EngineConfig
 
 SPEED_CONTEXT, SPEED_TOKENS = 128, 48
@@ -288,12 +286,3 @@ def conclusion(verdict: QualityVerdict) -> str:
 def number(value: float) -> str:
     """A number with as many digits as tell something."""
     return f"{value:,}" if isinstance(value, int) else f"{value:.4f}" if value < 10 else f"{value:.2f}"
-
-
-def share_on_int4_grid(weight: Tensor, group: int = 32) -> float:
-    """Share of weights that int4 leaves as they are, to a twentieth of a step: 1 where a checkpoint was made of 4-bit
-    weights (as GGUF's Q4_1 is), so that rounding to 4 bits again says nothing about what 4 bits cost."""
-    groups = weight.float().unflatten(1, (-1, group))
-    low, high = groups.aminmax(dim=2, keepdim=True)
-    steps = (groups - low) / ((high - low) / INT4_LEVELS).clamp_(min=SMALLEST_SCALE)
-    return ((steps - steps.round()).abs() < 0.05).float().mean().item()

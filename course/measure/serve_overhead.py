@@ -27,15 +27,15 @@ from course.loadgen.stream import Read, read_answer
 from course.measure.child import as_flags
 from course.measure.compare import compete
 from course.measure.contest import Minillm, Peer, TimedRun, check_counts
-from course.measure.errors import BenchmarkError
-from course.measure.report import BenchmarkResult
-from course.measure.target import LARGEST_BLOCK, Target
 from course.measure.workloads import BenchmarkWorkload
 from course.simulator.cluster.events import rare_collections
+from minillm.bench.errors import BenchmarkError
+from minillm.bench.machine_peaks import measure_bandwidth
+from minillm.bench.report import BenchmarkResult
+from minillm.bench.target import LARGEST_BLOCK, Target
 from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine
 from minillm.frontend.prompts import encode_prompt
-from minillm.host.bandwidth import measure_bandwidth
 from minillm.policies.config import EngineConfig
 
 STREAMS = (8, 64)

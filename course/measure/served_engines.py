@@ -16,8 +16,8 @@ import torch
 
 from course.measure.child import as_flags, serving
 from course.measure.compare import MEMORY_SHARE
-from course.measure.errors import BenchmarkError
 from course.measure.peers.vllm_peer import QUIET, same_limits, vllm_python
+from minillm.bench.errors import BenchmarkError
 from minillm.kernels.quantization import dtype_name
 from minillm.model.checkpoints import load_config, resolve
 from minillm.model.config import ModelConfig

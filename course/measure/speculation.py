@@ -11,18 +11,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from course.measure.report import BenchmarkResult
 from course.measure.scoring import TEXTS, load_items
-from course.measure.target import Target
-from course.measure.turns import in_turns
-from course.summaries.spread import Spread
-from course.summaries.tables import text_table
+from minillm.bench.report import BenchmarkResult
+from minillm.bench.target import Target
+from minillm.bench.turns import in_turns
 from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
 from minillm.model.loader import load_model
 from minillm.observe.speculation import SpeculationSummary
+from minillm.observe.spread import Spread
+from minillm.observe.tables import text_table
 from minillm.policies.config import READ_BY, SpeculativeConfig
 from minillm.text_files import read_text
 

@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass
 
-from course.measure.target import random_prompts
+from minillm.bench.target import random_prompts
 from minillm.core.brief import brief
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from course.measure.options import Device, Dtype, LoadFormat
 from course.simulator.options import (
     BENCH_HELP,
     FIRST_TASTE,
@@ -27,7 +26,7 @@ from course.simulator.options import (
     profile_for,
     refuse,
 )
-from minillm.options import with_options
+from minillm.bench.options import Device, Dtype, LoadFormat, with_options
 
 if TYPE_CHECKING:
     from course.simulator.cost.profile import Profile

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from course.summaries.percentiles import percentile
 from minillm.core.timeline import Timeline
+from minillm.observe.percentiles import percentile
 from minillm.observe.records import Recordable, RequestRecord, as_records
 
 DIGITS = 9

@@ -1,6 +1,6 @@
 """Options of `minillm simulate` and `minillm calibrate`, in groups, and what each group stands for.
 
-A group is a dataclass whose fields typer reads as options (`minillm.options.with_options`).
+A group is a dataclass whose fields typer reads as options (`minillm.bench.options.with_options`).
 """
 
 import enum
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # `minillm --help` should not wait for NumPy
     from course.simulator.deployment import Deployment
     from course.simulator.workload.arrivals import Arrivals
     from course.simulator.workload.requests import Traffic, Workload
-    from course.summaries.summary import SLO
+    from minillm.observe.summary import SLO
 
 ArrivalName = enum.StrEnum("ArrivalName", ["poisson", "gamma"])
 Router = enum.StrEnum("Router", ["round_robin", "random", "least_outstanding", "prefix_aware"])
@@ -242,7 +242,7 @@ def stated_limits(**limits: float | None) -> "SLO | None":
     Raises:
         ConfigError: one is not above zero.
     """
-    from course.summaries.summary import SLO
+    from minillm.observe.summary import SLO
 
     for name, limit in limits.items():
         if limit is not None and not 0 < limit < math.inf:

@@ -53,6 +53,7 @@ LEFT_OUT = (
     "course/loadgen",
     "course/measure",
     "course/site",
+    "minillm/bench",
     "minillm/doctor",
     "minillm/kernels/cpu",
     "minillm/kernels/triton",

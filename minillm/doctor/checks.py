@@ -212,13 +212,13 @@ def find_bandwidth(device: "torch.device") -> tuple[float, str]:
     import psutil
     import torch
 
-    from minillm.host.bandwidth import measure_bandwidth, measure_read
+    from minillm.bench import machine_peaks
     from minillm.host.memory import available_bytes
 
     if device.type == "cuda":
-        return measure_bandwidth(device=device).copy, "copied on the GPU, measured now"
+        return machine_peaks.measure_bandwidth(device=device).copy, "copied on the GPU, measured now"
     size = min(BUFFER_BYTES, available_bytes() // 8)
-    measured = measure_read(torch.ones(max(size // 4, 1)), READS)
+    measured = machine_peaks.measure_read(torch.ones(max(size // 4, 1)), READS)
     cores, load = os.cpu_count() or 1, psutil.getloadavg()[0]
     busy = f" (load {load:.1f} on {cores} cores: more when it is idle)" if load > BUSY_SHARE * cores else ""
     return measured, f"read, measured now{busy}"

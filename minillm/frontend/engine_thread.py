@@ -342,7 +342,7 @@ class EngineThread:
         self.look_at(engine, is_idle=True)
 
     def look_at(self, engine: Engine, *, is_idle: bool) -> None:
-        """For subclasses that show the engine. Called in its thread: between steps, once it is made, once it is closed."""
+        """Show the engine, in a subclass. Called in its thread: between steps, and when it is made and closed."""
 
     def _begin_stop(self) -> None:
         self._stopping = True

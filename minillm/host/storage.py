@@ -121,7 +121,7 @@ def _only_one(target: Path) -> Iterator[None]:
         lock.release()
 
 
-def write_whole(file: Path, content: bytes, elsewhere: str = ANOTHER_HOME) -> None:
+def write_whole(file: Path, content: bytes, elsewhere: str) -> None:
     """Write a file whole or not at all: beside its place, then into it. Its folder is made if it is missing.
 
     Args:

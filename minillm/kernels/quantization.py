@@ -85,3 +85,12 @@ def dequantize_int4(numbers: Tensor, scales: Tensor, base: int = 0) -> Tensor:
     """Back to float32 [out, in]; arguments as `quantize_int4` returns them, and got them."""
     groups = numbers.float().unflatten(1, (scales.shape[1], -1)) + base
     return (groups * scales[..., :1].float() + scales[..., 1:].float()).flatten(1)
+
+
+def share_on_int4_grid(weight: Tensor, group: int = 32) -> float:
+    """Share of weights that int4 leaves as they are, to a twentieth of a step: 1 where a checkpoint was made of 4-bit
+    weights (as GGUF's Q4_1 is), so that rounding to 4 bits again says nothing about what 4 bits cost."""
+    groups = weight.float().unflatten(1, (-1, group))
+    low, high = groups.aminmax(dim=2, keepdim=True)
+    steps = (groups - low) / ((high - low) / INT4_LEVELS).clamp_(min=SMALLEST_SCALE)
+    return ((steps - steps.round()).abs() < 0.05).float().mean().item()

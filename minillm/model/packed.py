@@ -16,7 +16,7 @@ Which of them multiplies best is tried: see minillm/model/packing.py.
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from minillm.kernels.cpu import address, native_kernels
 from minillm.kernels.cpu.bands import band_bfloat16
@@ -119,3 +119,13 @@ class CPULinear(AnyLinear):
     def keep_in(self, arena: Arena) -> None:
         if isinstance(self.few, PackedInBands):
             self.few.banded = arena.keep(self.few.banded)
+
+
+def chosen_packings(module: nn.Module) -> dict[str, list[str]]:
+    """Which kernels multiply the 16-bit weights inside on a CPU: what the trial of packing.py chose for few rows, and
+    for many. Empty elsewhere."""
+    linears = [each for each in module.modules() if isinstance(each, CPULinear)]
+    return {
+        "few_rows": sorted({type(linear.few).__name__ for linear in linears}),
+        "many_rows": sorted({type(linear.many).__name__ for linear in linears}),
+    }

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from minillm.host.bystanders import Bystanders, is_busy
 from minillm.host.errors import StorageError
 from minillm.host.memory import available_bytes
-from minillm.host.storage import cache_home, write_whole
+from minillm.host.storage import cache_home
 from minillm.kernels.cpu import has_dots, native_kernels
 from minillm.kernels.cpu.compiling import cpu_identity
 from minillm.model.linear import Linear, places_of, relative_error, replace_linears
@@ -127,9 +127,10 @@ def tried(shapes: Iterable[Sequence[int]], products: Mapping[str, Callable[[], P
     made = {name: make() for name, make in products.items()}
     bystanders = Bystanders()
     seconds = measure(made, size)
-    with contextlib.suppress(StorageError):  # a trial that can't be kept is made again next time
-        trial = json.dumps({"seconds": seconds, "was_busy": bystanders.are_busy})
-        write_whole(cache_home() / "native" / name, trial.encode())
+    with contextlib.suppress(OSError, StorageError):  # a trial that can't be kept is made again next time
+        file = cache_home() / "native" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"seconds": seconds, "was_busy": bystanders.are_busy}))
     return seconds
 
 

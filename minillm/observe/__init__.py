@@ -1,1 +1,1 @@
-"""What the engine's records tell: what steps cost whom, records, exports."""
+"""What the engine's records tell: what steps cost whom, summaries, exports."""

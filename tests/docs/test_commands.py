@@ -23,7 +23,6 @@ PLACE = "127.0.0.1:8000"
 MEANT = {"ID": "block-pool", "NN": "07", "FILE": "pool.py", "N": "1"}
 """What stands for whatever the reader chooses."""
 COURSE_COMMANDS = {
-    "bench": "course.measure.cli",
     "beat": "course.challenge.cli",
     "incident": "course.incidents.cli",
     "drill": "course.drills.cli",

@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from course.simulator.cost.hardware import GIGA
+from minillm.bench import machine_peaks
+from minillm.bench.machine_peaks import Bandwidth
 from minillm.doctor import checks
 from minillm.doctor.checks import CHECKS
 from minillm.doctor.children import END, Children, examine, read_findings, why_it_ended
 from minillm.doctor.report import CheckResult, Report
-from minillm.host import bandwidth
-from minillm.host.bandwidth import Bandwidth
 from minillm.host.platforms import Platform
 from minillm.model.arithmetic import ModelSize, kv_bytes_per_token
 from minillm.model.checkpoints import load_config, resolve
@@ -345,9 +345,9 @@ def test_the_pins_are_found_in_a_checkout() -> None:
 
 
 def test_the_memory_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bandwidth, "measure_read", lambda buffer, reads: 7.0 * GIGA)
+    monkeypatch.setattr(machine_peaks, "measure_read", lambda buffer, reads: 7.0 * GIGA)
     assert checks.find_bandwidth(CPU)[0] == 7 * GIGA
-    monkeypatch.setattr(bandwidth, "measure_bandwidth", lambda device: Bandwidth(read=9.0 * GIGA, copy=5.0 * GIGA))
+    monkeypatch.setattr(machine_peaks, "measure_bandwidth", lambda device: Bandwidth(read=9.0 * GIGA, copy=5.0 * GIGA))
     assert checks.find_bandwidth(torch.device("cuda"))[0] == 5 * GIGA
 
 

@@ -12,8 +12,8 @@ from course.lab.roof import Roof
 from course.lab.style import COLOURS, PHASE_COLOURS, WIDTH, number, seconds, size
 from course.lab.svg import HALO, SOFT, Picture, Scale, line, phase_fill, rect, text, time_axis
 from course.lessons.lesson_06.run import GPU, LAUNCHING, Dot, StepProfile, largest_within, measure, pool_tokens
-from course.measure.report import with_unit
 from course.simulator.errors import DoesNotFitError
+from minillm.bench.report import with_unit
 
 READ, KV_FILL = "#56B4E9", "#B9E0F7"
 MULTIPLY = "#F0E442"

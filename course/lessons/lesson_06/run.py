@@ -29,9 +29,9 @@ from course.lab.run import Run, percentile
 from course.lab.style import seconds
 from course.lab.texts import CHAT_QUESTIONS
 from course.lab.workloads import LabWorkload, PromptArrival, document
-from course.measure.target import Target
 from course.simulator.cost.placement import USABLE_MEMORY, WORKING_BYTES
 from minillm import Engine, SamplingParams
+from minillm.bench.target import Target
 from minillm.core.brief import brief
 from minillm.core.step_log import StepRecord
 from minillm.kernels.attention.base import AttentionBackend

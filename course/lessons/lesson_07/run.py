@@ -14,11 +14,11 @@ from course.lab.predict import MeasuredAnswer
 from course.lab.style import size
 from course.lab.texts import CHAT_QUESTIONS, MANUAL, MANUAL_QUESTIONS
 from course.lab.workloads import document
-from course.measure.target import Target
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.placement import USABLE_MEMORY, WORKING_BYTES
 from course.simulator.cost.sizes import KVCacheSize
 from minillm import Engine
+from minillm.bench.target import Target
 from minillm.core.block_pool import blocks_for
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, tensors_of
 from minillm.kernels.attention.window import Window

@@ -40,9 +40,9 @@ from course.lessons.lesson_09.run import (
     verdict,
 )
 from course.measure.quality import Floors, conclusion
-from course.measure.target import Costs
 from course.simulator.cost.hardware import Hardware, find_hardware
 from course.simulator.cost.models import find_model
+from minillm.bench.target import Costs
 from minillm.core.timeline import PHASES
 
 # ---------------------------------------------------------------- rounding, weight by weight

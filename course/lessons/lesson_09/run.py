@@ -19,8 +19,8 @@ from course.lab.workloads import LabWorkload
 from course.lessons.lesson_06.run import RESTLESS, Dot, room, side_by_side
 from course.measure.quality import Cost, Floors, Quality, QualityVerdict, judge, request_bytes
 from course.measure.scoring import GIVEN, TextScore, decode_texts, held_text
-from course.measure.target import Costs, Target
 from minillm import Engine, EngineConfig
+from minillm.bench.target import Costs, Target
 from minillm.core.brief import brief
 from minillm.core.errors import ConfigError
 from minillm.core.timeline import PHASES

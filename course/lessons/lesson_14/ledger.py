@@ -33,7 +33,7 @@ from course.lessons.lesson_14.rows import (
     rows_table,
     table_of,
 )
-from course.measure.report import describe_machine, describe_versions
+from minillm.bench.report import describe_machine, describe_versions
 
 COURSE = Path(__file__).parents[2]
 

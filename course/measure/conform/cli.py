@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from minillm.bench.options import check_writable
 from minillm.core.errors import MinillmError
 from minillm.host.storage import storage_errors, write_whole
-from minillm.options import check_writable
 
 if TYPE_CHECKING:
     from course.measure.conform.client import Client

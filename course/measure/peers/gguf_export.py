@@ -23,7 +23,7 @@ from gguf import (
     get_tensor_name_map,
 )
 
-from course.measure.errors import BenchmarkError
+from minillm.bench.errors import BenchmarkError
 from minillm.host.storage import build_once, cache_home, say
 from minillm.model.checkpoints import iter_weights, load_config
 from minillm.model.config import ModelConfig

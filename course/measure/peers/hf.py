@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from course.measure.contest import Peer, TimedRun, check_counts
-from course.measure.errors import BenchmarkError
 from course.measure.workloads import BenchmarkWorkload
+from minillm.bench.errors import BenchmarkError
 from minillm.kernels.quantization import dtype_name
 
 HF_KV_BLOCK = 256

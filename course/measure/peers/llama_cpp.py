@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 from course.measure.contest import WARM_UP_TOKENS, Peer, TimedRun, check_counts
-from course.measure.errors import BenchmarkError
 from course.measure.peers.llama_cpp_batching import serve
 from course.measure.workloads import BenchmarkWorkload
+from minillm.bench.errors import BenchmarkError
 
 CELL_STEP = 256
 """llama.cpp makes room for keys and values in multiples of this many tokens."""

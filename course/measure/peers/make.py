@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from course.measure.contest import MissingBaselineError, Peer
-from course.measure.errors import BenchmarkError
 from course.measure.peers.nano_vllm import HOW_TO_GET_IT as NANO_VLLM_INSTALL
 from course.measure.peers.vllm_peer import VLLM, same_limits, vllm_python
+from minillm.bench.errors import BenchmarkError
 from minillm.host.platforms import describe_cpu
 from minillm.host.storage import build_once, cache_home, say
 from minillm.model.checkpoints import load_config, resolve

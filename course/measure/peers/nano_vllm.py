@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from course.measure.contest import MissingBaselineError, Peer, TimedRun, check_counts
-from course.measure.errors import BenchmarkError
 from course.measure.workloads import BenchmarkWorkload
+from minillm.bench.errors import BenchmarkError
 from minillm.text_files import read_text
 
 HOW_TO_GET_IT = (

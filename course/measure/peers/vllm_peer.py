@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from course.measure.contest import MissingBaselineError, Peer, TimedRun, check_counts
-from course.measure.errors import BenchmarkError
 from course.measure.peers import vllm_worker
 from course.measure.workloads import BenchmarkWorkload
+from minillm.bench.errors import BenchmarkError
 from minillm.model.arithmetic import kv_bytes_per_token
 from minillm.model.config import ModelConfig
 from minillm.policies.config import EngineConfig

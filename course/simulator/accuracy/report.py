@@ -15,8 +15,8 @@ from course.simulator.accuracy.layout import Layout
 from course.simulator.accuracy.play import Forecast
 from course.simulator.accuracy.points import Point
 from course.simulator.errors import RecordingError
-from course.summaries.percentiles import percentile
-from course.summaries.tables import text_table
+from minillm.observe.percentiles import percentile
+from minillm.observe.tables import text_table
 
 WITHIN = 15.0
 """Percent: what share of points is off by no more."""

@@ -18,8 +18,8 @@ from course.simulator.cost.models import PricedModel
 from course.simulator.cost.placement import Placement
 from course.simulator.cost.roofline import HIGHEST, MAX_SHARE, SHARES, Constants, StepTimeModel, StepWork
 from course.simulator.errors import PricingError
-from course.summaries.percentiles import percentile
 from minillm.core.brief import brief
+from minillm.observe.percentiles import percentile
 
 SPREAD = MappingProxyType({"mfu": 0.25, "bandwidth": 0.1, "kv_bandwidth": 0.2, "attention_mfu": 0.3, "link": 0.7})
 """How far a constant may well be from its prior: standard deviation of the logarithm. Judged, not measured: libraries

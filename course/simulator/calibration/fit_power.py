@@ -24,7 +24,7 @@ from course.simulator.cost.models import PricedModel, find_model
 from course.simulator.cost.placement import Placement
 from course.simulator.cost.power import FILE, Power, UsedShares, shares_used
 from course.simulator.errors import RecordingError
-from course.summaries.percentiles import percentile
+from minillm.observe.percentiles import percentile
 
 CARDS = {"H100": "h100-sxm", "B200": "b200"}
 IDLE = {"h100-sxm": 110.0, "b200": 150.0}

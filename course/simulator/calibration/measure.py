@@ -286,8 +286,7 @@ def describe_hardware(device: "torch.device", quick: bool) -> Hardware:
     import psutil
     import torch
 
-    from course.measure.machine_peaks import measure_matmul
-    from minillm.host.bandwidth import measure_bandwidth
+    from minillm.bench.machine_peaks import measure_bandwidth, measure_matmul
 
     if device.type == "cuda":
         try:

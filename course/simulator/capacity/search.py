@@ -18,9 +18,9 @@ from course.simulator.errors import DoesNotFitError, PricingError, SimulationErr
 from course.simulator.report import stack_lines
 from course.simulator.workload.arrivals import Poisson
 from course.simulator.workload.requests import Traffic, Workload, make_workload
-from course.summaries.summary import SLO
-from course.summaries.tables import text_table
 from minillm.core.brief import brief
+from minillm.observe.summary import SLO
+from minillm.observe.tables import text_table
 
 DEGREES = (1, 2, 4, 8)
 """Tensor parallel degrees that are tried."""

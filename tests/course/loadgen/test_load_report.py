@@ -8,8 +8,8 @@ from fake_endpoint import FakeEndpoint, Reply
 from typer.testing import CliRunner
 
 from course.loadgen.errors import EndpointError
-from course.measure.cli import app as bench_app
 from course.simulator.errors import TraceError, WorkloadError
+from minillm.bench.cli import bench_app
 from minillm.core.errors import ConfigError, MinillmError
 
 HISTOGRAMS = {"vllm:request_queue_time_seconds": 0.005, "vllm:time_to_first_token_seconds": 0.05}

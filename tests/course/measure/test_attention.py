@@ -10,7 +10,7 @@ from typer.testing import Result
 from course.measure import attention as bench_attention
 from course.measure.attention import Setup, compare_outputs
 from course.measure.attention_shapes import HeadShape, PreparedAttention, Shape, make_cache, make_metadata
-from course.measure.errors import BenchmarkError
+from minillm.bench.errors import BenchmarkError
 from minillm.core.errors import ConfigError
 from minillm.kernels.attention.eager import attend
 from minillm.kernels.attention.select import select_backend

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 from tiny_llama import VOCAB_SIZE
 
-from course.measure.cli import WorkloadName
 from course.measure.compare import engines_table, measure, summarize
 from course.measure.contest import Minillm, TimedRun
-from course.measure.errors import BenchmarkError
 from course.measure.peers.hf import HFContinuousBatching, HFGenerate, load_hugging_face
 from course.measure.workloads import BenchmarkWorkload, make_workloads
-from course.summaries.spread import Spread
-from minillm.host.bandwidth import Bandwidth
+from minillm.bench.cli import WorkloadName
+from minillm.bench.errors import BenchmarkError
+from minillm.bench.machine_peaks import Bandwidth
 from minillm.model.arithmetic import ModelBytes
+from minillm.observe.spread import Spread
 
 WORKLOAD = BenchmarkWorkload("one", "1 request", [[1] * 128], [64], constant_batch=True)
 BANDWIDTH = Bandwidth(read=100.0, copy=100.0)

@@ -10,8 +10,8 @@ import torch
 from gguf import GGUFReader
 
 from course.measure.conform.checkpoint import write_checkpoint
-from course.measure.errors import BenchmarkError
 from course.measure.peers.gguf_export import export_once, interleave_halves, write_gguf
+from minillm.bench.errors import BenchmarkError
 from minillm.model.checkpoints import iter_weights
 from minillm.model.config import ModelConfig
 from minillm.model.errors import UnsupportedArchitectureError

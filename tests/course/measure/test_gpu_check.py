@@ -14,8 +14,9 @@ import transformers
 from patience import wait_for
 from typer.testing import CliRunner, Result
 
-from course.measure import gpu_check, report
+from course.measure import gpu_check
 from course.measure.gpu_check import GOALS, TIME_LIMIT_S, Section, main, reached, run, sections
+from minillm.bench import report
 from minillm.cli import app
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from course.measure.contest import MissingBaselineError
-from course.measure.errors import BenchmarkError
 from course.measure.peers.nano_vllm import NanoVLLM, check_model
+from minillm.bench.errors import BenchmarkError
 
 
 def test_what_it_cannot_run_is_refused() -> None:

@@ -12,8 +12,6 @@ import torch
 from typer.testing import CliRunner
 
 from course.measure import scoring
-from course.measure.cli import app as bench_app
-from course.measure.errors import BenchmarkError
 from course.measure.quality import (
     Cost,
     Floors,
@@ -25,9 +23,11 @@ from course.measure.quality import (
     request_bytes,
     token_seconds,
 )
-from course.measure.report import BenchmarkResult
 from course.measure.scoring import GIVEN, TextScore, choose, cut, decode_texts, held_text, load_items, score_text
-from course.measure.target import Target
+from minillm.bench.cli import bench_app
+from minillm.bench.errors import BenchmarkError
+from minillm.bench.report import BenchmarkResult
+from minillm.bench.target import Target
 from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from fake_endpoint import FakeEndpoint, Reply
 
-from course.measure.errors import BenchmarkError
 from course.measure.serve_overhead import ServedBaseline, own_server
 from course.measure.workloads import BenchmarkWorkload
+from minillm.bench.errors import BenchmarkError
 from minillm.policies.config import EngineConfig
 
 THREE = BenchmarkWorkload("three", "three streams", [[5, 6, 7], [8, 9], [10]], [4, 4, 4])

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from course.measure.speculation import SpeculationJob, SpeculationRun, make_jobs, speculative_fields, summarize
 from course.measure.speculation import run as measure
-from course.measure.target import Target
 from minillm import cli
+from minillm.bench.target import Target
 from minillm.core.errors import ConfigError
 from minillm.observe.speculation import SpeculationSummary
 from minillm.policies.config import SpeculativeConfig

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from course.measure.errors import BenchmarkError
 from course.measure.workloads import ragged_workload
+from minillm.bench.errors import BenchmarkError
 
 
 def test_workload_is_the_compact_engines() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from course.measure.cli import app as bench_app
 from course.measure.contest import MissingBaselineError
-from course.measure.errors import BenchmarkError
 from course.measure.peers.make import check_installed
 from course.measure.peers.vllm_peer import PYTHON_VARIABLE
+from minillm.bench.cli import bench_app
+from minillm.bench.errors import BenchmarkError
 from minillm.core.errors import ConfigError
 
 STAND_IN = '''

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from course.measure.quality import engine_config
 from course.measure.scoring import held_text, score_text
-from course.measure.target import Target
+from minillm.bench.target import Target
 from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, SCALE_DTYPE

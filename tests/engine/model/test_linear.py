@@ -10,7 +10,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from course.measure.report import chosen_packings
 from minillm.host import platforms
 from minillm.host.bystanders import Bystanders
 from minillm.kernels.cpu import NativeKernels, compiling, has_dots, native_kernels
@@ -24,6 +23,7 @@ from minillm.model.packed import (
     PackedForFBGEMM,
     PackedForOneDNN,
     PackedInBands,
+    chosen_packings,
 )
 from minillm.model.packing import choose_packings, pack_linears, works
 

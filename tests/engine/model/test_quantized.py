@@ -9,12 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from course.measure.quality import share_on_int4_grid
 from minillm.core.errors import ConfigError
 from minillm.frontend.engine import Engine
 from minillm.kernels import quantization
 from minillm.kernels.cpu import has_dots
-from minillm.kernels.quantization import FP8, dequantize_int4, quantize_int4, quantize_rows
+from minillm.kernels.quantization import FP8, dequantize_int4, quantize_int4, quantize_rows, share_on_int4_grid
 from minillm.kernels.triton.attention import TritonAttention
 from minillm.model import packing, quantized, quantized_cuda
 from minillm.model.decoder import Decoder

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from course.summaries.percentiles import percentile
+from minillm.observe.percentiles import percentile
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from course.summaries.percentiles import percentile
-from course.summaries.tables import text_table
 from minillm.core.brief import brief
 from minillm.core.timeline import PHASES, Timeline
+from minillm.observe.percentiles import percentile
 from minillm.observe.records import Recordable, RequestRecord, as_records
 from minillm.observe.speculation import SpeculationSummary
+from minillm.observe.tables import text_table
 
 METRICS = ("ttft", "itl", "tpot", "e2e")
 COLUMNS = ("count", "mean", "p50", "p95", "p99", "max")

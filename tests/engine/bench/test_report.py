@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from course.measure import report
-from course.measure.report import driver_version
-from course.measure.writing import as_json, describe_command
+from minillm.bench import report
+from minillm.bench.report import driver_version
+from minillm.bench.writing import as_json, describe_command
 
 
 def test_command_has_no_absolute_path() -> None:

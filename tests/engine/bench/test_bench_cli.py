@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from course.measure.cli import WorkloadName
+from minillm.bench.cli import WorkloadName
 from minillm.cli import app
 from minillm.core.errors import ConfigError
 

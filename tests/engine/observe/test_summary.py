@@ -3,12 +3,12 @@
 import pytest
 from observe.runs import timeline
 
-from course.summaries.summary import SLO, Distribution, summarize
 from minillm.core.params import SamplingParams
 from minillm.core.request import FinishReason, Request
 from minillm.core.timeline import PHASES, Timeline
 from minillm.frontend.outputs import Completion, RequestOutput
 from minillm.observe.records import RequestRecord, as_records
+from minillm.observe.summary import SLO, Distribution, summarize
 
 
 def completed(i: int, *gaps: float, prompt: int = 10, lost: dict[str, float] | None = None) -> RequestRecord:

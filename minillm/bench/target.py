@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from course.measure.errors import BenchmarkError
+from minillm.bench.errors import BenchmarkError
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
 from minillm.kernels.attention.cache import cache_dtype

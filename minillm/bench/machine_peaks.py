@@ -10,15 +10,24 @@ from dataclasses import dataclass
 
 import torch
 
-from minillm.host.bandwidth import CPU, QUICK_REPEATS, Bandwidth, measure_bandwidth
 from minillm.host.timing import best_seconds
 from minillm.kernels.quantization import dtype_name
 
+CPU = torch.device("cpu")
 SUSTAINED_S = 0.05
 """Matrix products are timed this long at a stretch, as long as a prefill takes: a single one after a rest runs at
 the boost clock, which no prefill sees."""
-QUICK_SIZE = 256
+QUICK_BYTES, QUICK_SIZE, QUICK_REPEATS = 10_000_000, 256, 2
 """For --quick: tries the measurement, measures nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """Measured memory bandwidth, bytes per second."""
+
+    read: float
+    copy: float
+    """Bytes read plus bytes written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,27 @@ def measure_peaks(device: torch.device, compute_dtype: torch.dtype, quick: bool 
     matmul = measure_matmul(compute_dtype, device, quick=quick)
     kind = "copy" if device.type == "cuda" else "read"
     return MachinePeaks(bandwidth, getattr(bandwidth, kind), kind, matmul, dtype_name(compute_dtype))
+
+
+def measure_bandwidth(
+    buffer_bytes: int = 1_000_000_000, repeats: int = 7, device: torch.device = CPU, quick: bool = False
+) -> Bandwidth:
+    """Stream through buffers far larger than any cache, on all threads; the best of `repeats`.
+
+    Reading is measured twice, since a sum or a dot product alone may be held up by its own arithmetic on some
+    CPUs. Copying stays on the device.
+    """
+    buffer_bytes, repeats = (QUICK_BYTES, QUICK_REPEATS) if quick else (buffer_bytes, repeats)
+    source = torch.ones(buffer_bytes // 4, device=device)
+    target = torch.empty_like(source)
+    copy = best_seconds(lambda: target.copy_(source), device, repeats)
+    return Bandwidth(read=measure_read(source, repeats), copy=2 * source.nbytes / copy)
+
+
+def measure_read(source: torch.Tensor, repeats: int) -> float:
+    """Bytes per second of reading a buffer: by a sum or by a dot product, whichever is faster."""
+    works = (source.sum, lambda: source.dot(source))
+    return source.nbytes / min(best_seconds(work, source.device, repeats) for work in works)
 
 
 def measure_matmul(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course.summaries.percentiles import percentile
+from minillm.observe.percentiles import percentile
 
 
 @given(

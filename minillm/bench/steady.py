@@ -4,8 +4,8 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from course.measure.errors import BenchmarkError
-from course.measure.target import LARGEST_BLOCK, random_prompts
+from minillm.bench.errors import BenchmarkError
+from minillm.bench.target import LARGEST_BLOCK, random_prompts
 from minillm.core.block_pool import blocks_for
 from minillm.core.brief import brief
 from minillm.core.errors import ConfigError

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from course.measure.breakdown import applicable, breakdown, summarize
-from course.measure.steady import DecodeStep, SteadySteps
-from course.summaries.spread import Spread
+from minillm.bench.breakdown import applicable, breakdown, summarize
+from minillm.bench.steady import DecodeStep, SteadySteps
+from minillm.observe.spread import Spread
 from minillm.policies.config import EngineConfig
 
 STAGES = ["schedule", "build", "forward", "sample", "detokenize", "rest"]

@@ -8,12 +8,12 @@ import pytest
 import torch
 from typer.testing import Result
 
-from course.measure import decode
-from course.measure.decode import idle_share, summarize
-from course.measure.errors import BenchmarkError
-from course.measure.machine_peaks import measure_peaks
-from course.measure.steady import SteadyDecode
-from course.measure.target import Costs, Target
+from minillm.bench import decode
+from minillm.bench.decode import idle_share, summarize
+from minillm.bench.errors import BenchmarkError
+from minillm.bench.machine_peaks import measure_peaks
+from minillm.bench.steady import SteadyDecode
+from minillm.bench.target import Costs, Target
 from minillm.core.errors import ConfigError
 from minillm.frontend.engine import Engine
 from minillm.model.arithmetic import ModelBytes, ModelFlops

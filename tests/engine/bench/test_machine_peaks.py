@@ -3,19 +3,18 @@
 import pytest
 import torch
 
-from course.measure import machine_peaks
-from course.measure.machine_peaks import measure_matmul, measure_peaks
-from minillm.host import bandwidth, timing
+from minillm.bench import machine_peaks
+from minillm.bench.machine_peaks import measure_bandwidth, measure_matmul, measure_peaks
+from minillm.host import timing
 
 CPU = torch.device("cpu")
 
 
 def test_rates_are_work_over_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (machine_peaks, bandwidth):
-        monkeypatch.setattr(module, "best_seconds", lambda work, device, repeats, lasting_s=0: 0.5)
+    monkeypatch.setattr(machine_peaks, "best_seconds", lambda work, device, repeats, lasting_s=0: 0.5)
     assert measure_matmul(torch.float32, CPU, size=10) == 2 * 10**3 / 0.5
-    found = bandwidth.measure_bandwidth(buffer_bytes=4000)
-    assert (found.read, found.copy) == (8000.0, 16000.0)
+    bandwidth = measure_bandwidth(buffer_bytes=4000)
+    assert (bandwidth.read, bandwidth.copy) == (8000.0, 16000.0)
 
 
 def test_a_matrix_product_is_timed_over_a_stretch_not_after_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:

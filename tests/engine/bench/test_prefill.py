@@ -8,9 +8,9 @@ import pytest
 import torch
 from typer.testing import Result
 
-from course.measure.errors import BenchmarkError
-from course.measure.prefill import prefill_seconds, summarize
-from course.measure.target import Costs, Target
+from minillm.bench.errors import BenchmarkError
+from minillm.bench.prefill import prefill_seconds, summarize
+from minillm.bench.target import Costs, Target
 from minillm.core.errors import ConfigError
 from minillm.frontend.engine import Engine
 from minillm.model.arithmetic import ModelBytes, ModelFlops

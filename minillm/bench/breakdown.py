@@ -7,18 +7,18 @@ from typing import Any
 
 from tqdm import tqdm
 
-from course.measure.errors import BenchmarkError
-from course.measure.report import BenchmarkResult
-from course.measure.steady import DecodeStep, SteadyDecode, SteadySteps, pool_tokens
-from course.measure.target import Target
-from course.measure.turns import in_turns
-from course.summaries.percentiles import percentile
-from course.summaries.spread import Spread
-from course.summaries.tables import text_table
+from minillm.bench.errors import BenchmarkError
+from minillm.bench.report import BenchmarkResult
+from minillm.bench.steady import DecodeStep, SteadyDecode, SteadySteps, pool_tokens
+from minillm.bench.target import Target
+from minillm.bench.turns import in_turns
 from minillm.core.errors import ConfigError, MinillmError
 from minillm.frontend.engine import Engine
 from minillm.model.loader import load_model
 from minillm.model.packed import FEW_ROWS, CPULinear
+from minillm.observe.percentiles import percentile
+from minillm.observe.spread import Spread
+from minillm.observe.tables import text_table
 from minillm.policies.config import EngineConfig
 
 STAGES = ("schedule", "build", "forward", "sample", "detokenize")

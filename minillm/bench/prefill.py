@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from course.measure.errors import BenchmarkError
-from course.measure.machine_peaks import measure_peaks
-from course.measure.report import BenchmarkResult, with_unit
-from course.measure.target import LARGEST_BLOCK, Costs, Target, compute_dtype, finish, random_prompts
-from course.measure.turns import in_turns
-from course.summaries.spread import Spread
-from course.summaries.tables import text_table
+from minillm.bench.errors import BenchmarkError
+from minillm.bench.machine_peaks import measure_peaks
+from minillm.bench.report import BenchmarkResult, with_unit
+from minillm.bench.target import LARGEST_BLOCK, Costs, Target, compute_dtype, finish, random_prompts
+from minillm.bench.turns import in_turns
 from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine
+from minillm.observe.spread import Spread
+from minillm.observe.tables import text_table
 
 SHORTEST, LONGEST = 128, {"cpu": 2048, "cuda": 8192}
 """Tokens of the default prompts, by kind of device."""

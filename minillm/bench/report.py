@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
 
-from course.measure.writing import describe_command, without_folder
 from minillm import __version__
+from minillm.bench.writing import describe_command, without_folder
 from minillm.frontend.engine import Engine
 from minillm.host.platforms import describe_cpu
 from minillm.kernels.quantization import dtype_name
-from minillm.model.packed import CPULinear
+from minillm.model.packed import chosen_packings
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +79,6 @@ def describe_engine(engine: Engine) -> dict[str, Any]:
         "products": chosen_packings(engine.loaded_model.decoder),
         "graph_batches": sorted(runner.fast_decode.graphs) if runner.fast_decode else [],
         "kv_blocks": runner.num_kv_blocks,
-    }
-
-
-def chosen_packings(module: nn.Module) -> dict[str, list[str]]:
-    """Which kernels multiply the 16-bit weights inside on a CPU: what the trial of packing.py chose for few rows, and
-    for many. Empty elsewhere."""
-    linears = [each for each in module.modules() if isinstance(each, CPULinear)]
-    return {
-        "few_rows": sorted({type(linear.few).__name__ for linear in linears}),
-        "many_rows": sorted({type(linear.many).__name__ for linear in linears}),
     }
 
 

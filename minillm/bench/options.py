@@ -1,31 +1,51 @@
 """Options that the subcommands of `minillm bench` share, and what is done with them. Imports no torch."""
 
 import enum
+import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import typer
 
-from course.measure.writing import as_json
-from minillm.options import DEFAULT_MODEL, Json, Set, check_writable, with_options
+from minillm.bench.writing import as_json
+from minillm.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from course.measure.report import BenchmarkResult
-    from course.measure.target import Target
+    from minillm.bench.report import BenchmarkResult
+    from minillm.bench.target import Target
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 BaselineName = enum.StrEnum(
     "BaselineName", {"HF": "hf", "LLAMA_CPP": "llama.cpp", "NANO_VLLM": "nano-vllm", "VLLM": "vllm"}
 )
 """Engines to be compared with."""
+DEFAULT_MODEL = "smollm2-135m"
 
 Model = Annotated[str, typer.Option(help="Short name, local folder, config.json, GGUF file or Hub id.")]
 LoadFormat = Annotated[Literal["auto", "dummy"], typer.Option(help="dummy: random weights of the config's shape.")]
 Dtype = Annotated[Literal["auto", "bfloat16", "float16", "float32"], typer.Option(help="Of weights and KV cache.")]
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="auto: cuda where there is one.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="An EngineConfig field, e.g. block_size=32 or speculative.method=ngram; may be repeated.",
+    ),
+]
+Sample = Annotated[
+    list[str] | None,
+    typer.Option("--sample", metavar="FIELD=VALUE", help="A SamplingParams field, e.g. top_p=0.9; may be repeated."),
+]
 Quick = Annotated[bool, typer.Option("--quick", help="A few tokens, once: tries it, measures nothing.")]
 Out = Annotated[Path | None, typer.Option(dir_okay=False, help="Also write the JSON here.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 Repeats = Annotated[int, typer.Option(min=1, help="Rounds; in each, everything is measured once.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Measured steps; default: what suits the device.")]
 Compare = Annotated[
@@ -52,7 +72,7 @@ class SharedOptions:
         Raises:
             ConfigError: a field is unknown, or out of range.
         """
-        from course.measure.target import Target
+        from minillm.bench.target import Target
         from minillm.policies.config import parse_fields
 
         fields = parse_fields(engine_fields, "--set")
@@ -66,7 +86,7 @@ class SharedOptions:
         Args:
             run: takes the target, whether it is a quick try, and `options`.
         """
-        from course.measure.report import describe_machine, format_machine, make_report
+        from minillm.bench.report import describe_machine, format_machine, make_report
 
         check_writable(self.out)
         target, machine = self.target_with(self.engine_fields), describe_machine()
@@ -78,7 +98,37 @@ class SharedOptions:
         return measured.results
 
 
+def with_options(options: type[T]) -> Callable[[Callable[Concatenate[T, P], None]], Callable[..., None]]:
+    """Replace a command's first parameter by the fields of a dataclass: typer reads them off the signature."""
+
+    def decorate(command: Callable[Concatenate[T, P], None]) -> Callable[..., None]:
+        shared = inspect.signature(options).parameters
+        own = list(inspect.signature(command).parameters.values())[1:]
+
+        @functools.wraps(command)
+        def taking_all(**given: Any) -> None:
+            command(options(**{name: given.pop(name) for name in shared}), **given)  # type: ignore[call-arg]
+
+        parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*shared.values(), *own)]
+        taking_all.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        taking_all.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return taking_all
+
+    return decorate
+
+
 with_shared_options = with_options(SharedOptions)
+
+
+def check_writable(*files: Path | None) -> None:
+    """Say before measuring, not after, that a file's folder is not there.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    for file in files:
+        if file is not None and not file.parent.is_dir():
+            raise ConfigError(f"there is no folder {str(file.parent)!r} to write {file.name} to: make it first")
 
 
 def show(report: dict[str, Any], table: str, out: Path | None, json_wanted: bool) -> None:

@@ -6,17 +6,16 @@ from dataclasses import dataclass
 import torch
 from tqdm import tqdm
 
-from course.measure.machine_peaks import measure_peaks
-from course.measure.options import Steps
-from course.measure.report import BenchmarkResult, with_unit
-from course.measure.steady import GREEDY, SteadyDecode, check_fits, pool_tokens
-from course.measure.target import Costs, Target, compute_dtype
-from course.summaries.percentiles import percentile
-from course.summaries.tables import text_table
+from minillm.bench.machine_peaks import measure_peaks
+from minillm.bench.options import Sample, Steps
+from minillm.bench.report import BenchmarkResult, with_unit
+from minillm.bench.steady import GREEDY, SteadyDecode, check_fits, pool_tokens
+from minillm.bench.target import Costs, Target, compute_dtype
 from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine
-from minillm.options import Sample
+from minillm.observe.percentiles import percentile
+from minillm.observe.tables import text_table
 from minillm.policies.config import parse_fields
 
 LARGEST_BATCH = {"cpu": 32, "cuda": 256}

@@ -1,1 +1,0 @@
-"""A run, or some repeats of a measurement, in a few numbers and a table."""
