@@ -104,9 +104,9 @@ def measure(engine: Engine, batch: int, context: int, num_steps: int) -> list[Ve
             drafting = step.stages.get("draft", 0.0)
             taken[max(share.num_drafts for share in step.shares)].append(step.end - step.start - drafting)
     decode.stop()
-    plain = percentile(taken[0], 50)
+    medians = {length: percentile(own, 50) for length, own in taken.items()}
     return [
-        VerifyCost(batch, k, len(own), step := percentile(own, 50), step / plain) for k, own in taken.items() if own
+        VerifyCost(batch, length, len(taken[length]), median, median / medians[0]) for length, median in medians.items()
     ]
 
 

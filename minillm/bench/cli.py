@@ -12,10 +12,8 @@ from minillm.course_commands import add_course_commands
 
 WorkloadName = enum.StrEnum(
     "WorkloadName",
-    [
-        *("one", "eight", "mixed", "shared_prefix", "prefill_128", "prefill_512", "prefill_1024", "prefill_2048"),
-        *("batch_32", "batch_128", "prefill_4096", "prefill_8192", "prefill_16384"),
-    ],
+    "one eight mixed shared_prefix prefill_128 prefill_512 prefill_1024 prefill_2048 "
+    "batch_32 batch_128 prefill_4096 prefill_8192 prefill_16384",
 )
 """Workloads of `minillm bench` without a command; the last five only where they are named."""
 Batch = Annotated[int, typer.Option(min=1, help="Sequences that decode together.")]
