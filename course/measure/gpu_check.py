@@ -87,7 +87,7 @@ def _first() -> list[Section]:
     cached = "--batch 32 --batch 128 --context 2048"  # contexts whose KV is most of what a step reads
     prompts = "--tokens 2048 --tokens 4096"
     # A pool that leaves room for vLLM's: both are on the card.
-    both = "--set kv_cache_memory_gb=8 --set max_num_seqs=128"
+    both = "--set kv_cache_memory_gb=8 --set max_num_seqs=128 --set max_model_len=20000"
     beside = " ".join(f"--workload {name}" for name in ("one", "eight", "batch_32", "batch_128"))
     beside += " ".join(f" --workload prefill_{tokens}" for tokens in (2048, 4096, 8192, 16384))
     load = "--num-requests 192 --prompt-tokens 512 --output-tokens 128 --body ignore_eos=true --concurrency 64"
@@ -168,7 +168,7 @@ class Rehearsed(Section):
         """The arguments, made small."""
         text = re.sub(r"--model \S+|--load-format dummy|--job (few|crowd)|--method draft_head", "", self.arguments)
         text = text.replace("cuda", "cpu").replace("bfloat16", "float32")
-        text = re.sub(r"--workload (?!one\b)\S+|--idle|--set (kv_cache_memory_gb|max_num_seqs)=\S+", "", text)
+        text = re.sub(r"--workload (?!one\b)\S+|--idle|--set (kv_cache_memory_gb|max_num_seqs|max_model_len)=\S+", "", text)
         text = re.sub(r"(--[a-z-]+) (\d[\d.]*)", lambda found: f"{found[1]} {SMALLER.get(found[1], found[2])}", text)
         words = [*text.split(), "--model", self.model]
         if words[0] == "serve":  # it has no --quick
@@ -260,7 +260,7 @@ def exit_status(command: list[str], log: IO[str], limit_s: float) -> int | None:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def tail(log: Path, lines: int = 15) -> str:
+def tail(log: Path, lines: int = 60) -> str:
     """The last lines of a log."""
     text = log.read_text(errors="replace").replace(str(ROOT), ".")  # a record names no folder
     return "\n".join(text.strip().splitlines()[-lines:])

@@ -35,6 +35,7 @@ def test_it_gets_the_same_requests_and_limits(
     assert (own["peer"], other["peer"], result["reference"]) == ("minillm", "vllm", "vllm")
     ours, theirs = report["peers"]["minillm"], report["peers"]["vllm"]
     assert theirs["max_num_seqs"] == 3 and theirs["max_num_batched_tokens"] == ours["max_num_batched_tokens"]
+    assert theirs["max_model_len"] < 64 * ours["block_size"], "vLLM keeps a block of the pool for itself"
     assert theirs["dtype"] == ours["dtype"] and theirs["block_size"] == "auto"
     assert theirs["kv_blocks"] == 64 * ours["block_size"] * report["kv_bytes_per_token"]
     assert other["tokens_per_delivery"] == 1
