@@ -44,15 +44,14 @@ PARITY = "tests/engine/gpu -m gpu -q --maxfail=20 -p no:cacheprovider -o addopts
 """Without --strict-config, which would want the project's pytest plugins."""
 RANDOM = "--load-format dummy --dtype bfloat16 --device cuda"
 """Random weights in a published shape."""
-SPECULATION = "speculation --device cuda --method ngram --method draft_head --repeats 1"
+SPECULATION = "speculation --device cuda --repeats 1 --method ngram --method draft_head"
+SPECULATION += "".join(f" --job {job}" for job in ("chat", "copy", "few", "crowd"))  # one, one, 4 and 16 requests
 LESSONS = "07b 08 10c 02b"
 """Lessons of which some cells have never run on a GPU."""
-FLASH_ATTENTION = {
-    "flash-attn": "flash_attn",
-    "flash-attn-3": "flash_attn_interface",
-    "tokenspeed-fa3": "flash_attn_interface",
-}
-"""Distributions of FlashAttention, and the module of each."""
+FLASH_ATTENTION = ("flash-attn", "flash-attn-3", "tokenspeed-fa3")
+"""Distributions of FlashAttention."""
+FLASH_MODULES = ("flash_attn", "flash_attn_interface")
+"""What they are imported as. The build of docs/flash_attention_2 is a module without a distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ def _first() -> list[Section]:
     both = "--set kv_cache_memory_gb=8 --set max_num_seqs=128 --set max_model_len=20000"
     beside = " ".join(f"--workload {name}" for name in ("one", "eight", "batch_32", "batch_128"))
     beside += " ".join(f" --workload prefill_{tokens}" for tokens in (2048, 4096, 8192, 16384))
-    load = "--num-requests 192 --prompt-tokens 512 --output-tokens 128 --body ignore_eos=true --concurrency 64"
+    load = "--num-requests 160 --prompt-tokens 512 --output-tokens 128 --body ignore_eos=true --concurrency 64"
     shares = "--share 0.5 --share 0.7 --share 0.9 --slo-ttft 0.5 --slo-itl 0.1"
     served = "--set max_num_seqs=64 --set dtype=bfloat16 --set device=cuda"
     few = f"throughput {small} --requests 16 --repeats 2"  # one or another is always at its prompt: many mixed steps
@@ -99,8 +98,8 @@ def _first() -> list[Section]:
     return [
         Section("parity", PARITY, 90, "pytest"),
         Section("decode_8b", f"decode {large} {batches}", 28),
-        Section("vllm_throughput_0.6b", f"throughput {small} --repeats 2 --compare vllm", 120),
-        Section("vllm_served_8b", f"serve --compare vllm --model llama-3-8b {load} {shares} {served}", 180),
+        Section("vllm_throughput_0.6b", f"throughput {small} --repeats 2 --compare vllm", 130),
+        Section("vllm_served_8b", f"serve --compare vllm --model llama-3-8b {load} {shares} {served}", 200),
         Section("start_up_8b", f"start-up {large}", 55),
         Section("few_0.6b", few, 20),
         Section("few_0.6b_no_pieces", f"{few} --set piecewise_graphs=false", 20),
@@ -113,13 +112,11 @@ def _first() -> list[Section]:
         Section("decode_8b_2k", f"decode {large} {cached}", 28),
         Section("moe_30b", f"decode --model qwen3-30b-a3b {RANDOM} --batch 1 --batch 8 --batch 64", 38),
         Section("verify_costs_8b", f"verify-costs {large}", 38),
-        # It wants text, so the default model, and the network (or `minillm pull` beforehand).
-        Section("speculation", f"{SPECULATION} --job chat --job copy --job few --job crowd", 40),
     ]
 
 
 def _others() -> list[Section]:
-    """Two GPUs, lessons, what earlier records have, and what has no goal."""
+    """Real drafts, two GPUs, lessons, what earlier records have, and what has no goal."""
     from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
 
     small, middle, large = (f"--model {name} {RANDOM}" for name in ("qwen3-0.6b", "llama-3.2-1b", "llama-3-8b"))
@@ -131,6 +128,8 @@ def _others() -> list[Section]:
     narrow, wide = (f"--sample temperature={t} --sample top_p=0.9" for t in (0.1, 1.0))
     two = "--batch 1 --batch 32 --set tensor_parallel_size=2"
     return [
+        # It wants text, so the default model, and the network (or `minillm pull` beforehand).
+        Section("speculation", SPECULATION, 60),
         Section("decode_8b_two_gpus", f"decode {large} {two}", 60),
         Section("throughput_0.6b", f"throughput {small} --repeats 2", 40),
         Section("decode_0.6b", f"decode {small} --batch 1 --batch 8 --batch 64 --batch 256 --idle", 40),
@@ -166,9 +165,9 @@ class Rehearsed(Section):
 
     def words(self) -> list[str]:
         """The arguments, made small."""
-        text = re.sub(r"--model \S+|--load-format dummy|--job (few|crowd)|--method draft_head", "", self.arguments)
-        text = text.replace("cuda", "cpu").replace("bfloat16", "float32")
-        text = re.sub(r"--workload (?!one\b)\S+|--idle|--set (kv_cache_memory_gb|max_num_seqs|max_model_len)=\S+", "", text)
+        left_out = [r"--model \S+", "--load-format dummy", "--job (few|crowd)", "--method draft_head", "--idle"]
+        left_out += [r"--workload (?!one\b)\S+", r"--set (kv_cache_memory_gb|max_num_seqs|max_model_len)=\S+"]
+        text = re.sub("|".join(left_out), "", self.arguments).replace("cuda", "cpu").replace("bfloat16", "float32")
         text = re.sub(r"(--[a-z-]+) (\d[\d.]*)", lambda found: f"{found[1]} {SMALLER.get(found[1], found[2])}", text)
         words = [*text.split(), "--model", self.model]
         if words[0] == "serve":  # it has no --quick
@@ -292,7 +291,10 @@ def describe(tree: str | None, arguments: Sequence[str]) -> dict[str, Any]:
         "device": torch.cuda.get_device_name() if on_gpu else machine["cpu"],
         "num_gpus": torch.cuda.device_count(),
         "versions": {**describe_versions(), "triton": version("triton")},
-        "flash_attention": {name: version(name) for name, module in FLASH_ATTENTION.items() if is_there(module)},
+        "flash_attention": {
+            "versions": {name: version(name) for name in FLASH_ATTENTION},
+            "modules": [name for name in FLASH_MODULES if importlib.util.find_spec(name) is not None],
+        },
         "vllm": vllm_versions(),
         "machine": machine,
     }
@@ -312,10 +314,6 @@ def version(distribution: str) -> str | None:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def is_there(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
 
 
 def vllm_versions() -> dict[str, str] | None:

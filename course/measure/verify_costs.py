@@ -45,7 +45,7 @@ class VerifyCost:
     batch: int
     num_drafts: int
     num_steps: int
-    step_s: float
+    seconds: float
     """Median."""
     in_plain_steps: float
     """The same over the batch's step without drafts."""
@@ -113,9 +113,9 @@ def measure(engine: Engine, batch: int, context: int, num_steps: int) -> list[Ve
 def gates_of(costs: Sequence[VerifyCost]) -> Gates:
     """The gates that follow from what was measured."""
     longest, smallest = max(cost.num_drafts for cost in costs), min(cost.batch for cost in costs)
-    alone = next(cost.step_s for cost in costs if (cost.batch, cost.num_drafts) == (smallest, 0))
+    alone = next(cost.seconds for cost in costs if (cost.batch, cost.num_drafts) == (smallest, 0))
     added = [
-        (cost.step_s - cost.step_s / cost.in_plain_steps) / cost.batch / longest / alone
+        (cost.seconds - cost.seconds / cost.in_plain_steps) / cost.batch / longest / alone
         for cost in costs
         if cost.num_drafts == longest
     ]
@@ -126,4 +126,4 @@ def gates_of(costs: Sequence[VerifyCost]) -> Gates:
 
 def _cells(costs: Sequence[VerifyCost]) -> list[str]:
     plain, *others = costs
-    return [str(plain.batch), f"{1e3 * plain.step_s:.2f}", *(f"{cost.in_plain_steps:.2f}" for cost in others)]
+    return [str(plain.batch), f"{1e3 * plain.seconds:.2f}", *(f"{cost.in_plain_steps:.2f}" for cost in others)]
