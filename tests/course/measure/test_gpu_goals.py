@@ -24,8 +24,8 @@ def workload(name: str, own: dict[str, Any]) -> dict[str, Any]:
     return {"name": name, "peers": [own, peer()]}
 
 
-def served(goodput: float, ttft: float, itl: float) -> dict[str, Any]:
-    return {"rates": {"goodput_per_s": goodput}, "latency": {"ttft": {"p99": ttft}, "itl": {"p99": itl}}}
+def served(attainment: float, ttft: float, itl: float) -> dict[str, Any]:
+    return {"rates": {"attainment": attainment}, "latency": {"ttft": {"p99": ttft}, "itl": {"p99": itl}}}
 
 
 def decodes(*rows: tuple[int, float, float]) -> dict[str, Any]:
@@ -48,8 +48,8 @@ MADE_UP = {
     },
     "vllm_served_8b": {
         "engines": {
-            "minillm": {"closed": served(1, 9, 9), "0.5": served(5, 0.1, 0.02), "0.9": served(8, 0.4, 0.05)},
-            "vllm": {"closed": served(9, 1, 1), "0.5": served(4, 0.2, 0.02), "0.9": served(8, 0.2, 0.10)},
+            "minillm": {"closed": served(0.1, 9, 9), "0.5": served(1.0, 0.1, 0.02), "0.9": served(0.9, 0.4, 0.05)},
+            "vllm": {"closed": served(0.9, 1, 1), "0.5": served(0.8, 0.2, 0.02), "0.9": served(0.9, 0.2, 0.10)},
         }
     },
     "decode_8b": decodes((1, 0.006, 0.81), (32, 0.007, 0.8)),
@@ -98,7 +98,7 @@ def test_each_goal_takes_the_worst_of_what_it_is_about() -> None:
 
 def test_what_an_engine_lacks_is_not_judged() -> None:
     """A server that met no limit, a percentile of nothing, a run without the other engine."""
-    ours, theirs = served(5, 0.1, 0.02), served(0, 0.1, 0.02)
+    ours, theirs = served(0.5, 0.1, 0.02), served(0.0, 0.1, 0.02)
     theirs["latency"]["itl"]["p99"] = None
     sections = {"vllm_served_8b": {"engines": {"minillm": {"0.5": ours}, "vllm": {"0.5": theirs}}}}
     sections |= {"vllm_8b": {"results": [{"name": "one", "peers": [{"itl_ratios": {}, "speedups": {}}]}]}}
