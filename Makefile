@@ -242,7 +242,7 @@ bands: setup ## write anew how far today's stack is from measurements, which `si
 bench: model ## measure minillm beside Hugging Face; nothing else should run meanwhile
 	$(BIN)/minillm bench --compare hf
 
-gpu-check: ## on a CUDA machine: parity of every backend with the CPU, then all benchmarks (9 minutes; again goes on)
+gpu-check: ## on a CUDA machine: parity with the CPU, benchmarks, goals (9 minutes; again goes on)
 	$(GPU_PYTHON) -m course.measure.gpu_check $(GPU_CHECK_ARGS)
 
 binder-check: ## build what Binder builds, in a fresh folder, and run lessons in it with 2 GB of memory (a quarter of an hour)

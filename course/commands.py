@@ -111,6 +111,18 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
             "Speculative decoding against none.",
         ),
         Command(
+            "start-up",
+            "course.measure.cli",
+            "start_up",
+            "From starting a process to its first token.",
+        ),
+        Command(
+            "verify-costs",
+            "course.measure.cli",
+            "verify_costs",
+            "What checking drafts costs by batch.",
+        ),
+        Command(
             "serve-overhead",
             "course.measure.cli",
             "serve_overhead",

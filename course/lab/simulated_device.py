@@ -46,7 +46,7 @@ PRICED = ("model", "dtype", "device", "load_format", "tensor_parallel_size", "qu
 """Fields of EngineConfig that the simulated deployment is told in its own words, or has no use for."""
 SIZES = ("max_model_len", "block_size", "max_num_seqs", "max_num_batched_tokens")
 """Fields that the simulated deployment fills in where they are left out."""
-KERNELS = ("attention_backend", "cuda_graphs", "fused_kernels")
+KERNELS = ("attention_backend", "cuda_graphs", "piecewise_graphs", "lazy_graphs", "fused_kernels")
 """Fields that choose how a step is computed. There is one price, of the stack that it was fitted to."""
 WORDS = "the harbour keeps a slow light while two ships wait for high water and no one writes the time down"
 """What a placeholder answer is made of, in random order: words of one token each."""

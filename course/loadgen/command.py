@@ -1,6 +1,6 @@
 """`minillm bench serve`, as it is typed. It imports what it needs when it runs."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
     from course.simulator.workload.requests import Workload
 
+    Tests = Callable[[str], dict[str, dict[str, Any]]]
+
 DEFAULT_REQUESTS = 100
+CROWD = 128
+"""Requests in flight when a server's capacity is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,14 @@ Compare = Annotated[
 def serve(
     load: LoadOptions,
     per_request: Annotated[bool, typer.Option("--per-request", help="A row for each request in the JSON.")] = False,
+    share: Annotated[
+        list[float] | None,
+        typer.Option(
+            min=0.01,
+            help="Open loop at this share of the first server's capacity, which a closed loop of --concurrency (128) "
+            "measures first; may be repeated.",
+        ),
+    ] = None,
     compare: Compare = None,
     engine_fields: Set = None,
     out: Out = None,
@@ -112,26 +124,53 @@ def serve(
     Open loop with --rate or --trace: requests come when they are due, as users do. Closed loop with --concurrency:
     each of so many workers waits for its answer first. Exit status 1 if no request was answered.
     """
-    from functools import partial
-
-    from course.loadgen.report import format_beside, format_report
+    from course.loadgen.report import figures_table, format_report
 
     check_writable(out)
-    workload = load.workload()
-    measure = partial(_load_test, load, workload, per_request)
     if compare is not None:
-        reports = _beside(load, compare, engine_fields, measure)
-        show({"engines": reports}, format_beside(reports), out, as_json)
+        tests = _tests(replace(load, model=""), share, per_request)  # the servers say what they call it
+        engines = _beside(load, compare, engine_fields, tests)
     elif engine_fields:
         raise ConfigError("--set is for a server that is started here: it goes with --compare")
     else:
-        reports = {"": measure(load.url)}
-        show(reports[""], format_report(reports[""]), out, as_json)
+        engines = {"": _tests(load, share, per_request)(load.url)}
+    reports = {f"{name} {of}".strip(): report for name, own in engines.items() for of, report in own.items()}
+    texts = [f"{name}: {format_report(report)}" if name else format_report(report) for name, report in reports.items()]
+    table = figures_table(reports) if len(reports) > 1 else ""
+    told = {name: own.get("", own) for name, own in engines.items()}
+    show(told[""] if list(told) == [""] else {"engines": told}, "\n\n".join([*texts, table]).strip(), out, as_json)
     raise typer.Exit(0 if all(report["counts"].get("completed") for report in reports.values()) else 1)
 
 
-def _load_test(load: LoadOptions, workload: "Workload", per_request: bool, url: str) -> dict[str, Any]:
-    """Send the workload to a server. Returns the report."""
+def _tests(load: LoadOptions, shares: list[float] | None, per_request: bool) -> "Tests":
+    """What each server goes through, given its URL: one load test, under an empty name. With shares a closed loop,
+    called `closed`, and open loops at those shares of what the first server completed in it, so all get the same loads.
+
+    Raises:
+        WorkloadError: the options don't make a workload; or with shares, a rate or a trace is given as well.
+    """
+    if not shares:
+        load.workload()  # what's wrong with it is said before a server is started
+        return lambda url: {"": _load_test(load, per_request, url)}
+    if load.rate is not None or load.trace is not None:
+        raise WorkloadError("--share finds the rate itself: leave out --rate and --trace")
+    replace(load, rate=1.0).workload()
+    closed = replace(load, concurrency=load.concurrency or CROWD, arrival=LoadOptions().arrival, cv=None)
+    capacities: list[float] = []
+
+    def tests(url: str) -> dict[str, dict[str, Any]]:
+        reports = {"closed": _load_test(closed, per_request, url)}
+        capacities.append(reports["closed"]["rates"]["requests_per_s"])
+        for share in shares if capacities[0] else ():
+            open_loop = replace(load, rate=share * capacities[0], concurrency=None)
+            reports[f"{share:g}"] = _load_test(open_loop, per_request, url)
+        return reports
+
+    return tests
+
+
+def _load_test(load: LoadOptions, per_request: bool, url: str) -> dict[str, Any]:
+    """Send a load's requests to a server. Returns the report."""
     import asyncio
     import os
     import sys
@@ -144,6 +183,7 @@ def _load_test(load: LoadOptions, workload: "Workload", per_request: bool, url: 
     from course.simulator.options import stated_limits
     from minillm.policies.config import parse_fields
 
+    workload = load.workload()
     slo = stated_limits(ttft=load.slo_ttft, itl=load.slo_itl, tpot=load.slo_tpot, e2e=load.slo_e2e)
     fields = parse_fields(load.body, "--body")
     key = os.environ.get(load.api_key_env)
@@ -158,9 +198,9 @@ def _load_test(load: LoadOptions, workload: "Workload", per_request: bool, url: 
 
 
 def _beside(
-    load: LoadOptions, name: str, engine_fields: list[str] | None, measure: "Callable[[str], dict[str, Any]]"
-) -> dict[str, Any]:
-    """Our server and the named one, measured in turn. Returns the reports by engine.
+    load: LoadOptions, name: str, engine_fields: list[str] | None, tests: "Tests"
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Our server and the named one, measured in turn. Returns each one's reports.
 
     Raises:
         ConfigError: a server is named as well, or --set doesn't fit.
@@ -171,4 +211,4 @@ def _beside(
     if load.url != LoadOptions().url:
         raise ConfigError("--compare starts the servers itself: leave out --url")
     config = EngineConfig(**{"model": load.model or DEFAULT_MODEL, **parse_fields(engine_fields, "--set")})
-    return in_turn(config, name, measure)
+    return in_turn(config, name, tests)

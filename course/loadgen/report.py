@@ -111,17 +111,18 @@ def _server(after: Scrape, gained: Mapping[str, Histogram]) -> dict[str, Any]:
 # ---------------------------------------------------------------- for people
 
 
-def format_beside(reports: Mapping[str, dict[str, Any]]) -> str:
-    """Each engine's report, and then the figures that decide in a table, a row for each; times in milliseconds."""
+def figures_table(reports: Mapping[str, dict[str, Any]]) -> str:
+    """The figures that decide between servers, or loads: a row for each report; times in milliseconds."""
     rows = []
     for name, report in reports.items():
         ttft, itl, rates = report["latency"]["ttft"], report["latency"]["itl"], report["rates"]
         latencies = map(milliseconds, (ttft.p50, ttft.p99, itl.p50, itl.p99))
         goodput = "" if rates["goodput_per_s"] is None else f"{rates['goodput_per_s']:.2f}"
-        rows.append((name, *latencies, f"{rates['output_tokens_per_s']:.1f}", goodput))
-    columns = ("", "TTFT p50", "TTFT p99", "ITL p50", "ITL p99", "tokens/s", "goodput/s")
-    texts = [f"{name}: {format_report(report)}" for name, report in reports.items()]
-    return "\n\n".join([*texts, text_table(columns, rows)])
+        rows.append(
+            (name, f"{rates['requests_per_s']:.2f}", *latencies, f"{rates['output_tokens_per_s']:.1f}", goodput)
+        )
+    columns = ("", "TTFT p50", "TTFT p99", "ITL p50", "ITL p99", "requests/s", "tokens/s", "goodput/s")
+    return text_table(columns, rows)
 
 
 def format_report(report: dict[str, Any]) -> str:

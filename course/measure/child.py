@@ -20,6 +20,8 @@ from minillm.strict_model import StrictModel
 START_LIMIT_S = 600.0
 """vLLM compiles and records graphs before it answers: minutes, on some machines."""
 END_LIMIT_S = 20.0
+LOG_END = 8_000
+"""Characters of what it printed that an error quotes: a vLLM that fails tells why some screens before its last line."""
 GUARD = "import os, signal, sys; sys.stdin.read(); os.killpg(int(sys.argv[1]), signal.SIGKILL)"
 """What outlives us, even a SIGKILL: the end of its standard input is our end."""
 
@@ -108,7 +110,7 @@ def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
             pass  # nothing listens there yet
         time.sleep(0.3)
     ended = "it ended" if process.poll() is not None else f"nothing answers at {url} after {START_LIMIT_S:.0f} s"
-    raise ServerError(f"{ended}. The end of what it printed:\n{log.read_text(errors='replace')[-1500:]}")
+    raise ServerError(f"{ended}. The end of what it printed:\n{log.read_text(errors='replace')[-LOG_END:]}")
 
 
 def as_flags(config: StrictModel) -> list[str]:

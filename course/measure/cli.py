@@ -69,6 +69,25 @@ def attention(
 
 
 @with_shared_options
+def start_up(shared: SharedOptions) -> None:
+    """From starting a process to its first token: with compiled kernels and without, graphs captured at start or later.
+
+    The cache of compiled Triton kernels is one of its own, empty at first. The model's files are not made cold.
+    """
+    from course.measure.start_up import run
+
+    shared.measure(run)
+
+
+@with_shared_options
+def verify_costs(shared: SharedOptions, batch: Annotated[list[int] | None, sizes("Batch size")] = None) -> None:
+    """What checking drafts costs by batch, and the gates of speculation that follow. Any weights will do."""
+    from course.measure.verify_costs import run
+
+    shared.measure(run, batch)
+
+
+@with_shared_options
 def quality(
     shared: SharedOptions,
     against: Annotated[

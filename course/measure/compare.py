@@ -10,7 +10,7 @@ import torch
 
 from course.measure.contest import Minillm, Peer, TimedRun
 from course.measure.peers.make import check_installed, make_baselines
-from course.measure.workloads import BenchmarkWorkload, make_workloads, ragged_workload
+from course.measure.workloads import BY_NAME, BenchmarkWorkload, make_workloads, ragged_workload
 from minillm.bench.machine_peaks import Bandwidth, measure_bandwidth
 from minillm.bench.report import BenchmarkResult
 from minillm.bench.target import LARGEST_BLOCK, Costs, Target
@@ -135,7 +135,7 @@ def run(
 
     Args:
         load_peers: makes what it is compared with; None = it runs alone.
-        names: workloads; None = all.
+        names: workloads; None = all but those of BY_NAME.
     Raises:
         BenchmarkError: an engine cannot run this model, or did other work than it was given.
         ConfigError, ModelError: see Engine.
@@ -145,7 +145,7 @@ def run(
     engine = minillm.llm.engine
     assert engine.vocab_size is not None
     workloads = make_workloads(engine.vocab_size, quick=quick)
-    chosen = [workload for workload in workloads if not names or workload.name in names]
+    chosen = [each for each in workloads if (each.name in names if names else each.name not in BY_NAME)]
     return compete(minillm, engine, peers_of(engine, load_peers), chosen, repeats, quick, bandwidth)
 
 

@@ -16,8 +16,9 @@ import torch
 
 from course.measure.child import as_flags, serving
 from course.measure.compare import MEMORY_SHARE
+from course.measure.peers.make import folder_without_weights
 from course.measure.peers.vllm_peer import QUIET, same_limits, vllm_python
-from minillm.bench.errors import BenchmarkError
+from minillm.bench.writing import without_folder
 from minillm.kernels.quantization import dtype_name
 from minillm.model.checkpoints import load_config, resolve
 from minillm.model.config import ModelConfig
@@ -33,26 +34,26 @@ def in_turn(config: EngineConfig, name: str, measure: Callable[[str], Report]) -
     """Start minillm's server, then the other one, and measure each at its URL.
 
     Args:
-        config: minillm's; the other gets its limits, and the KV pool that it came to.
+        config: minillm's; the other gets its limits, and the KV pool that it came to. Of a shape (a config.json alone)
+            both draw random weights.
         name: of the other: vllm.
     Returns:
         What `measure` returned, by engine.
     Raises:
         MissingBaselineError: it isn't installed; says how to get it.
         ServerError: one doesn't start; with the end of what it printed.
-        BenchmarkError: it's a shape without a tokenizer.
     """
     python = vllm_python()  # before anything is loaded
-    folder = resolve(config.model)
-    if not folder.is_dir():
-        raise BenchmarkError(f"{config.model} is a shape without a tokenizer: servers read texts, so name a checkpoint")
-    config = _settled(config, ModelConfig.from_hf(load_config(folder)))
-    with _own(config) as url:
+    found, served_as = resolve(config.model), without_folder(config.model)
+    if not found.is_dir():
+        config = config.replace(model=str(folder_without_weights(found)), load_format="dummy")
+    config = _settled(config, ModelConfig.from_hf(load_config(found)))
+    with _own(config, served_as) as url:
         pool = httpx.get(f"{url}/metrics").text
         own = measure(url)
     [(block_size, num_blocks)] = POOL.findall(pool)
     pooled = config.replace(kv_cache_memory_gb=None, block_size=int(block_size), num_kv_blocks=int(num_blocks))
-    with _vllm(python, folder, pooled) as url:
+    with _vllm(python, pooled, served_as) as url:
         return {"minillm": own, name: measure(url)}
 
 
@@ -66,17 +67,20 @@ def _settled(config: EngineConfig, model: ModelConfig) -> EngineConfig:
 
 
 @contextmanager
-def _own(config: EngineConfig) -> Iterator[str]:
-    command = [sys.executable, "-m", "minillm", "serve", "--port", "{port}", "--no-access-log", *as_flags(config)]
+def _own(config: EngineConfig, served_as: str) -> Iterator[str]:
+    command = [sys.executable, "-m", "minillm", "serve", "--port", "{port}", "--no-access-log"]
+    command += ["--served-model-name", served_as, *as_flags(config)]
     with tempfile.NamedTemporaryFile(prefix="minillm-") as log, serving(command, Path(log.name)) as url:
         yield url
 
 
 @contextmanager
-def _vllm(python: str, folder: Path, config: EngineConfig) -> Iterator[str]:
+def _vllm(python: str, config: EngineConfig, served_as: str) -> Iterator[str]:
+    folder = resolve(config.model)
     limits = same_limits(config, ModelConfig.from_hf(load_config(folder)))
     command = [python, "-m", VLLM_SERVER, "--port", "{port}", "--disable-uvicorn-access-log"]
-    command += ["--model", str(folder), "--served-model-name", config.model]
+    command += ["--model", str(folder), "--served-model-name", served_as]
+    command += ["--load-format", config.load_format]
     command += [word for name, value in limits.items() for word in _flag(name, value)]
     with tempfile.NamedTemporaryFile(prefix="vllm-") as log, serving(command, Path(log.name), env=QUIET) as url:
         yield url

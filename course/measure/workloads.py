@@ -37,6 +37,8 @@ class BenchmarkWorkload:
 
 PROMPT_LENGTHS = (128, 512, 1024, 2048)
 """Tokens of the prompts that are measured alone, for one token of output."""
+BY_NAME = ("batch_32", "batch_128", "prefill_4096", "prefill_8192", "prefill_16384")
+"""Workloads that are measured only where they are named: for GPUs."""
 SHORTEST, LONGEST = 100, 1024
 """Tokens of an input, and of an output, of the ragged workload."""
 
@@ -57,6 +59,14 @@ def make_workloads(vocab_size: int, seed: int = 0, quick: bool = False) -> list[
 
     def length(count: int) -> int:
         return max(count // scale, 2)
+
+    def batch(size: int) -> BenchmarkWorkload:
+        prompts = [tokens(128) for _ in range(size)]
+        title = f"{size} requests, 128 in, 64 out{note}"
+        return BenchmarkWorkload(f"batch_{size}", title, prompts, [length(64)] * size, constant_batch=True)
+
+    def prompt(count: int) -> BenchmarkWorkload:
+        return BenchmarkWorkload(f"prefill_{count}", f"1 prompt of {count}, 1 out{note}", [tokens(count)], [1])
 
     shared = tokens(512)
     many = 32 // scale
@@ -81,10 +91,9 @@ def make_workloads(vocab_size: int, seed: int = 0, quick: bool = False) -> list[
             [shared + tokens(32) for _ in range(many)],
             [length(32)] * many,
         ),
-        *(
-            BenchmarkWorkload(f"prefill_{count}", f"1 prompt of {count}, 1 out{note}", [tokens(count)], [1])
-            for count in PROMPT_LENGTHS
-        ),
+        *map(prompt, PROMPT_LENGTHS),
+        *map(batch, (32, 128)),
+        *map(prompt, (4096, 8192, 16_384)),
     ]
 
 

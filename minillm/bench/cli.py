@@ -12,9 +12,10 @@ from minillm.course_commands import add_course_commands
 
 WorkloadName = enum.StrEnum(
     "WorkloadName",
-    ["one", "eight", "mixed", "shared_prefix", "prefill_128", "prefill_512", "prefill_1024", "prefill_2048"],
+    "one eight mixed shared_prefix prefill_128 prefill_512 prefill_1024 prefill_2048 "
+    "batch_32 batch_128 prefill_4096 prefill_8192 prefill_16384",
 )
-"""Workloads of `minillm bench` without a command."""
+"""Workloads of `minillm bench` without a command; the last five only where they are named."""
 Batch = Annotated[int, typer.Option(min=1, help="Sequences that decode together.")]
 Context = Annotated[int, typer.Option(min=1, help="Tokens of each prompt.")]
 
@@ -43,8 +44,8 @@ def bench(
 ) -> None:
     """Measure speed. Run it alone: two busy programs on one machine measure each other.
 
-    Without a command: eight workloads, alone or beside other engines. llama.cpp in bfloat16 on a CPU is four of them:
-    files of BF16 and F16, each with two layouts of the KV cache.
+    Without a command: eight workloads, or those named, alone or beside other engines. llama.cpp in bfloat16 on a CPU
+    is four of them: files of BF16 and F16, each with two layouts of the KV cache.
     """
     if context.invoked_subcommand is not None:
         _refuse_options(context, context.invoked_subcommand)

@@ -215,6 +215,10 @@ class EngineConfig(StrictModel):
     cuda_graphs: bool = Field(
         True, description="GPU: replay captured kernels; in a step with prompts, all but attention's"
     )
+    piecewise_graphs: bool = Field(True, description="off = a step with prompts is launched kernel by kernel")
+    lazy_graphs: bool = Field(
+        False, description="capture each size when it's first met: a shorter start, and longer first steps"
+    )
     fused_kernels: bool = Field(True, description="norms, rotation with cache write, and SwiGLU as one kernel each")
     async_scheduling: bool | None = Field(
         None, description="prepare the next step while this one runs; None = on a GPU, where it pays off"

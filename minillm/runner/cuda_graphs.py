@@ -138,22 +138,21 @@ class GraphedDecode:
         self.make_graph = make_graph
         self.graphs: dict[int, Graph] = {}
         self.sizes: list[int] = []
-        """Those in use: of the graphs, what the present engine would have captured by itself. A step is padded to the
-        same size whatever ran before, so it computes, and costs, the same."""
+        """Those in use: what the present engine would capture by itself. A step is padded to the same size whatever ran
+        before, so it computes, and costs, the same."""
 
-    def capture(self, max_batch: int) -> None:
+    def capture(self, max_batch: int, lazily: bool = False) -> None:
         """Be ready for any batch of up to `max_batch` sequences: capture the sizes that there is no graph of yet.
 
-        All of them now, not each when it is first met: capturing takes as long as many steps, and that step would be
-        timed with it.
+        Args:
+            lazily: only the largest now, each of the others when it is first met. Capturing takes as long as many
+                steps, and that step is timed with it.
         """
         self.sizes = graph_sizes(max_batch)
         # Else a tour through all numbers of slots would leave a graph for each.
         self.graphs = {size: graph for size, graph in self.graphs.items() if size in self.sizes or is_regular(size)}
-        missing = [size for size in self.sizes if size not in self.graphs]
-        if not missing:
-            return
-        self._fill_with_padding()
+        wanted = self.sizes[-1:] if lazily else self.sizes
+        missing = [size for size in wanted if size not in self.graphs]
         # The largest first: the memory of its activations then serves all the others.
         for size in tqdm(missing[::-1], desc="capturing CUDA graphs", unit="graph", leave=False):
             self.graphs[size] = self._capture(size, self.make_graph())
@@ -183,6 +182,8 @@ class GraphedDecode:
         arrays, (size, width) = batch.arrays, batch.arrays.block_tables.shape
         if not batch.only_decodes or size not in self.sizes:
             return None
+        if size not in self.graphs:
+            self.graphs[size] = self._capture(size, self.make_graph())
         token_inputs = np.stack((arrays.token_ids, arrays.positions, arrays.slots, arrays.context_lens))
         self.token_inputs[:, :size].copy_(to_device(token_inputs, self.device))
         self.inputs.block_tables[:size, :width].copy_(to_device(arrays.block_tables, self.device))
@@ -192,6 +193,7 @@ class GraphedDecode:
 
     @torch.inference_mode()
     def _capture(self, size: int, graph: Graph) -> Graph:
+        self._fill_with_padding()
         first = BatchArrays(*(array[:size] for array in self.inputs))
         inputs = first._replace(query_starts=self.inputs.query_starts[: size + 1])
 

@@ -27,6 +27,7 @@ RUNNER_FIELDS = (
     "swap_space_gb",
     "attention_backend",
     "cuda_graphs",
+    "piecewise_graphs",
     "fused_kernels",
     "tensor_parallel_size",
 )

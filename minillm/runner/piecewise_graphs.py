@@ -69,16 +69,27 @@ class PiecewiseForward:
         """Those in use, as in GraphedDecode."""
 
     @torch.inference_mode()
-    def capture(self, max_tokens: int) -> None:
-        """Be ready for any step of up to `max_tokens` tokens, or as many as are captured at most."""
+    def capture(self, max_tokens: int, lazily: bool = False) -> None:
+        """Be ready for any step of up to `max_tokens` tokens, or as many as are captured at most.
+
+        Args:
+            lazily: as in GraphedDecode.
+        """
         enough = next((size for size in TOKENS if size >= max_tokens), TOKENS[-1])
         self.sizes = [size for size in TOKENS if size <= enough]
-        missing = [size for size in self.sizes if size not in self.graphs]
+        wanted = self.sizes[-1:] if lazily else self.sizes
+        missing = [size for size in wanted if size not in self.graphs]
         # The largest first: the memory of its activations then serves all the others.
         for size in tqdm(missing[::-1], desc="capturing CUDA graphs in pieces", unit="size", leave=False):
-            self.graphs[size] = [self.make_graph().capture(piece) for piece in self._pieces(size)]
-        if missing:  # capturing adds to x again and again, so what that left in the null block may be infinite
-            self.kv_pool.make_finite([self.kv_pool.null_block])
+            self._capture(size)
+
+    def _capture(self, size: int) -> None:
+        self.inputs.copy_(
+            to_device(self.padding.repeat(self.inputs.shape[1], axis=1), self.device)
+        )  # not over an earlier step's
+        self.graphs[size] = [self.make_graph().capture(piece) for piece in self._pieces(size)]
+        # Capturing adds to x again and again, so what that left in the null block may be infinite.
+        self.kv_pool.make_finite([self.kv_pool.null_block])
 
     def __call__(self, batch: HostBatch, attention: AttentionFn) -> Tensor | None:
         """Hidden states [T, h] of a step, good until the next call; None if it has more tokens than any size.
@@ -90,6 +101,8 @@ class PiecewiseForward:
         size = next((size for size in self.sizes if size >= num_tokens), None)
         if size is None:
             return None
+        if size not in self.graphs:
+            self._capture(size)
         inputs = self.padding.repeat(size, axis=1)
         inputs[:, :num_tokens] = arrays.token_ids, arrays.positions, arrays.slots
         self.inputs[:, :size].copy_(to_device(inputs, self.device))

@@ -183,9 +183,9 @@ class TorchRunner:
         self._make_room(config.max_decode_rows)
         self.pending.rows = {}
         if self.fast_decode is not None:
-            self.fast_decode.capture(config.max_decode_rows)
+            self.fast_decode.capture(config.max_decode_rows, config.lazy_graphs)
         if self.fast_pieces is not None:
-            self.fast_pieces.capture(config.max_num_batched_tokens)
+            self.fast_pieces.capture(config.max_num_batched_tokens, config.lazy_graphs)
 
     def _make_room(self, num_rows: int) -> None:
         """Memory for what `num_rows` rows sample, and for graphs that read it."""
@@ -198,7 +198,8 @@ class TorchRunner:
         # A memory pool of their own for graphs that are recorded anew: PyTorch ends a pool with the last graph in it.
         make_graph = self.make_graph or partial(CudaGraph, torch.cuda.graph_pool_handle(), side_stream(self.device))
         decoder, shared = self.model.decoder, (self.kv_pool, self.pending)
-        self.fast_pieces = PiecewiseForward(decoder, self.ops, *shared, make_graph)
+        if self.config.piecewise_graphs:
+            self.fast_pieces = PiecewiseForward(decoder, self.ops, *shared, make_graph)
         if self.attention.capturable:
             max_context = self.longest_context(self.pool_config)
             self.fast_decode = GraphedDecode(decoder, self.ops, self.attention, *shared, max_context, make_graph)

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from course.loadgen.planned_requests import common_words
 from course.measure.contest import MissingBaselineError, Peer
 from course.measure.peers.nano_vllm import HOW_TO_GET_IT as NANO_VLLM_INSTALL
 from course.measure.peers.vllm_peer import VLLM, same_limits, vllm_python
@@ -24,12 +25,6 @@ LLAMA_CPP_INSTALL = (
 )
 INSTALLED_AS = {"llama.cpp": ("llama_cpp", LLAMA_CPP_INSTALL), "nano-vllm": ("nanovllm", NANO_VLLM_INSTALL)}
 """The package each needs beside minillm's own, and how to get it."""
-ONE_TOKEN = {
-    "version": "1.0",
-    "added_tokens": [],
-    "model": {"type": "WordLevel", "vocab": {"<eos>": 0}, "unk_token": "<eos>"},
-}
-"""The smallest tokenizer.json."""
 
 
 def check_installed(names: Sequence[str]) -> None:
@@ -104,7 +99,7 @@ def _nano_vllm(config: EngineConfig) -> list[Peer]:
 def _vllm(config: EngineConfig) -> list[Peer]:
     found = resolve(config.model)
     arguments = {
-        "model": str(folder_with_config(found)),
+        "model": str(folder_without_weights(found)),
         "load_format": "auto" if found.is_dir() and config.load_format == "auto" else "dummy",
         "skip_tokenizer_init": True,
         **same_limits(config, ModelConfig.from_hf(load_config(found))),
@@ -125,23 +120,44 @@ def computes_bfloat16() -> bool:
     return bool(BF16_FLAGS.intersection(describe_cpu()[1]))
 
 
-def folder_with_config(found: Path) -> Path:
-    """The folder itself; for a config.json alone, a folder with nothing else, for an engine that draws its weights."""
+def folder_without_weights(found: Path) -> Path:
+    """The folder itself; for a config.json alone, one with that and a tokenizer, for engines that draw weights."""
     if found.is_dir():
         return found
     digest = hashlib.sha256(found.read_bytes()).hexdigest()
+    vocab_size = ModelConfig.from_hf(load_config(found)).vocab_size
 
     def build(work: Path) -> None:
         shutil.copy(found, work / "config.json")
+        write_tokenizer(work, vocab_size)
 
-    return build_once(cache_home() / "models" / f"shape-{found.stem}-{digest[:16]}", build, found.stat().st_size)
+    return build_once(cache_home() / "models" / f"words-{found.stem}-{digest[:16]}", build, 32 * vocab_size)
+
+
+def write_tokenizer(folder: Path, vocab_size: int) -> None:
+    """Files of a tokenizer for random weights: each token is a word, first those of the load generator's prompts."""
+    words = ["<eos>", *common_words()]
+    words += [f"word{number}" for number in range(len(words), vocab_size)]
+    tokenizer = {
+        "version": "1.0",
+        "added_tokens": [],
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "model": {
+            "type": "WordLevel",
+            "vocab": {word: number for number, word in enumerate(words[:vocab_size])},
+            "unk_token": "<eos>",
+        },
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<eos>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(kind))
 
 
 def folder_with_weights(found: Path, dtype: str) -> Path:
     """The folder itself; for a config.json alone, a folder of random weights of its shape, made once.
 
     minillm draws its own random weights in memory, other engines read files. Speed does not depend on
-    the values. The tokenizer knows one word: prompts are token ids.
+    the values.
     """
     if found.is_dir():
         return found
@@ -161,9 +177,7 @@ def folder_with_weights(found: Path, dtype: str) -> Path:
         with torch.random.fork_rng():
             torch.manual_seed(0)
             make_model().save_pretrained(work)
-        (work / "tokenizer.json").write_text(json.dumps(ONE_TOKEN))
-        kind = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<eos>"}
-        (work / "tokenizer_config.json").write_text(json.dumps(kind))
+        write_tokenizer(work, config.vocab_size)
 
     with torch.device("meta"):
         num_bytes = sum(parameter.nbytes for parameter in make_model().parameters())

@@ -28,8 +28,10 @@ HOW_TO_GET_IT = (
 )
 HAS_VLLM = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
 SHARE_OF_FREE_MEMORY = 0.9
+VLLM_BLOCK = 128
+"""Tokens of its largest KV blocks, those on a CPU."""
 END_LIMIT_S = 20.0
-LOG_END = 1_500
+LOG_END = 8_000
 """Characters of its log that an error quotes."""
 QUIET = {"VLLM_LOGGING_LEVEL": "WARNING", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 
@@ -58,11 +60,13 @@ def same_limits(config: EngineConfig, model: ModelConfig) -> dict[str, Any]:
     """
     assert config.num_kv_blocks is not None and config.block_size is not None
     kv_tokens = config.num_kv_blocks * config.block_size
+    spare = min(2 * VLLM_BLOCK, kv_tokens // 2)
     limits: dict[str, Any] = {
         "dtype": config.dtype,
         "max_num_seqs": config.max_num_seqs,
         "max_num_batched_tokens": config.max_num_batched_tokens,
-        "max_model_len": min(config.max_model_len or model.max_position_embeddings, kv_tokens),
+        # Of the pool, vLLM keeps a block for itself, and one that isn't whole: it refuses a request that takes all.
+        "max_model_len": min(config.max_model_len or model.max_position_embeddings, kv_tokens - spare),
         "kv_cache_memory_bytes": kv_tokens * kv_bytes_per_token(model, config.dtype),
         "enable_prefix_caching": config.enable_prefix_caching,
     }

@@ -41,6 +41,7 @@ def in_force(llm: Any) -> dict[str, Any]:
     return {
         "version": f"vllm {vllm.__version__}",
         "torch": version("torch"),
+        "flash_attention": flash_attention(),
         "device": str(config.device_config.device_type),
         "dtype": str(config.model_config.dtype).removeprefix("torch."),
         "compilation": getattr(config.compilation_config.mode, "name", None),
@@ -53,6 +54,16 @@ def in_force(llm: Any) -> dict[str, Any]:
         "kv_blocks": config.cache_config.num_gpu_blocks,
         "block_size": config.cache_config.block_size,
     }
+
+
+def flash_attention() -> int | None:
+    """The version of FlashAttention that it would take on this card; None if it has none, or doesn't say so here."""
+    try:
+        from vllm.v1.attention.backends.fa_utils import get_flash_attn_version
+
+        return get_flash_attn_version()
+    except (ImportError, AssertionError):
+        return None
 
 
 def stamp_outputs(llm: Any) -> dict[str, list[float]]:

@@ -26,6 +26,8 @@ MAX_ACCUMULATOR = 128 * 128
 """Float32 numbers of the result that one program keeps in registers: 64 of a thread's 255, in 8 warps."""
 KEY_TILE = 64 * 128
 """Numbers in the keys of one step: 16 KB of 16-bit ones, and as much again for the values."""
+MOST_KEYS = 64
+"""Keys of a step of prompts or drafts, at most."""
 STAGES = 5
 """Half of the pipeline's stages look up blocks, so this is two steps of keys and values on their way while a
 third one is computed: 72 KB for decodes, so that three programs fit into a multiprocessor's 228 KB."""
@@ -88,13 +90,16 @@ class AttentionTile:
 
 
 @functools.cache
-def tile_for(num_rows: int, head_dim: int, itemsize: int, shared_memory: int) -> AttentionTile:
+def tile_for(
+    num_rows: int, head_dim: int, itemsize: int, shared_memory: int, most_keys: int = MOST_KEYS
+) -> AttentionTile:
     """The tile for sequences that have `num_rows` rows of queries at most.
 
     Args:
         head_dim: d, padded to a power of two.
         itemsize: bytes of one number in the query.
         shared_memory: bytes that one program may take.
+        most_keys: a step of prompts or drafts takes; a power of two.
     """
     if itemsize == 4:  # no tensor cores for float32: every product goes through registers, so little at once
         return AttentionTile(16, max(16, min(64, 2048 // head_dim)), num_warps=4, num_stages=1)
@@ -104,8 +109,14 @@ def tile_for(num_rows: int, head_dim: int, itemsize: int, shared_memory: int) ->
     # Hopper: 132 KB at d = 128. Before it, a thread's registers don't hold the addresses of so long a pipeline.
     stages = STAGES if shared_memory >= 200 * 1024 else STAGES - 2
     if num_rows <= 64 or 128 * head_dim > MAX_ACCUMULATOR:  # drafts: the rows of a Hopper matrix instruction
-        return AttentionTile(64, min(64, keys), num_warps=4, num_stages=stages)
-    return AttentionTile(128, min(64, keys), num_warps=8, num_stages=stages)
+        return AttentionTile(64, min(most_keys, keys), num_warps=4, num_stages=stages)
+    return AttentionTile(128, min(most_keys, keys), num_warps=8, num_stages=stages)
+
+
+def most_keys_for(kv_format: str, capability: int) -> int:
+    """Elsewhere than on Hopper, 64 keys of 8 bits in registers beside prompts or drafts would spill some (compiled for
+    compute capabilities 80, 90 and 100, and run on 90 only)."""
+    return MOST_KEYS // 2 if kv_format and capability != 90 else MOST_KEYS
 
 
 def splits_for(num_programs: int, max_context: int, num_processors: int) -> int:
@@ -158,7 +169,8 @@ class Launch:
         num_rows = self.num_sequences if one_token else num_tokens - self.first_sequence
 
         device = gpu(query.device)
-        tile = tile_for(self.max_query_len * group, padded_dim, query.element_size(), device.shared_memory)
+        most_keys = most_keys_for(kv_format, device.capability)
+        tile = tile_for(self.max_query_len * group, padded_dim, query.element_size(), device.shared_memory, most_keys)
         tile_rows = max(tile.rows, power_of_two(group))
         # However the tokens are spread over the sequences, there are no more tiles than this.
         num_tiles = self.num_sequences

@@ -13,6 +13,8 @@ class GpuLimits:
     num_processors: int
     shared_memory: int
     """Bytes that one program may take."""
+    capability: int = 90
+    """As in sm_90: Hopper."""
 
 
 @functools.cache
@@ -22,4 +24,4 @@ def gpu(device: torch.device) -> GpuLimits:
         return GpuLimits(8, 227 * 1024)
     properties = torch.cuda.get_device_properties(device)
     shared_memory = getattr(properties, "shared_memory_per_block_optin", 64 * 1024)  # torch for AMD does not say
-    return GpuLimits(properties.multi_processor_count, shared_memory)
+    return GpuLimits(properties.multi_processor_count, shared_memory, 10 * properties.major + properties.minor)

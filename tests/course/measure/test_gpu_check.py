@@ -1,21 +1,21 @@
-"""`make gpu-check` without a GPU: that it goes on where it stopped, and reads its targets off real reports."""
+"""`make gpu-check` without a GPU: that it goes on where it stopped, and that its plan runs, in small."""
 
 import json
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 import torch
 import transformers
 from patience import wait_for
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
+from vllm_stand_in import make_vllm_stand_in
 
 from course.measure import gpu_check
-from course.measure.gpu_check import GOALS, TIME_LIMIT_S, Section, main, reached, run, sections
+from course.measure.gpu_check import TIME_LIMIT_S, Section, main, run, sections
+from course.measure.peers.vllm_peer import PYTHON_VARIABLE
 from minillm.bench import report
 from minillm.cli import app
 
@@ -64,15 +64,28 @@ def test_nothing_that_a_section_started_outlives_it(tmp_path: Path) -> None:
     wait_for(is_gone, "its server has ended")
 
 
-def test_two_calls_reach_all_sections_even_if_each_takes_its_limit() -> None:
-    left = [section.limit_s for section in sections()]
+def test_two_calls_reach_what_is_worth_most_even_if_each_section_takes_its_limit() -> None:
+    left = sections()
     for _ in range(2):
         seconds = TIME_LIMIT_S
-        for limit in list(left):
-            if limit <= seconds:
-                left.remove(limit)
-                seconds -= limit
-    assert left == []
+        for section in list(left):
+            if section.limit_s <= seconds:
+                left.remove(section)
+                seconds -= section.limit_s
+    assert {section.name for section in left} <= {section.name for section in gpu_check._others()}
+    assert all(section.limit_s <= TIME_LIMIT_S for section in left), "a call more reaches each"
+
+
+def test_what_failed_before_is_tried_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [Script(name, f"raise SystemExit({name == 'first'})", 60, "no module") for name in ("first", "second")]
+    monkeypatch.setattr(gpu_check, "sections", lambda: made)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(gpu_check, "describe", lambda *_: {"device": "A GPU", "tree": None})
+    order = []
+    for only in (["--only", "first"], []):
+        main(["--out", str(tmp_path), *only])
+        order.append([*json.loads((tmp_path / "gpu_check_a_gpu.json").read_text())["outcomes"].items()])
+    assert order == [[("first", "failed")], [("second", "done"), ("first", "failed")]]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -89,7 +102,8 @@ def test_one_record_tells_all_that_two_calls_found(
     made = [
         Script("decode_8b", f"import json; json.dump({found}, open(out, 'w'))", 60),
         Script("nano", "import sys; sys.exit(print('minillm: there is no nanovllm here') or 2)", 60),
-        Script("parity", "raise SystemExit(2)", 60),
+        Script("parity", "raise SystemExit(2)", 60, "pytest"),
+        Script("lessons", "", 60, needs="a_package_that_nobody_has"),
     ]
     monkeypatch.setattr(gpu_check, "sections", lambda: made)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "A GPU")
@@ -97,26 +111,66 @@ def test_one_record_tells_all_that_two_calls_found(
         patch.setattr(torch.cuda, "is_available", lambda: True)
         patch.setattr(report, "describe_versions", lambda: {"driver": "1"})
         patch.setattr(report, "describe_machine", dict)
-        where = ["--out", str(tmp_path)]
+        patch.setattr(gpu_check, "git_commit", lambda: None)
+        where = ["--out", str(tmp_path), "--tree", "0123abc"]
         assert main([*where, "--only", "decode_8b", "--only", "nano"]) == 0, "what cannot run here is no failure"
         assert main(where) == 1
     record = json.loads((tmp_path / "gpu_check_a_gpu.json").read_text())
-    assert record["outcomes"] == {"decode_8b": "kept", "nano": "refused", "parity": "failed"}
+    assert record["outcomes"] == {"decode_8b": "kept", "nano": "refused", "parity": "failed", "lessons": "refused"}
+    assert "a_package_that_nobody_has" in record["reasons"]["lessons"]
     assert record["reasons"]["nano"] == "minillm: there is no nanovllm here"
     kept = record["sections"]["decode_8b"]
-    assert kept["results"] == found["results"] and "commit" in kept
-    assert {"date", "command", "commit", "device", "versions"} <= set(record)
+    assert kept["results"] == found["results"] and kept["commit"] == record["tree"] == "0123abc"
+    told = {"date", "command", "sources", "device", "num_gpus", "versions", "flash_attention", "vllm", "goals"}
+    assert told <= set(record) and {"driver", "triton"} <= set(record["versions"])
     said = capsys.readouterr().out
-    assert "not yet measured" in said and "0.70  0.80" in said
+    assert "not yet measured" in said and "0.70  NOT MET" in said
+
+
+def test_equal_trees_have_equal_digests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy on a machine without git says which tree it is."""
+    monkeypatch.setattr(gpu_check, "ROOT", tmp_path)
+    source = tmp_path / "minillm" / "core" / "engine.py"
+    source.parent.mkdir(parents=True)
+    digests = []
+    for text in ("one", "two", "one"):
+        source.write_text(text)
+        digests.append(gpu_check.digest_of_sources())
+    assert digests[0] == digests[2] != digests[1]
 
 
 def test_every_command_is_one_that_bench_understands() -> None:
     """Typer names a wrong option before it reads --help; a wrong model or field fails when the target is made."""
-    for section in sections()[1:]:
-        words = section.arguments.split()
-        result = CliRunner().invoke(app, ["bench", *words, "--out", "x.json", "--help"])
-        assert result.exit_code == 0, section.name
-        assert all(word in result.output for word in words if word.startswith("--")), section.name
+    for section in sections():
+        if section.module == "minillm":
+            words = section.arguments.split()
+            result = CliRunner().invoke(app, ["bench", *words, "--out", "x.json", "--help"])
+            assert result.exit_code == 0, section.name
+            assert all(word in result.output for word in words if word.startswith("--")), section.name
+            assert {"--device", "cuda"} <= {*words} or "device=cuda" in words, section.name
+
+
+def rehearse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Path, *arguments: str) -> dict[str, str]:
+    """What became of the plan's sections on this CPU, in small, beside a stand-in for vLLM."""
+    monkeypatch.setenv(PYTHON_VARIABLE, str(make_vllm_stand_in(tmp_path)))
+    main(["--rehearse", str(model), "--out", str(tmp_path / "out"), "--time-limit", "3000", *arguments])
+    record = json.loads((tmp_path / "out" / "rehearsal.json").read_text())
+    print(record["reasons"])
+    return record["outcomes"]
+
+
+def test_a_section_is_rehearsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_llama_path: Path) -> None:
+    outcomes = rehearse(tmp_path, monkeypatch, tiny_llama_path, "--only", "verify_costs_8b")
+    assert outcomes == {"verify_costs_8b": "done"}
+
+
+@pytest.mark.slow
+def test_the_whole_plan_is_rehearsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_llama_path: Path) -> None:
+    """Each section's command starts, ends well, and leaves a report; but for what only a GPU has."""
+    outcomes = rehearse(tmp_path, monkeypatch, tiny_llama_path)
+    only_on_gpus = {"decode_8b_fp8", "prefill_8b_fp8", "nano_vllm_0.6b"}
+    assert {name for name, outcome in outcomes.items() if outcome != "done"} == only_on_gpus
+    assert set(outcomes) == {section.name for section in sections()}
 
 
 @pytest.mark.parametrize(("flash", "requests"), [(True, 256), (False, 64)])
@@ -127,32 +181,3 @@ def test_without_a_flash_kernel_transformers_gets_a_quarter(
     monkeypatch.setattr(transformers.utils, "is_flash_attn_3_available", lambda: flash)
     [section] = [section for section in sections() if section.name == "hf_0.6b"]
     assert f"--requests {requests} " in section.arguments
-
-
-def test_targets_are_read_off_what_the_benchmarks_write(bench: Callable[..., Result], tmp_path: Path) -> None:
-    """The benchmarks' own reports, made small on the CPU, in the places where gpu-check looks."""
-    reports: dict[str, Any] = {"decode_0.6b": {"idle": {"1": 0.02, "64": 0.25}}}
-    for name, arguments in {
-        "decode_8b": ("decode", "--batch", "1"),
-        "prefill_8b": ("prefill",),
-        "attention_8b": ("attention",),
-        "hf_0.6b": ("throughput", "--compare", "hf"),
-    }.items():
-        bench(*arguments, "--out", str(tmp_path / f"{name}.json"))
-        reports[name] = json.loads((tmp_path / f"{name}.json").read_text())
-    for row in reports["prefill_8b"]["results"]:
-        row["prompt_len"] *= 200  # the window of the tiny model is short of 2000 tokens
-    found = {goal.section: reached(goal, reports) for goal in GOALS}
-    assert all((found[name] or 0) > 0 for name in ("decode_8b", "prefill_8b", "hf_0.6b"))
-    assert found["decode_0.6b"] == pytest.approx(0.75)
-    assert found["nano_vllm_0.6b"] is None, "not installed"
-    assert found["attention_8b"] is None, "not on a CPU"
-
-
-def test_triton_is_held_against_fa3_on_its_worst_decode() -> None:
-    def row(kind: str, batch: int, backend: str, call_s: float) -> dict[str, Any]:
-        return {"shape": {"kind": kind, "batch": batch}, "backend": backend, "call_s": {"median": call_s}}
-
-    rows = [row("decode", 1, "fa3", 1.0), row("decode", 1, "triton", 1.0), row("decode", 8, "fa3", 0.9)]
-    rows += [row("decode", 8, "triton", 1.2), row("prefill", 1, "fa3", 1.0), row("prefill", 1, "triton", 5.0)]
-    assert gpu_check.triton_over_fa3({"results": rows}) == pytest.approx(0.75)

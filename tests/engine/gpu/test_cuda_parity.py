@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from model.test_decoder import make_checkpoint
 from slipping_drafts import Slipping
 
-from minillm import Engine, EngineConfig, SamplingParams
+from minillm import LLM, Engine, EngineConfig, SamplingParams
 from minillm.kernels.attention.select import survey
 from minillm.kernels.quantization import dtype_name
 from minillm.model.config import ModelConfig
@@ -110,6 +111,29 @@ def test_float32_tokens_are_the_cpus(
     model = on_device(decoder, torch.float32, "cuda")
     toggles = dict(cuda_graphs=graphs, async_scheduling=ahead, fused_kernels=fused)
     assert generate(model, attention_backend=backend, **toggles) == expected
+
+
+@pytest.mark.parametrize("ahead", [False, True], ids=str)
+@pytest.mark.parametrize("fields", [{"lazy_graphs": True}, {"piecewise_graphs": False}], ids=str)
+def test_graphs_captured_between_two_steps_change_no_token(
+    decoder: Decoder, expected: list[list[int]], fields: dict[str, Any], ahead: bool
+) -> None:
+    model = on_device(decoder, torch.float32, "cuda")
+    assert generate(model, attention_backend="triton", async_scheduling=ahead, **fields) == expected
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("graphs", [False, True], ids=str)
+def test_two_gpus_give_the_tokens_of_one(tmp_path: Path, graphs: bool) -> None:
+    sizes = dict(num_attention_heads=4, hidden_size=256, vocab_size=4096, intermediate_size=512)
+    make_checkpoint(tmp_path, architecture="Llama", max_position_embeddings=1024, **sizes)
+    fields = dict(model=str(tmp_path), dtype="float32", device="cuda", num_kv_blocks=256, cuda_graphs=graphs)
+    answers = []
+    for num_gpus in (1, 2):
+        llm = LLM(**fields, tensor_parallel_size=num_gpus)
+        answers.append([output.token_ids for output in llm.generate(prompts(), GREEDY, use_tqdm=False)])
+        llm.engine.close()
+    assert answers[0] == answers[1]
 
 
 @pytest.mark.parametrize("backend", backends())

@@ -1,4 +1,4 @@
-"""Compile every Triton kernel for sm_90 and sm_80, without a GPU, and print what each one takes as JSON lines.
+"""Compile every Triton kernel for sm_100, sm_90 and sm_80, without a GPU, and print what each one takes as JSON lines.
 
 Run by test_compiles.py in a process of its own, since Triton's interpreter, which the other tests use,
 cannot be switched off in a process that has imported it.
@@ -20,15 +20,15 @@ from triton.compiler import ASTSource
 from minillm.kernels.triton import attention_kernels as triton_kernels
 from minillm.kernels.triton import experts, fragments, nucleus, rounded_attention
 from minillm.kernels.triton import ops as triton_ops
-from minillm.kernels.triton.attention import KEY_TILE, tile_for
+from minillm.kernels.triton.attention import KEY_TILE, most_keys_for, tile_for
 from minillm.kernels.triton.rounded_attention import PairTile
 
-SHARED_MEMORY = {90: 227 * 1024, 80: 163 * 1024}
-"""That one program may take on Hopper and on Ampere, bytes."""
+SHARED_MEMORY = {100: 227 * 1024, 90: 227 * 1024, 80: 163 * 1024}
+"""That one program may take on Blackwell, Hopper and Ampere, bytes."""
 
 
 def attention_kernels(
-    dtype: str, head_dim: int, shared_memory: int
+    dtype: str, head_dim: int, capability: int
 ) -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]]:
     """(what it is for, kernel, types or constants of its arguments, options)."""
     pointers = dict.fromkeys(["query", "kv_cache", "output"], f"*{dtype}")
@@ -41,10 +41,12 @@ def attention_kernels(
     if dtype == "bf16":
         phases += [("decode int8", group, 8, 0), ("prefill int8", 4096, 1, 0)]
         phases += [("decode fp8", group, 8, 0), ("prefill fp8", 4096, 1, 0)]
-        phases += [("verify", 5 * group, 8, 0), ("prefill window", 4096, 1, 1024)]
+        phases += [("verify", 5 * group, 8, 0), ("verify int8", 5 * group, 8, 0), ("verify fp8", 5 * group, 8, 0)]
+        phases += [("prefill window", 4096, 1, 1024)]
     for phase, rows, splits, window in phases:
-        tile = tile_for(rows, head_dim, 4 if dtype == "fp32" else 2, shared_memory)
         kv_format = phase.split()[1] if "8" in phase else ""
+        most_keys = most_keys_for(kv_format, capability)
+        tile = tile_for(rows, head_dim, 4 if dtype == "fp32" else 2, SHARED_MEMORY[capability], most_keys)
         quantized = {"kv_cache": "*i8"} if kv_format else {}
         arguments = (
             pointers
@@ -156,7 +158,7 @@ def compile_kernel(
         "name": name,
         "cubin_bytes": len(compiled.asm["cubin"]),
         "shared_bytes": compiled.metadata.shared,
-        "tensor_cores": sorted(set(re.findall(r"wgmma\.mma_async|mma\.sync", compiled.asm["ptx"]))),
+        "tensor_cores": sorted(set(re.findall(r"tcgen05\.mma|wgmma\.mma_async|mma\.sync", compiled.asm["ptx"]))),
         "async_copies": "cp.async" in compiled.asm["ptx"],
         "wide_loads": bool(re.search(r"ld\.global[.\w:]*v4|cp\.async\.cg", compiled.asm["ptx"])),
         **resources(compiled.asm["cubin"]),
@@ -180,11 +182,11 @@ if __name__ == "__main__":
     arguments |= dict(scaled="*fp32", is_wide="*i1", VOCAB=128256, BLOCK=nucleus.BLOCK)
     draw_wide = ("draw_wide", nucleus._draw_wide, arguments, dict(num_warps=8))
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
-    for capability, shared_memory in SHARED_MEMORY.items():
+    for capability in SHARED_MEMORY:
         kernels = [draw_wide, *small_kernels("bf16"), *linear_kernels("bf16"), *linear_kernels("fp32")]
         kernels += [*expert_kernels(), *pair_kernels(64), *pair_kernels(128)]
         for dtype, head_dim in [("bf16", 64), ("bf16", 128), ("fp32", 128)]:
-            kernels += attention_kernels(dtype, head_dim, shared_memory)
+            kernels += attention_kernels(dtype, head_dim, capability)
         for one in kernels:
             if wanted in one[0]:
                 print(json.dumps(compile_kernel(capability, *one)), flush=True)

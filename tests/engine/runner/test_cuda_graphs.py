@@ -228,6 +228,25 @@ def test_graphs_can_be_switched_off(model: LoadedModel, use_backend: Any) -> Non
     use_backend(TensorLengthAttention)
     runner = make_engine(model, captured=True, cuda_graphs=False).runner
     assert runner.fast_decode is None and runner.fast_pieces is None
+    engine = make_engine(model, captured=True, piecewise_graphs=False)
+    assert serve(engine) == serve(make_engine(model, captured=True))
+    assert engine.runner.fast_pieces is None and replayed_decodes(engine) > 40
+
+
+@pytest.mark.parametrize("ahead", [False, True], ids=["in turn", "ahead"])
+def test_captured_when_first_met_they_say_the_same(model: LoadedModel, use_backend: Any, ahead: bool) -> None:
+    """Capturing between two steps touches no request's keys and values, and a step is padded as if all were there."""
+    use_backend(TensorLengthAttention)
+    fields = {"async_scheduling": ahead, "max_num_batched_tokens": 48}
+    at_start = make_engine(model, captured=True, **fields)
+    lazy = make_engine(model, captured=True, lazy_graphs=True, **fields)
+    assert [*lazy.runner.fast_decode.graphs] == [6] and [*lazy.runner.fast_pieces.graphs] == [64]
+    assert serve(lazy) == serve(at_start)
+    for name in ("fast_decode", "fast_pieces"):
+        whole, met = getattr(at_start.runner, name), getattr(lazy.runner, name)
+        assert met.sizes == whole.sizes and len(met.graphs) > 1
+    assert replayed_decodes(lazy) + replayed_in_pieces(lazy) == len(lazy.steps), "every step is replayed"
+    assert [step.num_tokens for step in lazy.steps] == [step.num_tokens for step in at_start.steps]
 
 
 def test_padding_touches_nothing_but_the_null_block(model: LoadedModel, use_backend: Any) -> None:
