@@ -12,7 +12,6 @@ from course.lab.server import LabServer
 from course.lessons.lesson_10c import pictures, run, simulated, words
 from course.lessons.lesson_10c.check import checks
 from course.lessons.lesson_10c.run import GATEWAY, STRAIGHT, AbandonedAnswer, CrowdOfReaders
-from course.simulator.workload.arrivals import Spikes
 from minillm.core.timeline import StepRecord, StepShare
 
 
@@ -136,41 +135,15 @@ def test_a_storm_on_the_real_server_counts_every_attempt(tiny_lab: Lab, monkeypa
 
 
 def test_at_70b_clients_or_the_server_can_end_the_storm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shorter spike than the lesson's, so that the queue drains sooner."""
-    monkeypatch.setattr(simulated, "SPIKES", Spikes(rate=3.5, spike_rate=17.5, start_s=5.0, length_s=10.0))
-    monkeypatch.setattr(simulated, "COUNT_70B", 450)
+    """The short form's: its queue drains sooner."""
+    monkeypatch.setenv("MINILLM_SHORT", "1")
     simulated.played.cache_clear()
-    chosen = simulated.storms_at_70b(
-        (simulated.GIVE_UP, simulated.IMMEDIATELY, simulated.JITTER, simulated.BUDGET, simulated.BREAKER)
-    )
-    _, naive, _, budget, breaker = chosen.values()
-    rates = [list(each.per_second("good", 20).values())[-2] for each in chosen.values()]
-    assert rates[1:3] == [0, 0] and min(rates[0], *rates[3:]) > 2, "base load is 3.5 a second"
+    clients, servers = simulated.storms_at_70b(), simulated.servers_at_70b()
+    give_up, naive, _, jitter, budget, breaker = clients.values()
+    rates = [list(each.per_second("good", 20).values())[-1] for each in (give_up, naive, jitter, budget, breaker)]
+    assert rates[1:3] == [0, 0] and min(rates[0], *rates[3:]) > 2, "base load is 2.5 a second"
     assert naive.attempts_per_request > 4 and budget.attempts_per_request <= 1.1
     assert breaker.refused and min(breaker.goodput_after, budget.goodput_after) > naive.goodput_after
-    _, drops, refuses = (each.goodput_after for each in simulated.servers_at_70b().values())
-    assert drops > 0.9 and refuses > 0.9
-    assert words.amplification(chosen).answer == naive.attempts_per_request
-    assert "metastable" in str(words.tell_storm(chosen))
+    _, drops, refuses = servers.values()
+    assert min(drops.goodput_after, refuses.goodput_after) > 0.9 > naive.goodput_after
     simulated.played.cache_clear()
-
-
-def test_a_server_that_answers_nobody_says_nothing_of_retries() -> None:
-    @dataclass
-    class Told:
-        goodput_after: float
-        attempts_per_request: float = 3.0
-
-    def told(give_up: float, retries: float) -> str:
-        return words.tell_storm({simulated.GIVE_UP: Told(give_up), simulated.IMMEDIATELY: Told(retries)}).here
-
-    assert "doesn't say what retries add" in told(0.0, 0.0)
-    assert "metastable" in told(0.9, 0.1) and "to drain them" in told(0.9, 0.8)
-
-
-def test_attempts_with_independent_failures() -> None:
-    assert simulated.expected_attempts(0.5, 3) == 1.75 and simulated.expected_attempts(1.0, 3) == 3
-
-
-def test_the_check_rewards_what_is_right() -> None:
-    rewards(checks(), 0.24, 1.75)
