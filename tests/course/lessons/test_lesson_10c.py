@@ -138,12 +138,37 @@ def test_at_70b_clients_or_the_server_can_end_the_storm(monkeypatch: pytest.Monk
     """The short form's: its queue drains sooner."""
     monkeypatch.setenv("MINILLM_SHORT", "1")
     simulated.played.cache_clear()
-    clients, servers = simulated.storms_at_70b(), simulated.servers_at_70b()
-    give_up, naive, _, jitter, budget, breaker = clients.values()
-    rates = [list(each.per_second("good", 20).values())[-1] for each in (give_up, naive, jitter, budget, breaker)]
+    chosen = simulated.storms_at_70b(
+        (simulated.GIVE_UP, simulated.IMMEDIATELY, simulated.JITTER, simulated.BUDGET, simulated.BREAKER)
+    )
+    _, naive, _, budget, breaker = chosen.values()
+    rates = [list(each.per_second("good", 20).values())[-1] for each in chosen.values()]
     assert rates[1:3] == [0, 0] and min(rates[0], *rates[3:]) > 2, "base load is 2.5 a second"
     assert naive.attempts_per_request > 4 and budget.attempts_per_request <= 1.1
     assert breaker.refused and min(breaker.goodput_after, budget.goodput_after) > naive.goodput_after
-    _, drops, refuses = servers.values()
-    assert min(drops.goodput_after, refuses.goodput_after) > 0.9 > naive.goodput_after
+    _, drops, refuses = (each.goodput_after for each in simulated.servers_at_70b().values())
+    assert drops > 0.9 and refuses > 0.9
+    assert words.amplification(chosen).answer == naive.attempts_per_request
+    assert "metastable" in str(words.tell_storm(chosen))
     simulated.played.cache_clear()
+
+
+def test_a_server_that_answers_nobody_says_nothing_of_retries() -> None:
+    @dataclass
+    class Told:
+        goodput_after: float
+        attempts_per_request: float = 3.0
+
+    def told(give_up: float, retries: float) -> str:
+        return words.tell_storm({simulated.GIVE_UP: Told(give_up), simulated.IMMEDIATELY: Told(retries)}).here
+
+    assert "doesn't say what retries add" in told(0.0, 0.0)
+    assert "metastable" in told(0.9, 0.1) and "to drain them" in told(0.9, 0.8)
+
+
+def test_attempts_with_independent_failures() -> None:
+    assert simulated.expected_attempts(0.5, 3) == 1.75 and simulated.expected_attempts(1.0, 3) == 3
+
+
+def test_the_check_rewards_what_is_right() -> None:
+    rewards(checks(), 0.24, 1.75)
