@@ -7,7 +7,7 @@ itself, in **bold** and before it's used, needs none. To link one by hand: `[tok
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 
 from nbformat import NotebookNode
@@ -38,7 +38,7 @@ class Term:
     def anchor(self) -> str:
         return re.sub(r"[^\w-]", "", self.name.lower().replace(" ", "-"))
 
-    @property
+    @cached_property
     def pattern(self) -> re.Pattern[str]:
         """The term as a word of its own, also in the plural; names and abbreviations only as they're written."""
         word = re.escape(self.name).replace(r"\ ", r"\s+")
@@ -66,9 +66,9 @@ def with_links(notebook: NotebookNode) -> NotebookNode:
 def _linked(text: str, known: dict[Term, bool]) -> str:
     """Args: known: whether a term has been defined or linked before; it's brought up to date."""
     places: list[tuple[int, int, Term]] = []
-    for term in known:
+    for term in (term for term, was_used in known.items() if not was_used):
         first = next(first_uses(text, term), None)
-        if first is None or known[term]:
+        if first is None:
             continue
         known[term] = True
         start, end = first
@@ -83,10 +83,15 @@ def _linked(text: str, known: dict[Term, bool]) -> str:
 
 def first_uses(text: str, term: Term) -> Iterator[tuple[int, int]]:
     """Where a term stands in prose."""
-    closed = [found.span() for found in NO_PROSE.finditer(text)]
     for found in term.pattern.finditer(text):
-        if not any(start < found.end() and found.start() < end for start, end in closed):
+        if not any(start < found.end() and found.start() < end for start, end in _no_prose(text)):
             yield found.span()
+
+
+@lru_cache(maxsize=8)
+def _no_prose(text: str) -> list[tuple[int, int]]:
+    """Spans of a text that are no prose; kept, since each term of the glossary asks for them."""
+    return [found.span() for found in NO_PROSE.finditer(text)]
 
 
 def _coloured(text: str) -> str:

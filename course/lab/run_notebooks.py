@@ -1,20 +1,24 @@
 """Runs committed notebooks, each in a Jupyter kernel of its own, and fails if a cell does.
 
 python -m course.lab.run_notebooks course/*.ipynb
-python -m course.lab.run_notebooks --jobs 2 solutions/*.ipynb
+python -m course.lab.run_notebooks --jobs 2 --layers 10 solutions/*.ipynb
 
 MINILLM_SHORT=1 gives small workloads, MINILLM_STRICT=1 makes a check that isn't passed an error. A kernel takes two
 seconds to import what lessons need, and another to read the model's weights: where processes can be forked, that's
-done once for all.
+done once for all. With --layers, the labs' model ends after so many layers: its tokenizer, shapes and kernels are the
+whole model's, its steps are cheaper, and what it writes makes no sense.
 """
 
 import argparse
 import ast
 import gc
 import importlib
+import json
 import multiprocessing
 import os
 import queue
+import re
+import shutil
 import sys
 import tempfile
 import time
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
     from minillm.policies.config import EngineConfig
 
 CELL_TIMEOUT_S = 600
+LAYER = re.compile(r"\.layers\.(\d+)\.")
+"""In a weight's name: whose it is."""
 PROCESSES: BaseContext = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
 
 
@@ -41,16 +47,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m course.lab.run_notebooks", description=__doc__.partition("\n")[0])
     parser.add_argument("notebooks", nargs="+", type=Path)
     parser.add_argument("--jobs", type=int, default=1, help="notebooks that run at the same time; default 1")
+    parser.add_argument("--layers", type=int, help="of the labs' model, play with these first ones; default all")
     options = parser.parse_args(arguments)
-    if PROCESSES.get_start_method() == "fork":
-        import_once(options.notebooks)
-        if any("open_lab()" in code for path in options.notebooks for code in code_cells(path)):
-            load_once()
-        gc.freeze()  # a search for garbage, as each lab that closes makes one, need not walk what was imported
-    failed = run_all(options.notebooks, options.jobs)
+    with tempfile.TemporaryDirectory() as folder:
+        if options.layers:
+            from course.lab.lab import Lab
+            from minillm.model.checkpoints import resolve
+
+            shallow = with_first_layers(resolve(Lab().config().model), options.layers, Path(folder))
+            os.environ["MINILLM_LAB_MODEL"] = str(shallow)
+        if PROCESSES.get_start_method() == "fork":
+            import_once(options.notebooks)
+            if any("open_lab()" in code for path in options.notebooks for code in code_cells(path)):
+                load_once()
+            gc.freeze()  # a search for garbage, as each lab that closes makes one, need not walk what was imported
+        failed = run_all(options.notebooks, options.jobs)
     if failed:
         print(f"failed: {', '.join(failed)}", flush=True)
     return int(bool(failed))
+
+
+def with_first_layers(model: Path, count: int, folder: Path) -> Path:
+    """A copy of a model's folder, of the same name, that ends after so many layers.
+
+    Raises:
+        FileNotFoundError: its weights aren't one safetensors file.
+    """
+    from safetensors.torch import load_file, save_file
+
+    copy = folder / model.name
+    shutil.copytree(model, copy, ignore=shutil.ignore_patterns("*.safetensors"))
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    (copy / "config.json").write_text(json.dumps({**config, "num_hidden_layers": count}), encoding="utf-8")
+    weights = load_file(model / "model.safetensors")
+    layers = {name: LAYER.search(name) for name in weights}
+    kept = {name: weights[name] for name, layer in layers.items() if layer is None or int(layer[1]) < count}
+    save_file(kept, copy / "model.safetensors", metadata={"format": "pt"})
+    return copy
 
 
 def import_once(notebooks: Iterable[Path]) -> None:

@@ -231,12 +231,12 @@ class Served:
         preemptions = sum(report.num_preemptions for report in run.reports)
         return cls(*columns, stamps=stamps, preemptions=preemptions)
 
-    @property
+    @functools.cached_property
     def until(self) -> float:
         """The last arrival: after it there is less and less to do."""
         return max(self.sent)
 
-    @property
+    @functools.cached_property
     def settled(self) -> list[bool]:
         """Requests that came when the replicas had filled up."""
         since = SETTLED * self.until
@@ -245,8 +245,9 @@ class Served:
     @property
     def throughput(self) -> float:
         """Output tokens per second that reached clients while requests came in."""
-        since = SETTLED * self.until
-        return sum(since <= stamp <= self.until for stamp in self.stamps) / (self.until - since)
+        until = self.until
+        since = SETTLED * until
+        return sum(since <= stamp <= until for stamp in self.stamps) / (until - since)
 
     def tokens_per_s(self, since: float, until: float) -> float:
         """Output tokens per second that reached clients from one moment until just before the other."""

@@ -251,13 +251,18 @@ def _linked(part: PagePart, path: Path, root: Path, names: Mapping[str, str]) ->
 
 def with_meanings(shown: str) -> str:
     """Links to glossary terms with what they mean, which terms.js shows beside them."""
-    meanings = {term.anchor: _words(markdown2html(term.meaning)) for term in terms()}
 
     def with_meaning(found: re.Match[str]) -> str:
-        meaning = meanings.get(found.group(1))
+        meaning = _meanings().get(found.group(1))
         return f'{found.group()} data-means="{html.escape(meaning)}"' if meaning else found.group()
 
     return TERM.sub(with_meaning, shown)
+
+
+@functools.cache
+def _meanings() -> dict[str, str]:
+    """Each term's meaning in plain words, by its anchor."""
+    return {term.anchor: _words(markdown2html(term.meaning)) for term in terms()}
 
 
 def _words(shown: str) -> str:

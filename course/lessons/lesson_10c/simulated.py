@@ -95,13 +95,13 @@ def moments_since(start: float, moments: Iterable[float | None]) -> tuple[float,
 
 COUNT_70B = 1200
 """Requests: five minutes, most of them after the spike. With fewer the queue has no time to drain."""
-LEAST_70B = 390
-"""In the short form: its spike, and half a minute after it."""
+COUNT_70B_SHORT = 250
+"""In the short form: its spike, and forty seconds after it."""
 TRAFFIC = Independent(
     prompt=LogNormal(median=1500, sigma=0.6, high=6000), output=LogNormal(median=150, sigma=0.5, high=600)
 )
 SPIKES = Spikes(rate=3.5, spike_rate=17.5, start_s=20.0, length_s=20.0)
-SHORT_SPIKES = Spikes(rate=3.5, spike_rate=17.5, start_s=5.0, length_s=15.0)
+SHORT_SPIKES = Spikes(rate=2.5, spike_rate=17.5, start_s=3.0, length_s=8.0)
 PATIENCE_70B_S = 6.0
 """To the first byte; then a client counts the attempt as failed."""
 WORKS_ON = "works on"
@@ -128,9 +128,9 @@ def played(policy: str, server: str = WORKS_ON) -> Storm:
     clients, fields = SERVERS[server]
     clients = {"first_byte_timeout_s": PATIENCE_70B_S, **clients, **policies(PATIENCE_70B_S)[policy].model_dump()}
     on = simulated_70b.deployment(max_num_seqs=64, **fields)
-    count = {"num_requests": COUNT_70B, "least": LEAST_70B}
-    spikes = SHORT_SPIKES if is_short() else SPIKES
-    return _of_run(simulated_70b.serve(on, TRAFFIC, arrivals=spikes, clients=clients, **count), spikes)
+    spikes, count = (SHORT_SPIKES, COUNT_70B_SHORT) if is_short() else (SPIKES, COUNT_70B)
+    run = simulated_70b.serve(on, TRAFFIC, arrivals=spikes, num_requests=count, least=count, clients=clients)
+    return _of_run(run, spikes)
 
 
 def _of_run(run: FleetRun, spikes: Spikes) -> Storm:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import nbformat
@@ -10,8 +11,10 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from course.lab.lab import Lab
-from course.lab.run_notebooks import code_cells, load_once
+from course.lab.run_notebooks import code_cells, load_once, with_first_layers
+from minillm import EngineConfig
 from minillm.frontend import loading
+from minillm.model.loader import load_model
 
 ROOT = Path(__file__).parents[3]
 
@@ -36,6 +39,15 @@ def test_cells_share_a_kernel_notebooks_do_not_and_what_fails_is_told(tmp_path: 
     assert set(ended.stdout.rpartition("failed: ")[2].strip().split(", ")) == {"wrong", "dead"}
     assert "name 'x' is not defined" in ended.stdout and "cell 0 failed" in ended.stdout
     assert "the kernel ended with 3" in ended.stdout and "cell 1 failed" in ended.stdout
+
+
+def test_a_model_that_ends_early_has_the_whole_ones_first_layers(lively_llama_path: Path, tmp_path: Path) -> None:
+    shallow = with_first_layers(lively_llama_path, 1, tmp_path)
+    assert shallow.name == lively_llama_path.name
+    whole, cut = (load_model(EngineConfig(model=str(path), dtype="float32")) for path in (lively_llama_path, shallow))
+    assert replace(whole.model_config, num_layers=1) == cut.model_config != whole.model_config
+    kept = cut.decoder.state_dict()
+    assert kept and all(whole.decoder.state_dict()[name].equal(weight) for name, weight in kept.items())
 
 
 def test_the_weights_of_the_lab_are_loaded_once(tiny_llama_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
