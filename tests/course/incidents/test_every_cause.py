@@ -175,7 +175,7 @@ def test_a_classic(name: str) -> None:
 # ---------------------------------------------------------------- pairs that look the same on the page
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=16)
 def seen(cause: str, share: float = PAGED_AT) -> IncidentScene:
     """What there is to be looked at, of a service that is ill from this cause alone, when so much of the run is over.
     No change is tried out on it, which is most of the work of an incident.
