@@ -14,7 +14,7 @@ from course.incidents.disguise import AILMENTS, ODDITIES, Ailment, broken_panels
 from course.incidents.evidence import IncidentScene
 from course.incidents.interventions import AT_ONCE, BY_ID, Intervention, applied
 from course.incidents.numbers import answered
-from course.incidents.outcome import ServiceTrials, bill_of, effect_of
+from course.incidents.outcome import ServiceTrials, bill_of, effect_of, most_relief
 from course.incidents.questions import BY_ID as QUESTIONS
 from course.incidents.service import SimulatedService, play
 from minillm.core.errors import MinillmError
@@ -146,7 +146,7 @@ def _try(cause: Cause, draw: Draw, difficulty: int, disguise: int) -> tuple[Hidd
     trials = ServiceTrials(tuple(held_out), case.before)
 
     def restores(*names: str) -> bool:
-        return trials.attainment(apply(names, case.now)) >= case.target
+        return trials.reach(apply(names, case.now), case.target)
 
     case = replace(case, now=replace(case.now, released=case.before if cause.ours else None))
     fixes = cause.fixes if cause.together else cause.fixes[:1]
@@ -174,12 +174,17 @@ def bill_of_cure(hidden: Hidden, trials: ServiceTrials) -> float:
 
 def best_at_once(hidden: Hidden, trials: ServiceTrials) -> BestAtOnce:
     """The best quick change by itself: of what can be done at once, and what is known to help. Of those that are worth
-    the same, the cause's own.
+    the same, the cause's own. One that can't be better than the best so far isn't tried to the end.
     """
-    known = (hidden.cause.mitigation, *(name for name in hidden.cause.fixes if BY_ID[name].is_quick))
-    tried = dict.fromkeys((*known, *(one.id for one in AT_ONCE)))
-    found = [BestAtOnce(name, effect_of([BY_ID[name]], hidden.case.now, trials).relief) for name in tried]
-    return max(found, key=lambda each: round(each.relief, 2))
+    own, now = hidden.cause.mitigation, hidden.case.now
+    known = (name for name in hidden.cause.fixes if BY_ID[name].is_quick)
+    best = BestAtOnce(own, effect_of([BY_ID[own]], now, trials).relief)
+    for name in dict.fromkeys((*known, *(one.id for one in AT_ONCE))):
+        change = BY_ID[name]
+        if round(most_relief(change, now, trials), 2) > round(best.relief, 2):
+            relief = effect_of([change], now, trials).relief
+            best = max(best, BestAtOnce(name, relief), key=lambda each: round(each.relief, 2))
+    return best
 
 
 def shortlist(draw: Draw, among: Mapping[str, object], needed: Collection[str], num: int) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from course.incidents.service import ServicePlay, SimulatedService, play
 from course.lab.style import ALARM, COLOURS, WIDTH
 from course.lab.svg import Picture, Scale, line, tag, text
 from course.lab.visits import mean
+from course.simulator.cluster.events import rare_collections
 from course.simulator.cost.hardware import find_hardware
 from minillm.core.brief import brief
 from minillm.core.errors import MinillmError
@@ -87,6 +88,20 @@ class ServiceTrials:
         """Share of requests that met the SLO, over all held-out traffic."""
         return mean([one.attainment for one in self.of(service)])
 
+    def reach(self, service: SimulatedService, target: float) -> bool:
+        """Whether so large a share met the SLO. A service that falls far short on some of the traffic isn't played on
+        the rest.
+
+        Raises:
+            PricingError: such a service cannot be built.
+        """
+        return all(self.at_most(service, num) >= target for num in range(1, len(self._seeds) + 1))
+
+    def at_most(self, service: SimulatedService, num_seeds: int = 1) -> float:
+        """What `attainment` can be at most, as far as so much of the traffic tells: all of the rest meets the SLO."""
+        met = [self._trial(service, seed).attainment for seed in self._seeds[:num_seeds]]
+        return mean([*met, *[1.0] * (len(self._seeds) - num_seeds)])
+
     def canary(self) -> "ServiceTrials":
         """On one of the seeds only."""
         return ServiceTrials(self._seeds[:1], self._last_week)
@@ -102,8 +117,9 @@ class ServiceTrials:
         for done in self._done:
             if done.seed == seed and done.service == service:
                 return done
-        self._done.append(trial_of(play(service, seed)))
-        gc.collect(YOUNG)  # a play puts it off, and what plays leave behind would add up
+        with rare_collections():  # one, when all but the numbers is garbage
+            self._done.append(trial_of(play(service, seed)))
+            gc.collect(YOUNG)  # what plays leave behind would add up
         return self._done[-1]
 
 
@@ -222,6 +238,7 @@ def effect_of(chosen: Sequence[Intervention], service: SimulatedService, trials:
     except MinillmError as error:
         why = NamedRows({"cannot be built": {"why": str(error)}})
         return Effect(names, share, share, service.target, bill, bill, why, (), possible=False)
+    lost = lost_to(chosen, service, changed, trials)
     minutes = max((each.minutes for each in chosen), default=0)
     old, new = (_numbers(each, service.target) for each in (before, after))
     limits = dict(zip(old, [*(getattr(service.slo, name) for name in LIMITED), 1 - service.target]))
@@ -229,9 +246,26 @@ def effect_of(chosen: Sequence[Intervention], service: SimulatedService, trials:
     is_alike = old[UNANSWERED] - new[UNANSWERED] <= NOTABLE
     worse = tuple(n for n in rows if is_alike and new[n] > WORSE * old[n] and new[n] > limits[n])
     table = NamedRows(rows, "seconds, or share")
-    lost = min(trials.lost(service, changed) + sum(each.quality for each in chosen), 1.0)
     kept = trials.attainment(changed)
     return Effect(names, share, kept, service.target, bill, bill_of(after), table, worse, minutes, lost)
+
+
+def lost_to(
+    chosen: Sequence[Intervention], service: SimulatedService, changed: SimulatedService, trials: ServiceTrials
+) -> float:
+    """Share of what they asked for that answered users no longer get: see `Effect.lost`."""
+    return min(trials.lost(service, changed) + sum(each.quality for each in chosen), 1.0)
+
+
+def most_relief(intervention: Intervention, service: SimulatedService, trials: ServiceTrials) -> float:
+    """What `Effect.relief` of one intervention can be at most, as far as the first of the held-out traffic tells."""
+    before = trials.attainment(service)
+    try:
+        changed = applied(service, [intervention])
+        after = trials.at_most(changed)
+    except MinillmError:
+        return 0.0
+    return after * (1 - lost_to([intervention], service, changed, trials)) - before
 
 
 def _numbers(trials: Sequence[ServiceTrial], target: float) -> dict[str, float]:

@@ -281,7 +281,7 @@ def play(service: SimulatedService, seed: int, watched: bool = False) -> Service
     """Play a service's traffic to it.
 
     Args:
-        watched: also keep samples over time and every step.
+        watched: also keep samples over time, every step, and what each request lost to others' prompts.
     Raises:
         PricingError: such a service cannot be built.
     """
@@ -307,7 +307,8 @@ def play(service: SimulatedService, seed: int, watched: bool = False) -> Service
         watch = _watch(steps, number) if watched else None
         this = ill if number == 0 else on
         hangs = fault is not None and fault.kind == "hung" and number == 0
-        engine = (this.engine if counts_chunks or hangs else this.fast_engine)(clock, watch)
+        fast = functools.partial(this.fast_engine, tells_stalls=watched)
+        engine = (this.engine if counts_chunks or hangs else fast)(clock, watch)
         if fault is not None and hangs:
             _hang(engine, fault.hangs_at_s, HANG * service.duration_s)
         if service.restored_acceptance is not None and service.engine.speculative is not None:

@@ -6,8 +6,9 @@ of `Scheduler.running`, counted in every step's price, slots and budget, and giv
 brought up to date and put back when a step ends that yields its last token, when a request may have to be preempted, or
 when it is aborted. Of 200 tokens, two steps are gone through.
 
-Where every running request is parked, the steps themselves are alike: each adds one token to every context. A
-`DecodeRun` prices them up to the next last token, and `advance` goes as far as nothing came between.
+Where every running request is parked, the steps themselves are alike: each adds one token to every context, while
+nothing waits, or no slot is free for what does. A `DecodeRun` prices them up to the next last token, and `advance` goes
+as far as nothing came between.
 
 What a parked request has written is named in the prefix index when somebody looks for it, and at the end: nobody can
 tell the difference.
@@ -32,12 +33,15 @@ from minillm.core.engine import EngineCore
 from minillm.core.errors import ConfigError
 from minillm.core.request import FinishReason, Request, RequestStatus
 from minillm.core.scheduler import Scheduler
-from minillm.core.seams import KeepAll, NoDrafts
+from minillm.core.seams import KeepAll, NoDrafts, SortedQueue
 from minillm.core.timeline import Clock
 from minillm.observe.step_cost import MEMORY, StepCostModel, StepTokens
+from minillm.policies.queues import TwoLaneQueue
 
 FEWEST, MOST = 2, 1000
 """Steps in a decode run. One is taken as quickly without; more are seldom left alone."""
+PATIENT = (SortedQueue, TwoLaneQueue)
+"""Queues that no request leaves but by being admitted or aborted: nothing happens in them while no slot is free."""
 NOTHING = ScheduledBatch(step_id=-1, requests=())
 """What is in sight, in most steps."""
 NOT_COUNTED = StepTokens(0, 0, 0, 0)
@@ -239,8 +243,8 @@ class FastForwardCore(EngineCore):
         """The coming steps up to the next in which a request gets its last token; None if anything but decoding may
         happen before, or they are too few."""
         scheduler, lot, decode_seconds = self.scheduler, self.lot, self.runner.decode_seconds
-        in_sight = scheduler.running or len(scheduler.waiting) or any(step.parts or step.late for step in self._steps)
-        if in_sight or not lot.count or decode_seconds is None:
+        in_sight = scheduler.running or any(step.parts or step.late for step in self._steps)
+        if in_sight or self._may_admit() or not lot.count or decode_seconds is None:
             return None
         # A call of step() that stays one step ahead may launch the last; the next one ends it.
         num = lot.next_ending() - lot.next_step + len(self._steps)
@@ -253,6 +257,13 @@ class FastForwardCore(EngineCore):
         seconds = decode_seconds(lot.count, contexts)
         ends = list(itertools.accumulate(seconds, initial=max(self.runner.free_at, now)))
         return DecodeRun(now, ends[:-1] if self._steps else ends[1:], ends[1:])
+
+    def _may_admit(self) -> bool:
+        """Whether the queue may change in the next step: not while parked requests hold all slots."""
+        scheduler = self.scheduler
+        if not len(scheduler.waiting):
+            return False
+        return scheduler.num_running < scheduler.config.max_num_seqs or not isinstance(scheduler.waiting, PATIENT)
 
     def advance(self, run: DecodeRun, num_steps: int) -> None:
         """Take the first steps of a run that was planned from here."""

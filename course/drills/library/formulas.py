@@ -4,6 +4,7 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 from course.drills.amounts import Amount
@@ -145,9 +146,15 @@ def evaluate(formula: str, names: Mapping[str, Any]) -> Any:
         FormulaError: it can't be computed; the words say which and why.
     """
     try:
-        return eval(formula, {**_KNOWN, **names})
+        return eval(_compiled(formula), {**_KNOWN, **names})
     except Exception as error:  # an author's expression may raise anything
         raise FormulaError(f"{formula!r} can't be computed: {type(error).__name__}: {error}") from error
+
+
+@functools.lru_cache(maxsize=4096)
+def _compiled(formula: str) -> CodeType:
+    """A drill's formulas are evaluated for each draw, and most of that was compiling them."""
+    return compile(formula.strip(), "<string>", "eval")
 
 
 def derived(

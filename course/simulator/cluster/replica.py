@@ -214,7 +214,9 @@ class Replica:
         self._must_drain = False
         if not self._intake.is_immediate:
             self._take_in()
-        if self._fast is not None and (run := self._fast.next_decode_run()) is not None:
+        # Where requests are held, what waits decides when it looks for more.
+        plans = self._intake.is_immediate or not len(self._engine.scheduler.waiting)
+        if self._fast is not None and plans and (run := self._fast.next_decode_run()) is not None:
             self._decode_run = run = run.first(self._steps_to_intake()) if self._coming or self._held else run
             self.events.at(run.returns[-1], self._end_decode_run, run)
             return

@@ -14,7 +14,7 @@ from course.grading.remote import Answer, ChildReply
 from course.grading.runner import KEPT_OUTPUT, Graded, GradingWorker, Submission
 from course.grading.source import answer_file, path_of
 
-SHORT = replace(find("percentiles"), limit_s=0.5)
+SHORT = replace(find("percentiles"), limit_s=0.2)
 SOLUTION = answer_file(SHORT, "solution")
 HALF = SOLUTION.partition("def two_numbers")[0]
 
@@ -58,7 +58,7 @@ def test_what_ends_a_process_becomes_feedback(text: str, words: str) -> None:
     assert not any(criterion.earned for criterion in found.criteria)
 
 
-@pytest.mark.parametrize(("slowness", "told"), [(1.0, "0.5 s"), (3.1, "1.55 s")])
+@pytest.mark.parametrize(("slowness", "told"), [(1.0, "0.2 s"), (3.1, "0.62 s")])
 def test_a_stopped_answer_is_told_the_limit_that_held(
     slowness: float, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,11 +9,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # players
 
-from course.incidents import Incident, generate, outcome
+from course.incidents import Incident, generate, marking, outcome
+from course.incidents.convict import read_off
 from course.incidents.generate import Hidden
 from course.incidents.service import ServicePlay, SimulatedService, play
 
 Draw = Callable[[str, int], Incident]
+Reading = tuple[set[str], set[str]]
 
 
 def conserving_play(service: SimulatedService, seed: int, watched: bool = False) -> ServicePlay:
@@ -28,6 +30,24 @@ def conserving_play(service: SimulatedService, seed: int, watched: bool = False)
 def _every_play_conserves(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (generate, outcome):
         monkeypatch.setattr(module, "play", conserving_play)
+
+
+@pytest.fixture(scope="session")
+def _readings() -> dict[int, tuple[Hidden, Reading]]:
+    """What was read off incidents, by their identity."""
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def _each_is_read_off_once(monkeypatch: pytest.MonkeyPatch, _readings: dict[int, tuple[Hidden, Reading]]) -> None:
+    """Every question is looked at for it, and one incident is graded many times."""
+
+    def read(hidden: Hidden) -> Reading:
+        if id(hidden) not in _readings:
+            _readings[id(hidden)] = hidden, read_off(hidden)
+        return _readings[id(hidden)][1]
+
+    monkeypatch.setattr(marking, "read_off", read)
 
 
 @pytest.fixture

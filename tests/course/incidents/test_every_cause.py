@@ -31,10 +31,11 @@ from course.incidents.classics import CLASSICS
 from course.incidents.convict import read_off, rules_out
 from course.incidents.evidence import IncidentScene
 from course.incidents.generate import LONGEST_RUN, PAGED_AT, IncidentError, best_at_once, drawn_order
+from course.incidents.interventions import AT_ONCE
 from course.incidents.interventions import BY_ID as INTERVENTIONS
 from course.incidents.marking import Diagnosis, _secondary, second_phases
 from course.incidents.numbers import PLACES
-from course.incidents.outcome import effect_of
+from course.incidents.outcome import effect_of, most_relief
 from course.incidents.questions import BY_ID as QUESTIONS
 from course.incidents.service import play
 
@@ -162,6 +163,8 @@ def test_the_mitigation_is_the_best_that_can_be_done_at_once(draw: Draw) -> None
         relief = effect_of([INTERVENTIONS[hidden.cause.mitigation]], hidden.case.now, trials).relief
         assert INTERVENTIONS[hidden.cause.mitigation].is_quick
         assert relief >= 0.8 * best_at_once(hidden, trials).relief > 0
+    for one in AT_ONCE:  # of the last: none that might be better is left out
+        assert effect_of([one], hidden.case.now, trials).relief <= most_relief(one, hidden.case.now, trials) + 1e-9
 
 
 @pytest.mark.slow
@@ -175,7 +178,7 @@ def test_a_classic(name: str) -> None:
 # ---------------------------------------------------------------- pairs that look the same on the page
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=16)
 def seen(cause: str, share: float = PAGED_AT) -> IncidentScene:
     """What there is to be looked at, of a service that is ill from this cause alone, when so much of the run is over.
     No change is tried out on it, which is most of the work of an incident.

@@ -93,8 +93,11 @@ STATIC = {
     **{"enable_prefix_caching": False, "queue_timeout_s": 0.5},
 }
 
+FULL = {"num_kv_blocks": 3000, "max_num_seqs": 3, "max_num_batched_tokens": 256, "queue_timeout_s": 0.5}
+
 
 @example(seed=0, gap=0.0001, shared=0, beside=False, fields=STATIC, caching={}, chunks={})
+@example(seed=0, gap=0.02, shared=0, beside=True, fields=FULL, caching={}, chunks={})
 @settings(max_examples=25)
 @given(
     seed=st.integers(0, 10_000),

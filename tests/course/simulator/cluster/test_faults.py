@@ -221,10 +221,10 @@ def test_the_autoscaler_averages_rounds_up_and_waits_before_it_takes_away() -> N
 
 def test_an_objective_scales_as_well_as_a_load_does() -> None:
     """A climb: by TTFT the fleet grows with it, for less than a fleet that is as large from the start."""
-    climb = make_workload(AZURE_CHAT, Ramp(start_rate=0.3, end_rate=3, length_s=800), duration_s=1000)
+    climb = make_workload(AZURE_CHAT, Ramp(start_rate=0.3, end_rate=3, length_s=300), duration_s=400)
     make, slo = Deployment.of("llama-3.1-8b", "l4").fast_engine, SLO(ttft=4.0, tpot=0.2)
-    by_ttft = {"signal": "ttft", "target": 1.5, "max_replicas": 6}
-    fleets = ({"replicas": 3}, {"replicas": 6}, {"autoscaling": by_ttft, "cold_start_s": 30.0})
+    by_ttft = {"signal": "ttft", "target": 1.0, "max_replicas": 6}
+    fleets = ({"replicas": 3}, {"replicas": 6}, {"autoscaling": by_ttft, "cold_start_s": 10.0})
     few, many, scaled = (simulate(climb, ClusterConfig(sample_every_s=None, **fields), make) for fields in fleets)
     attained = [run.summary(slo).attainment for run in (few, scaled, many)]
     assert attained[0] + 0.01 < attained[1] < attained[2] and attained[1] > 0.94

@@ -71,6 +71,9 @@ def test_a_busy_replica_takes_requests_in_now_and_then(intake: dict) -> None:
     at_once = waits(simulate(workload, ClusterConfig(), deployment.fast_engine))
     steps = (waits(fast) - at_once) / 0.0075  # a step of a few answers
     assert steps.mean() > 3 and steps.max() < sum(intake.values()) + 8
+    few_slots = Deployment.of("llama-3.1-8b", "h100-sxm", separate_prompts=False, max_num_seqs=2)
+    full = [simulate(workload, late, make).to_dict() for make in (few_slots.fast_engine, few_slots.engine)]
+    assert full[0]["requests"] == full[1]["requests"], "also while no slot is free for those that wait"
 
 
 @pytest.mark.parametrize(
