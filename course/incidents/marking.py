@@ -55,8 +55,8 @@ MOST_TOLD = 4
 """Questions that a note about the evidence names; in some incidents a dozen would be accepted."""
 MOSTLY_UNANSWERED = 0.1
 """Share of requests without an answer from which the phases of the answered ones tell too little."""
-NOTHING_HELPS = 0.02
-"""Where nothing at hand is worth more than this, there is no mitigation to be had."""
+NOTHING_HELPS = 0.05
+"""Where nothing at hand saves more than one request in twenty, there is no mitigation to be had."""
 MOST_LOST = 1 / 3
 """Share of the lost seconds that makes a place the dominant one, whatever must change."""
 NOTABLE = 0.1
@@ -275,7 +275,7 @@ def _mitigated(hidden: Hidden, answer: Diagnosis, rollout: Rollout, case: float)
     """The best of the quick changes that stood, by what it was worth and when it was in place."""
     most = rollout.best
     if most is None or most.relief <= NOTHING_HELPS:
-        told = "Nothing at hand would have helped: the sooner the cause is known, the better."
+        told = "Nothing at hand would have helped many: the sooner the cause is known, the better."
         earned = MITIGATED * case * _in_time(answer.minute, BRISK)
         return Criterion("minutes to mitigation", round(earned, 2), MITIGATED, told)
     words = most_of_all(most)

@@ -46,8 +46,9 @@ def test_both_sides_are_measured_on_the_same_engine(bench_json: Callable[..., An
     [result] = report["results"]
     assert result["num_requests"] == 3 and result["reference"] == "alone"
     served, alone = result["peers"]
+    assert alone["itl_p50"] > 0 and served["itl_p50"] >= 0, "on a busy machine, most events arrive together"
     for side in (served, alone):
-        assert side["itl_p50"] > 0 and side["tokens_per_s"]["median"] > 0 and side["tokens_per_delivery"] >= 1
+        assert side["tokens_per_s"]["median"] > 0 and side["tokens_per_delivery"] >= 1
     assert served["itl_ratios"]["alone"]["median"] == pytest.approx(served["itl_p50"] / alone["itl_p50"])
     assert report["peers"]["served"]["client_cpu"] > 0
     engine = report["settings"]["engine"]
