@@ -77,7 +77,7 @@ def test_the_fingerprint_covers_the_lessons_own_code_and_other_code_that_an_expe
     assert len(seen) == 5 and fingerprint(package, others, tmp_path) in seen
 
 
-EVERY = ("claims", "lab", "run", "scale", "simulated_70b", "style", "waiting")
+EVERY = ("claims", "lab", "run", "scale", "simulated_70b", "snapshot", "style", "waiting")
 """Modules of course.lab that every experiment stands on."""
 FINDINGS = (
     *("bend", "control", "display", "finding", "know_cold", "noise", "pictures.compare", "predict", "services_70b"),

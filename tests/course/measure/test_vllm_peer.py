@@ -79,6 +79,7 @@ def test_two_servers_get_the_same_requests(stand_in: Path, tiny_llama_path: Path
     assert ours["endpoint"]["model"] == theirs["endpoint"]["model"] == tiny_llama_path.name
 
 
+@pytest.mark.slow
 def test_random_weights_are_served_at_the_same_shares_of_the_first_one_s_capacity(
     stand_in: Path, tiny_llama_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
