@@ -15,7 +15,7 @@ from course.incidents.desk import IncidentDesk
 from course.incidents.generate import Hidden
 
 pytestmark = pytest.mark.browser
-SIZES = ((1440, 900, "light"), (1280, 720, "dark"), (390, 844, "light"))
+FEW = ((1440, 900, "light"), (390, 844, "dark"))
 
 
 def window(wide: int, high: int, scheme: str) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def desk(incident: Incident, monkeypatch: pytest.MonkeyPatch) -> IncidentDesk:
     return IncidentDesk(incident.fresh())
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("size", [*FEW, pytest.param((1280, 720, "dark"), marks=pytest.mark.slow)], ids=str)
 def test_the_module_plays_a_session(
     browser: Any, desk: IncidentDesk, tmp_path: Path, size: tuple[int, int, str]
 ) -> None:

@@ -81,7 +81,7 @@ def test_the_dashboard_measures_as_the_lab_does(browser: Any, site: Path) -> Non
     page.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_the_dashboard_asks_for_a_bet_and_decides_it_on_one_screen(browser: Any, site: Path, scheme: str) -> None:
     told: list[str] = []
     page = opened(browser, site / "dashboard.html", told, viewport={"width": 1280, "height": 720}, color_scheme=scheme)
