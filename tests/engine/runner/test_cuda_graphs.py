@@ -1,12 +1,13 @@
 """Recorded steps: the runner's own code, with a fake graph in CUDA's place."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from draft_heads import make_head
+from draft_heads import make_eagle3, make_head
 from fake_graph import FakeGraph, HostLengthAttention, TensorLengthAttention
 from slipping_drafts import Slipping
 from staggered import serve_staggered
@@ -163,12 +164,13 @@ def test_a_decode_costs_few_calls_of_python(model: LoadedModel, use_backend: Any
     assert calls_in_a_step(32) - calls_in_a_step(16) <= 16 * most
 
 
+@pytest.mark.parametrize("make", [make_head, partial(make_eagle3, depths=[0, 1, 2])], ids=["ours", "eagle3"])
 def test_a_draft_head_sees_what_replayed_steps_compute(
-    model: LoadedModel, use_backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: LoadedModel, use_backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any
 ) -> None:
     """It guesses from their hidden states, which it has copied before the next step writes over them."""
     use_backend(TensorLengthAttention)
-    make_head(tmp_path, model)
+    make(tmp_path, model)
     propose, guesses = DraftHeadProposer.propose, []
 
     def noted(*arguments: Any) -> list[Draft]:

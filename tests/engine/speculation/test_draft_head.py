@@ -73,20 +73,29 @@ class Hinted(DraftHeadProposer):
             wrong = zlib.crc32(f"{request.request_id} {place}".encode()) % 4 == 0
             request.draft.token_ids.append(text[min(place, len(text) - 1)] + wrong)
 
+    def run_densely(self, states: Tensor, token_ids: list[int], first: int) -> tuple[Tensor, Tensor]:
+        return run_densely(self.head, states, token_ids, first)
+
     def make_room(self, slot: HeadSlot, k: int) -> None:
         before = slot.origin
         super().make_room(slot, k)
         self.moved += slot.origin != before
 
 
-def make_engine(tiny: LoadedModel, head: Path | None, texts: list[list[int]] | None = None, **fields: Any) -> Engine:
+def make_engine(
+    tiny: LoadedModel,
+    head: Path | None,
+    texts: list[list[int]] | None = None,
+    hinting: type[Hinted] = Hinted,
+    **fields: Any,
+) -> Engine:
     shape = dict(num_kv_blocks=64, block_size=4, max_num_seqs=6, max_model_len=96)
     wanted = None if head is None else {"method": "draft_head", "model": str(head), **ALWAYS}
     config = EngineConfig(model=tiny.name, dtype="float32", device="cpu", speculative=wanted, **{**shape, **fields})
     engine = Engine(config, tiny)
     if texts is not None:
         plain = engine.speculator.proposer
-        hinted = Hinted(texts, plain.head, engine.runner, config.max_num_seqs)
+        hinted = hinting(texts, plain.head, engine.runner, config.max_num_seqs)
         engine.speculator.proposer = engine.runner.hidden_state_reader = hinted
     return engine
 
@@ -113,7 +122,7 @@ def check_cache(engine: Engine) -> None:
         noted, end = proposer.states[request.request_id], slot.origin + slot.num_rows
         states = torch.stack([noted[t] for t in range(slot.origin, end)])
         tokens = request.token_ids(slot.origin + 1, end + 1)
-        foretold, expected = run_densely(proposer.head, states, tokens, slot.origin)
+        foretold, expected = proposer.run_densely(states, tokens, slot.origin)
         rows = proposer.blocks(slot.number).flatten(0, 1)[: slot.num_rows]
         torch.testing.assert_close(rows, expected, atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(proposer.foretold[request.request_id], foretold[-1], atol=1e-4, rtol=1e-3)
