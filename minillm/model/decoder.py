@@ -215,7 +215,8 @@ class Decoder(LayeredModel):
         cos, sin = self.rope.angles(positions, self.activation_dtype)
         context = ForwardContext(cos, sin, attention.metadata.slot_mapping, attention, ops)
         x = self.embed(token_ids)
-        delta, layers, streams = torch.zeros_like(x), tuple(self.layers), []
+        delta, layers = torch.zeros_like(x), tuple(self.layers)
+        streams: list[Tensor] = []
         for start, end in itertools.pairwise((0, *depths, len(layers))):
             if start < end:
                 x, delta = ops.run_layers(layers[start:end], x, delta, kv_caches[start:end], context)

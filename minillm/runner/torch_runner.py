@@ -156,15 +156,6 @@ class TorchRunner:
             hidden, shown = replayed
         return shown, decoder.lm_head(hidden[arrays.logit_rows])
 
-    def show_hidden_states(self, reader: HiddenStateReader) -> None:
-        """Show them to the reader from the next step on. Graphs leave what it reads, so they're recorded anew if they
-        left something else."""
-        self.hidden_state_reader = reader
-        if reader.depths != self.depths:
-            self.depths = reader.depths
-            self._make_graphs()
-            self._capture(self.config)
-
     # ---------------------------------------------------------------- engines, one after the other
 
     def reuse(self, config: EngineConfig, clock: Clock, claim: MemoryClaim = NO_CLAIM) -> None:
@@ -205,6 +196,15 @@ class TorchRunner:
             self.fast_decode.capture(config.max_decode_rows)
         if self.fast_pieces is not None:
             self.fast_pieces.capture(config.max_num_batched_tokens)
+
+    def show_hidden_states(self, reader: HiddenStateReader) -> None:
+        """Show them to the reader from the next step on. Graphs leave what it reads, so they're recorded anew if they
+        left something else."""
+        self.hidden_state_reader = reader
+        if reader.depths != self.depths:
+            self.depths = reader.depths
+            self._make_graphs()
+            self._capture(self.config)
 
     def _make_room(self, num_rows: int) -> None:
         """Memory for what `num_rows` rows sample, and for graphs that read it."""
