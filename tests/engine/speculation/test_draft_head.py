@@ -2,12 +2,13 @@
 
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from draft_heads import make_head, run_densely
+from draft_heads import make_eagle3, make_head, run_densely
 from safetensors.torch import load_file, save_file
 from staggered import serve_staggered
 from tiny_llama import VOCAB_SIZE
@@ -279,13 +280,14 @@ def test_on_a_cpu_all_but_the_first_matrix_is_in_8_bits(smollm_path: Path) -> No
     assert 0.99 < similar.min() < 0.999999
 
 
-def test_a_head_beside_quantized_weights(smollm_path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [partial(make_head, every=50), make_eagle3], ids=["ours", "eagle3"])
+def test_a_head_beside_quantized_weights(smollm_path: Path, tmp_path: Path, make: Callable[..., object]) -> None:
     """Then the embedding table is the rows of the output head, in 8 bits, and has to be widened for the draft head."""
     plain = EngineConfig(model=str(smollm_path), num_kv_blocks=32, quantization="int8", kv_cache_dtype="int8")
     model = load_model(plain)
     table, ids = embedding_table(model.decoder), torch.tensor([0, 5, 49_000])
     torch.testing.assert_close(table[ids].float(), model.decoder.embed(ids).float(), rtol=1e-2, atol=1e-3)
-    make_head(tmp_path, model, every=50)
+    make(tmp_path, model)
     params = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
     drafting = plain.replace(speculative={"method": "draft_head", "model": str(tmp_path), **ALWAYS})
     texts = []
