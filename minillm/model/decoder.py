@@ -206,11 +206,12 @@ class Decoder(LayeredModel):
         attention: AttentionBackend,
         ops: Ops,
         depths: Sequence[int],
-    ) -> tuple[Tensor, list[Tensor]]:
-        """`hidden_states`, and the residual stream [T, hidden] at each depth.
+    ) -> tuple[Tensor, Tensor]:
+        """`hidden_states`, and what draft heads read: the residual stream at each depth, side by side
+        [T, len(depths) * hidden]; without depths the hidden states.
 
         Args:
-            depths: numbers of layers, ascending. All layers may run as one kernel: the run is split there.
+            depths: numbers of layers, ascending. Where all layers run in one call, that is split there.
         """
         cos, sin = self.rope.angles(positions, self.activation_dtype)
         context = ForwardContext(cos, sin, attention.metadata.slot_mapping, attention, ops)
@@ -222,7 +223,8 @@ class Decoder(LayeredModel):
                 x, delta = ops.run_layers(layers[start:end], x, delta, kv_caches[start:end], context)
             if len(streams) < len(depths):
                 streams.append(x + delta)
-        return self.norm.add_and_norm(x, delta, ops)[1], streams
+        hidden = self.norm.add_and_norm(x, delta, ops)[1]
+        return hidden, torch.cat(streams, dim=-1) if streams else hidden
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """Rows of the embedding table [T, hidden], as activations."""

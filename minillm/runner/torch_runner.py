@@ -146,14 +146,12 @@ class TorchRunner:
         """What a reader of hidden states is shown, and logits [R, V], with attention launched for just this batch."""
         arrays, metadata = upload(batch, self.device)
         attention, decoder = self.attention(metadata), self.model.decoder
-        replayed = self.fast_pieces(batch, attention) if self.fast_pieces else None
-        if replayed is None:
+        computed = self.fast_pieces(batch, attention) if self.fast_pieces else None
+        if computed is None:
             token_ids = self.pending.fill_in(arrays.token_ids) if batch.has_pending else arrays.token_ids
             inputs = (token_ids, arrays.positions, self.kv_pool.layers, attention, self.ops)
-            hidden, streams = decoder.hidden_states_and_streams(*inputs, self.depths)
-            shown = torch.cat(streams, dim=-1) if streams else hidden
-        else:
-            hidden, shown = replayed
+            computed = decoder.hidden_states_and_streams(*inputs, self.depths)
+        hidden, shown = computed
         return shown, decoder.lm_head(hidden[arrays.logit_rows])
 
     # ---------------------------------------------------------------- engines, one after the other
@@ -185,7 +183,7 @@ class TorchRunner:
         """Know of no request, and be ready for the steps that an engine of this configuration can meet."""
         self.block_tables = BlockTables(self.block_size, self.kv_pool.null_block)
         self.hidden_state_reader: HiddenStateReader | None = None
-        """Sees what goes into the output head."""
+        """Sees what the model computes on the way to its logits."""
         self._make_room(config.max_decode_rows)
         self.pending.rows = {}
         self._capture(config)

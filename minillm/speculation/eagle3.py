@@ -47,10 +47,9 @@ class Eagle3Head(AnyHead):
         size = config.hidden_size
         self.fc = Linear(len(depths) * target_size, size, False, dtype, device)
         self.hidden_norm = RMSNorm(size, config.rms_norm_eps, dtype, device)
-        [self.layer] = self.layers
-        attention = self.layer.attention
-        rows = attention.qkv_proj.weight.shape[0]
-        attention.qkv_proj = Linear(2 * size, rows, config.qkv_bias, dtype, device)
+        [layer] = self.layers
+        rows = layer.attention.qkv_proj.weight.shape[0]
+        layer.attention.qkv_proj = Linear(2 * size, rows, config.qkv_bias, dtype, device)
 
     def features(self, shown: Tensor) -> Tensor:
         """[T, h] of streams side by side [T, len(depths) * target_size]."""
@@ -58,8 +57,8 @@ class Eagle3Head(AnyHead):
 
     def forward(self, hidden: Tensor, token_ids: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
         """[T, h]: the features that come next, not normed."""
-        layer, embedded = self.layer, self.embed(token_ids)
-        nothing = torch.zeros_like(hidden)
+        [layer] = self.layers
+        embedded, nothing = self.embed(token_ids), torch.zeros_like(hidden)
         _, embedded = layer.input_norm.add_and_norm(embedded, nothing, context.ops)
         _, normed = self.hidden_norm.add_and_norm(hidden, nothing, context.ops)
         both = torch.cat((embedded, normed), dim=-1)

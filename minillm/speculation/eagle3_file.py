@@ -59,12 +59,13 @@ def load_eagle3(folder: Path, model: LoadedModel) -> Eagle3Head:
     head = make_head(hf, model, folder)
     tensors = {name.replace(f"{LAYER_TOO}.", f"{LAYER}."): tensor for name, tensor in read_tensors(folder).items()}
     head.token_ids.copy_(read_token_ids(tensors, len(head.token_ids), head.config.vocab_size, folder))
+    [layer] = head.layers
     slots = {
         "fc.weight": head.fc.weight,
         "norm.weight": head.norm.weight,
         "lm_head.weight": head.output.weight,
         f"{LAYER}.hidden_norm.weight": head.hidden_norm.weight,
-        **{name: slot.part for name, slot in layer_slots(head.layer, LAYER).items()},
+        **{name: slot.part for name, slot in layer_slots(layer, LAYER).items()},
     }
     shape = (head.config.vocab_size, head.config.hidden_size)
     if EMBEDDINGS in tensors or head.config.hidden_size != model.model_config.hidden_size:
