@@ -1,7 +1,7 @@
 """EAGLE-3's draft head (Li et al. 2025), as it is published for many models.
 
 It reads the model's residual stream at three depths instead of its last hidden state. In training it's fed what it
-foretells, as it is when it drafts, so later guesses are almost as good as the first:
+foretells, as it is when it drafts: its authors saw later guesses accepted almost as often as the first.
 
     streams of token t, side by side -> fc -> feature f[t]
     [norm(embedding of x[t+1]); norm(f[t])] -> q, k, v -> attention, + f[t] -> MLP -> f[t+1] -> norm -> output head

@@ -3,8 +3,8 @@ pytorch_model.bin.
 
 - config.json is that of a Llama of one layer, with `draft_vocab_size` N and `LlamaForCausalLMEagle3` among its
   architectures. `eagle_aux_hidden_state_layer_ids`, there or under `eagle_config`, are the depths at which the head
-  reads the model, counted as vLLM does: the stream that enters layer i. (SGLang takes the one that leaves it.) Where
-  they aren't stated, they are 2, n / 2 and n - 3 of n layers, for both.
+  reads the model, counted as vLLM does: the stream that enters layer i. (SGLang, and ModelOpt where it trains heads,
+  take the one that leaves it.) Where they aren't stated, they are 2, n / 2 and n - 3 of n layers, for all.
 - Tensors: `fc`, `norm`, `lm_head`, those of the layer under `midlayer` or `layers.0`, and `embed_tokens` unless it's
   the model's. `d2t` [N] is what has to be added to a row of the output head to get its token; `t2d` says the same the
   other way round.
@@ -36,6 +36,10 @@ ONLY: dict[str, Any] = {
     "norm_before_fc": False,
     "fc_norm": False,
     "norm_output": False,
+    "use_input_layernorm_in_first_layer": True,
+    "use_last_layernorm": True,
+    "use_mtp_layernorm": False,
+    "parallel_draft_step": 1,
     "quantization_config": None,
 }
 """Fields of config.json, or of its eagle_config, that make another head of it, and their only value that is computed
@@ -90,7 +94,7 @@ def make_head(hf: dict[str, Any], model: LoadedModel, folder: Path) -> Eagle3Hea
         raise CorruptCheckpointError(f"{folder / CONFIG}: eagle_config is {eagle!r}, and has to be an object")
     for field, value in ONLY.items():
         found = eagle.get(field, hf.get(field, value))
-        if found != value:
+        if found is not None and found != value:
             raise UnsupportedArchitectureError(
                 f"the draft head in {folder} has {field}={found!r}, and minillm computes those with {value!r}: name "
                 f"another one, {INSTEAD}"
