@@ -2,19 +2,19 @@
 
 import torch
 
-from minillm.model.decoder import Decoder, LayeredModel, RMSNorm
+from minillm.model.decoder import LayeredModel, RMSNorm
 from minillm.model.moe import ExpertRouter
 from minillm.model.packing import pack_linears
 
 
-def optimise_for_cpu(decoder: Decoder) -> None:
+def optimise_for_cpu(model: LayeredModel) -> None:
     """Pack 16-bit weights for the CPU where that works, and compute with float32 activations.
 
     16-bit activations would be widened and rounded again around every operation. The embedding table
     stays plain; a tied head shares it.
     """
-    if pack_linears(decoder):
-        compute_in_float32(decoder)
+    if pack_linears(model):
+        compute_in_float32(model)
 
 
 def compute_in_float32(model: LayeredModel) -> None:

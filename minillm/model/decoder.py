@@ -7,6 +7,7 @@ and the next begins; it is handed down ready-made, never global. So are the kern
 below step by step, as in a textbook, they may do in one go (`Ops.project_and_cache`, `Ops.run_layers`).
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -195,11 +196,35 @@ class Decoder(LayeredModel):
             attention: the step's: knows which of the T tokens belong together, and their blocks.
             ops: how the small operations are done.
         """
+        return self.hidden_states_and_streams(token_ids, positions, kv_caches, attention, ops, ())[0]
+
+    def hidden_states_and_streams(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        kv_caches: Sequence[KVCache],
+        attention: AttentionBackend,
+        ops: Ops,
+        depths: Sequence[int],
+    ) -> tuple[Tensor, Tensor]:
+        """`hidden_states`, and what draft heads read: the residual stream at each depth, side by side
+        [T, len(depths) * hidden]; without depths the hidden states.
+
+        Args:
+            depths: numbers of layers, ascending. Where all layers run in one call, that is split there.
+        """
         cos, sin = self.rope.angles(positions, self.activation_dtype)
         context = ForwardContext(cos, sin, attention.metadata.slot_mapping, attention, ops)
         x = self.embed(token_ids)
-        x, delta = ops.run_layers(self.layers, x, torch.zeros_like(x), kv_caches, context)
-        return self.norm.add_and_norm(x, delta, ops)[1]
+        delta, layers = torch.zeros_like(x), tuple(self.layers)
+        streams: list[Tensor] = []
+        for start, end in itertools.pairwise((0, *depths, len(layers))):
+            if start < end:
+                x, delta = ops.run_layers(layers[start:end], x, delta, kv_caches[start:end], context)
+            if len(streams) < len(depths):
+                streams.append(x + delta)
+        hidden = self.norm.add_and_norm(x, delta, ops)[1]
+        return hidden, torch.cat(streams, dim=-1) if streams else hidden
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """Rows of the embedding table [T, hidden], as activations."""

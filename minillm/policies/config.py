@@ -78,7 +78,7 @@ class SpeculativeConfig(StrictModel):
     model: str | None = Field(
         None,
         description="draft_model: short name, local folder, GGUF file or Hub id; draft_head: a folder with "
-        "one, None = the head that comes with minillm for this model",
+        "one, of ours or a published EAGLE-3 head, None = the head that comes with minillm for this model",
     )
     ngram_min: int = Field(2, ge=1, description="ngram: tokens that must match an earlier position")
     ngram_max: int = Field(8, ge=1, description="ngram: of several matches, the longest wins, up to this length")

@@ -103,6 +103,7 @@ class GraphedDecode:
         max_context: longest context any request can have, tokens: as wide as block tables are made.
         pending: read by every replay, at one address.
         make_graph: CudaGraph; tests put something in its place that runs without a GPU.
+        depths: what a reader of hidden states is shown, see HiddenStateReader.
     """
 
     def __init__(
@@ -114,15 +115,16 @@ class GraphedDecode:
         pending: PendingTokens,
         max_context: int,
         make_graph: Callable[[], Graph],
+        depths: tuple[int, ...] = (),
     ) -> None:
-        self.decoder, self.ops, self.backend = decoder, ops, backend
+        self.decoder, self.ops, self.backend, self.depths = decoder, ops, backend, depths
         self.kv_pool, self.pending = kv_pool, pending
         self.device, max_batch = pending.sampled.device, len(pending.sampled)
         empty = functools.partial(torch.empty, max_batch, dtype=decoder.activation_dtype, device=self.device)
         self.logits = empty(decoder.config.vocab_size)
         """Where every graph leaves its result: a vocabulary wide, there shouldn't be one for each of them."""
-        self.hidden = empty(decoder.config.hidden_size)
-        """What went into the output head, for draft heads."""
+        self.shown = empty(max(len(depths), 1) * decoder.config.hidden_size)
+        """What draft heads read of the model."""
         self.token_inputs = torch.zeros(4, max_batch + -max_batch % ALIGNMENT, dtype=torch.int32, device=self.device)
         """[4, max_batch rounded up to ALIGNMENT]: what `inputs` has for each token, in one piece for one copy."""
         token_ids, positions, slots, context_lens = self.token_inputs
@@ -177,8 +179,8 @@ class GraphedDecode:
         return self.sizes[at] - num_rows if at < len(self.sizes) else 0
 
     def __call__(self, batch: HostBatch) -> tuple[Tensor, Tensor] | None:
-        """Hidden states [R, h] and logits [R, V] of a padded batch of decodes, good until the next call; None if it is
-        anything else."""
+        """What draft heads read, and logits [R, V], of a padded batch of decodes, good until the next call; None if it
+        is anything else."""
         arrays, (size, width) = batch.arrays, batch.arrays.block_tables.shape
         if not batch.only_decodes or size not in self.sizes:
             return None
@@ -189,7 +191,7 @@ class GraphedDecode:
         self.inputs.block_tables[:size, :width].copy_(to_device(arrays.block_tables, self.device))
         self.graphs[size].replay()
         num_rows = size - batch.num_padding
-        return self.hidden[:num_rows], self.logits[:num_rows]
+        return self.shown[:num_rows], self.logits[:num_rows]
 
     @torch.inference_mode()
     def _capture(self, size: int, graph: Graph) -> Graph:
@@ -200,9 +202,9 @@ class GraphedDecode:
         def decode() -> None:
             metadata = make_metadata(inputs, list(range(size + 1)), [1] * size, size, self.kv_pool.block_size)
             token_ids, attention = self.pending.fill_in(inputs.token_ids), self.backend(metadata)
-            hidden = self.hidden[:size].copy_(
-                self.decoder.hidden_states(token_ids, inputs.positions, self.kv_pool.layers, attention, self.ops)
-            )
+            step = (token_ids, inputs.positions, self.kv_pool.layers, attention, self.ops)
+            hidden, shown = self.decoder.hidden_states_and_streams(*step, self.depths)
+            self.shown[:size].copy_(shown)
             self.logits[:size].copy_(self.decoder.lm_head(hidden))
 
         return graph.capture(decode)

@@ -43,11 +43,17 @@ class PiecewiseForward:
     Args:
         decoder, ops: the forward pass to capture.
         pending: read by every replay, at one address.
-        make_graph: see GraphedDecode.
+        make_graph, depths: see GraphedDecode.
     """
 
     def __init__(
-        self, decoder: Decoder, ops: Ops, kv_pool: KVPool, pending: PendingTokens, make_graph: Callable[[], Graph]
+        self,
+        decoder: Decoder,
+        ops: Ops,
+        kv_pool: KVPool,
+        pending: PendingTokens,
+        make_graph: Callable[[], Graph],
+        depths: tuple[int, ...] = (),
     ) -> None:
         self.decoder, self.ops, self.kv_pool, self.pending = decoder, ops, kv_pool, pending
         self.device, config, most = pending.sampled.device, decoder.config, TOKENS[-1]
@@ -61,6 +67,8 @@ class PiecewiseForward:
         self.query, self.attended = zeros(2, most, config.num_heads, config.head_dim)
         self.x, self.hidden = zeros(2, most, config.hidden_size)
         """The residual stream; and what goes into the output head."""
+        self.streams = {depth: zeros(most, config.hidden_size) for depth in depths}
+        """The residual stream once more, after so many layers."""
         self.slots = zeros(most, dtype=torch.int64)
         """[most] the slots once more, as PyTorch scatters by int64 only."""
         self.make_graph = make_graph
@@ -91,8 +99,9 @@ class PiecewiseForward:
         # Capturing adds to x again and again, so what that left in the null block may be infinite.
         self.kv_pool.make_finite([self.kv_pool.null_block])
 
-    def __call__(self, batch: HostBatch, attention: AttentionFn) -> Tensor | None:
-        """Hidden states [T, h] of a step, good until the next call; None if it has more tokens than any size.
+    def __call__(self, batch: HostBatch, attention: AttentionFn) -> tuple[Tensor, Tensor] | None:
+        """Hidden states [T, h] of a step, and what draft heads read, good until the next call; None if it has more
+        tokens than any size.
 
         Args:
             attention: of this batch.
@@ -114,7 +123,8 @@ class PiecewiseForward:
         for layer, kv_cache, graph in zip(self.decoder.layers, self.kv_pool.layers, rest, strict=True):
             attended.copy_(attention.attend(query, kv_cache, layer.attention.scale))
             graph.replay()
-        return self.hidden[:num_tokens]
+        hidden, streams = self.hidden[:num_tokens], [each[:num_tokens] for each in self.streams.values()]
+        return hidden, torch.cat(streams, dim=-1) if streams else hidden
 
     def _pieces(self, size: int) -> list[Callable[[], None]]:
         """The forward pass over `size` tokens, cut at attention: one piece more than there are layers."""
@@ -131,7 +141,12 @@ class PiecewiseForward:
             embedded = decoder.embed(self.pending.fill_in(token_ids))
             up_to_attention(0, embedded, torch.zeros_like(embedded))
 
+        def show(depth: int, stream: Tensor, delta: Tensor) -> None:
+            if depth in self.streams:
+                torch.add(stream, delta, out=self.streams[depth][:size])
+
         def up_to_attention(i: int, stream: Tensor, delta: Tensor) -> None:
+            show(i, stream, delta)
             stream, q = layers[i].up_to_attention(stream, delta, self.kv_pool.layers[i], context)
             x.copy_(stream)
             query.copy_(q)
@@ -141,6 +156,7 @@ class PiecewiseForward:
 
         def finish() -> None:
             stream, delta = layers[-1].after_attention(x, attended, context)
+            show(len(layers), stream, delta)
             self.hidden[:size].copy_(decoder.norm.add_and_norm(stream, delta, self.ops)[1])
 
         return [embed, *(partial(between, i) for i in range(1, len(layers))), finish]

@@ -96,6 +96,8 @@ class TorchRunner:
         """Steps that only decode, a CUDA graph each; None = they are steps like any others."""
         self.fast_pieces: PiecewiseForward | None = None
         """Other steps, as CUDA graphs between their calls of attention; None = they're launched kernel by kernel."""
+        self.depths: tuple[int, ...] = ()
+        """What is shown to a reader of hidden states, and left by graphs; see HiddenStateReader."""
         self._reset(config)
 
     @torch.inference_mode()
@@ -135,20 +137,22 @@ class TorchRunner:
     def forward(self, batch: HostBatch) -> Tensor:
         """Logits [R, V] of the rows that sample."""
         graphed = self.fast_decode(batch) if self.fast_decode else None
-        hidden, logits = self._launch_forward(batch) if graphed is None else graphed
+        shown, logits = self._launch_forward(batch) if graphed is None else graphed
         if self.hidden_state_reader is not None:
-            self.hidden_state_reader.read_hidden_states(batch.scheduled, hidden)
+            self.hidden_state_reader.read_hidden_states(batch.scheduled, shown)
         return logits
 
     def _launch_forward(self, batch: HostBatch) -> tuple[Tensor, Tensor]:
-        """Hidden states [T, h] and logits [R, V], with attention launched for just this batch."""
+        """What a reader of hidden states is shown, and logits [R, V], with attention launched for just this batch."""
         arrays, metadata = upload(batch, self.device)
         attention, decoder = self.attention(metadata), self.model.decoder
-        hidden = self.fast_pieces(batch, attention) if self.fast_pieces else None
-        if hidden is None:
+        computed = self.fast_pieces(batch, attention) if self.fast_pieces else None
+        if computed is None:
             token_ids = self.pending.fill_in(arrays.token_ids) if batch.has_pending else arrays.token_ids
-            hidden = decoder.hidden_states(token_ids, arrays.positions, self.kv_pool.layers, attention, self.ops)
-        return hidden, decoder.lm_head(hidden[arrays.logit_rows])
+            inputs = (token_ids, arrays.positions, self.kv_pool.layers, attention, self.ops)
+            computed = decoder.hidden_states_and_streams(*inputs, self.depths)
+        hidden, shown = computed
+        return shown, decoder.lm_head(hidden[arrays.logit_rows])
 
     # ---------------------------------------------------------------- engines, one after the other
 
@@ -179,30 +183,49 @@ class TorchRunner:
         """Know of no request, and be ready for the steps that an engine of this configuration can meet."""
         self.block_tables = BlockTables(self.block_size, self.kv_pool.null_block)
         self.hidden_state_reader: HiddenStateReader | None = None
-        """Sees what goes into the output head."""
+        """Sees what the model computes on the way to its logits."""
         self._make_room(config.max_decode_rows)
         self.pending.rows = {}
+        self._capture(config)
+
+    def _capture(self, config: EngineConfig) -> None:
+        """The graphs of all steps that an engine of this configuration can meet."""
         if self.fast_decode is not None:
             self.fast_decode.capture(config.max_decode_rows, config.lazy_graphs)
         if self.fast_pieces is not None:
             self.fast_pieces.capture(config.max_num_batched_tokens, config.lazy_graphs)
+
+    def show_hidden_states(self, reader: HiddenStateReader) -> None:
+        """Show them to the reader from the next step on. Graphs leave what it reads, so they're recorded anew if they
+        left something else."""
+        self.hidden_state_reader = reader
+        if reader.depths != self.depths:
+            self.depths = reader.depths
+            self._make_graphs()
+            self._capture(self.config)
 
     def _make_room(self, num_rows: int) -> None:
         """Memory for what `num_rows` rows sample, and for graphs that read it."""
         if num_rows <= len(self.pending.sampled):
             return
         self.pending = PendingTokens(max(num_rows, LEAST_ROWS), self.device)
-        self.fast_decode = self.fast_pieces = None  # their graphs read the memory of before
+        self._make_graphs()
+
+    def _make_graphs(self) -> None:
+        """Forget all graphs, and be ready to record others."""
+        self.fast_decode = self.fast_pieces = None  # before others ask for their memory
         if not self.uses_graphs:
             return
         # A memory pool of their own for graphs that are recorded anew: PyTorch ends a pool with the last graph in it.
         make_graph = self.make_graph or partial(CudaGraph, torch.cuda.graph_pool_handle(), side_stream(self.device))
         decoder, shared = self.model.decoder, (self.kv_pool, self.pending)
         if self.config.piecewise_graphs:
-            self.fast_pieces = PiecewiseForward(decoder, self.ops, *shared, make_graph)
+            self.fast_pieces = PiecewiseForward(decoder, self.ops, *shared, make_graph, self.depths)
         if self.attention.capturable:
             max_context = self.longest_context(self.pool_config)
-            self.fast_decode = GraphedDecode(decoder, self.ops, self.attention, *shared, max_context, make_graph)
+            self.fast_decode = GraphedDecode(
+                decoder, self.ops, self.attention, *shared, max_context, make_graph, self.depths
+            )
 
     def num_blocks_for(self, config: EngineConfig) -> int:
         """Blocks of its pool that an engine of this configuration hands out."""

@@ -23,6 +23,9 @@ class Proposer:
     A proposer that is also a `HiddenStateReader` is shown the model's hidden states.
     """
 
+    depths: tuple[int, ...] = ()
+    """What it reads of the model, if it does."""
+
     def propose(self, wanted: Sequence[DraftRequest]) -> list[Draft]:
         """A draft of at most `k` tokens for each, empty where there is no good guess."""
         return [Draft() for _ in wanted]

@@ -1,4 +1,4 @@
-"""Drafts by a head on the model's hidden states (speculation/head.py says how the head works).
+"""Drafts by a head on the model's hidden states (head.py and eagle3.py say how heads work).
 
 It keeps, for each request, a slot in a KV cache of its own, and the hidden states that it has not used yet. The rule is
 the same for every way in which states come: row t of the head's cache is made from h[t] and the known token x[t+1], in
@@ -33,13 +33,14 @@ from minillm.runner.sampler import probabilities
 from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation.base import DraftRequest, Proposer
 from minillm.speculation.draft_model import add_tokens, are_greedy, draw_from
-from minillm.speculation.head import DraftHead
+from minillm.speculation.head import AnyHead
 
 ROWS_AS_DECODES = 16
 """Up to so many of each request are computed as if each row were another request's decode; see
 :func:`minillm.runner.batch_layout.lay_out`."""
 CONTEXT = 512
-"""Rows that a request has in the head's cache. The head is trained on conversations of about this length."""
+"""Rows that a request has in the head's cache. Ours is trained on conversations of about this length; heads of others
+may be trained on longer ones, of which they see the newest part."""
 
 
 @dataclass(slots=True)
@@ -81,8 +82,9 @@ class DraftHeadProposer(Proposer):
         num_slots: requests that may run at once.
     """
 
-    def __init__(self, head: DraftHead, runner: TorchRunner, num_slots: int) -> None:
+    def __init__(self, head: AnyHead, runner: TorchRunner, num_slots: int) -> None:
         self.head = head
+        self.depths = head.depths  # of the model, see HiddenStateReader
         self.attention, self.ops = runner.attention, runner.ops
         self.device, self.block_size = runner.device, runner.block_size
         self.blocks_per_slot = -(-CONTEXT // self.block_size)
@@ -106,8 +108,9 @@ class DraftHeadProposer(Proposer):
 
     def read_hidden_states(self, scheduled: Sequence[ScheduledRequest], hidden: Tensor) -> None:
         """Keep the newest states of each request. See :class:`minillm.runner.hidden_states.HiddenStateReader`."""
-        for each, states in zip(scheduled, hidden.split([s.num_tokens for s in scheduled])):
-            slot = self._slot(each.request, each.start, hidden)
+        features = self.head.features(hidden)
+        for each, states in zip(scheduled, features.split([s.num_tokens for s in scheduled])):
+            slot = self._slot(each.request, each.start, features)
             slot.states = torch.cat((slot.states, states))
             if len(slot.states) > CONTEXT:
                 slot.keep_newest(CONTEXT // 2)
@@ -186,7 +189,7 @@ class DraftHeadProposer(Proposer):
     def guess(self, hidden: Tensor, requests: Sequence[Request]) -> None:
         """Add a token to each request's draft, by [B, h] of hidden states foretold."""
         rows = [DraftPosition(request, len(request.draft)) for request in requests]
-        logits = self.head.output(hidden)
+        logits = self.head.logits(hidden)
         if are_greedy(rows):
             add_tokens(rows, self.head.token_ids[logits.argmax(dim=-1)].tolist(), None)
         else:  # tokens that the head cannot name are impossible

@@ -46,7 +46,7 @@ def load_head(name: str, model: LoadedModel) -> DraftHead:
     """
     tensors, token_ids = read_head(name, model)
     head = DraftHead(model.model_config, len(token_ids), model.dtype, model.device)
-    fill_head(head, tensors, Path(name))
+    fill_parts(own_weights(head), tensors, Path(name), "the model's config.json")
     head.token_ids.copy_(token_ids)
     head.attach(embedding_table(model.decoder), output_rows(model.decoder))
     if model.device.type == "cpu" and make_light(head):
@@ -106,17 +106,19 @@ def own_weights(head: DraftHead) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def fill_head(head: DraftHead, tensors: dict[str, Tensor], source: Path) -> None:
-    """Copy weights into the head.
+def fill_parts(slots: dict[str, Tensor], tensors: dict[str, Tensor], source: Path, shaped_by: str) -> None:
+    """Copy a head's tensors to where they belong.
 
+    Args:
+        slots: the part of the head that each fills, by the tensor's name.
+        shaped_by: the file that says what shapes they have.
     Raises:
         CorruptCheckpointError: tensors are missing, left over, of another shape, or no finite numbers; all are named.
     """
-    slots = own_weights(head)
     problems = [f"missing tensor {name}" for name in sorted(slots.keys() - tensors.keys())]
     problems += [f"unexpected tensor {name}" for name in sorted(tensors.keys() - slots.keys())]
     for name in slots.keys() & tensors.keys():
-        if problem := copy_weight(tensors[name], slots[name], "the model's config.json"):
+        if problem := copy_weight(tensors[name], slots[name], shaped_by):
             problems.append(f"{name} {problem}")
     if problems:
         raise CorruptCheckpointError(

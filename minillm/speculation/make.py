@@ -1,5 +1,6 @@
 """The proposer that a configuration asks for."""
 
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -19,12 +20,13 @@ from minillm.speculation.base import Proposer
 from minillm.speculation.draft_head import CONTEXT, DraftHeadProposer
 from minillm.speculation.draft_length import CHEAP_ROW, COSTLY_ROW, GPU_ROW
 from minillm.speculation.draft_model import DraftModelProposer
-from minillm.speculation.head import DraftHead
+from minillm.speculation.eagle3_file import holds_eagle3, load_eagle3
+from minillm.speculation.head import AnyHead
 from minillm.speculation.head_file import load_head
 from minillm.speculation.ngram import NgramProposer
 from minillm.strict_model import default_of
 
-Drafter = LoadedModel | DraftHead | None
+Drafter = LoadedModel | AnyHead | None
 """The weights that draft; None where none are needed."""
 
 
@@ -68,6 +70,8 @@ def load_drafter(config: EngineConfig, model: LoadedModel | None, runners: KeptR
         small = load_model(config.replace(model=wanted.model, speculative=None))
         check_vocabulary(small, model)
         return small
+    if wanted.model is not None and holds_eagle3(folder := Path(wanted.model).expanduser()):
+        return load_eagle3(folder, model)
     return load_head(wanted.model or config.model, model)
 
 
@@ -76,10 +80,13 @@ def memory_claim(config: EngineConfig, drafter: Drafter, model: LoadedModel | No
     if isinstance(drafter, LoadedModel):
         dtype = cache_dtype(config.kv_cache_dtype, drafter.dtype)
         return MemoryClaim(bytes_per_token=kv_bytes_per_token(drafter.model_config, dtype_name(dtype)))
-    if isinstance(drafter, DraftHead):
+    if isinstance(drafter, AnyHead):
         assert model is not None
         row_bytes = 2 * drafter.config.num_kv_heads * drafter.config.head_dim * model.dtype.itemsize
-        return MemoryClaim(num_bytes=config.max_num_seqs * CONTEXT * row_bytes)
+        # The streams that a step shows, and once more side by side.
+        shown = 2 * len(drafter.depths) * model.model_config.hidden_size * model.dtype.itemsize
+        num_bytes = config.max_num_seqs * CONTEXT * row_bytes + config.max_num_batched_tokens * shown
+        return MemoryClaim(num_bytes=num_bytes)
     return NO_CLAIM
 
 
@@ -100,7 +107,7 @@ def make_proposer(
         return Proposer()
     if wanted.method == "ngram":
         return NgramProposer(wanted.ngram_min, wanted.ngram_max)
-    if isinstance(drafter, DraftHead):
+    if isinstance(drafter, AnyHead):
         assert isinstance(runner, TorchRunner), "a draft head reads the hidden states of a model"
         return DraftHeadProposer(drafter, runner, config.max_num_seqs)
     assert drafter is not None

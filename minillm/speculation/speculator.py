@@ -41,7 +41,7 @@ class Speculator:
         self.row_cost = row_cost
         self.length = DraftLength(config, row_cost)
         if isinstance(proposer, HiddenStateReader) and isinstance(runner, ShowsHiddenStates):
-            runner.hidden_state_reader = proposer
+            runner.show_hidden_states(proposer)
 
     def propose(self, running: Sequence[Request]) -> float:
         """Give every running request its draft for the step to come. Returns the seconds it took."""

@@ -123,6 +123,22 @@ def run(
     return [*ops.run_layers(decoder.layers, x, delta, caches, context), x, delta]
 
 
+def test_a_call_is_split_where_the_stream_is_shown(kernels: NativeKernels) -> None:
+    decoder, metadata, token_ids = made_decoder(), made_metadata(3), torch.tensor([5, 6, 7])
+    positions, found = metadata.context_lens_tensor.long() - 1, []
+    for in_one_call, depths in ((True, (0, 2, 3)), (False, (0, 1, 2, 3)), (True, ())):
+        ops = Counting(kernels)
+        ops.in_one_call = in_one_call
+        step = (token_ids, positions, made_cache(torch.bfloat16, decoder), NativeAttention(metadata), ops, depths)
+        found += [decoder.hidden_states_and_streams(*step)]
+        assert ops.separate == (1 if in_one_call else 1 + 2 * len(decoder.layers))
+    (split, shown), (one_by_one, each), (whole, last) = found
+    assert torch.equal(split, whole) and last is whole
+    torch.testing.assert_close(split, one_by_one, rtol=1e-4, atol=1e-4)
+    each = each.unflatten(-1, (4, -1))[:, [0, 2, 3]].flatten(1)
+    torch.testing.assert_close(shown, each, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("rows", [1, 3, 9])
 @pytest.mark.parametrize("weights", ["bfloat16", "int8", "int4"])
 @pytest.mark.parametrize(

@@ -18,10 +18,9 @@ from statistics import fmean
 
 import psutil
 import torch
-from draft_heads import make_head
 from robustness.judge import Reference
 from robustness.life import Tally, live
-from robustness.toggles import Models
+from robustness.toggles import Models, make_heads
 from tiny_llama import make_tiny_llama
 
 from minillm.model.checkpoints import resolve
@@ -36,9 +35,10 @@ LONG_S = 1800
 
 
 def make_models(folder: Path) -> Models:
-    """The tiny model, and an untrained draft head for it, in two new folders inside `folder`."""
-    models = Models(make_tiny_llama(folder / "tiny", resolve("smollm2-135m")), folder / "head", {})
-    make_head(models.head, models.get("float32", None))
+    """The tiny model, and two untrained draft heads for it, in new folders inside `folder`."""
+    tiny = make_tiny_llama(folder / "tiny", resolve("smollm2-135m"))
+    models = Models(tiny, folder / "head", folder / "eagle3", {})
+    make_heads(models)
     return models
 
 

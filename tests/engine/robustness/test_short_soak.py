@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from draft_heads import make_head
 from robustness import life, toggles
 from robustness.soak import GROWTH_MB, LifeFailed, Soak, growth
-from robustness.toggles import Models
+from robustness.toggles import Models, make_heads
 
 from minillm.core.block_manager import BlockManager
 from minillm.core.request import Request
@@ -22,8 +21,9 @@ LIVES, STEPS = 8, 40
 
 @pytest.fixture(scope="module")
 def soak(tiny_llama_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Soak:
-    models = Models(tiny_llama_path, tmp_path_factory.mktemp("soak") / "head", {})
-    make_head(models.head, models.get("float32", None))
+    folder = tmp_path_factory.mktemp("soak")
+    models = Models(tiny_llama_path, folder / "head", folder / "eagle3", {})
+    make_heads(models)
     return Soak(models, seed=20)
 
 

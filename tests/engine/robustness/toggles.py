@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from draft_heads import make_eagle3, make_head
+
 from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig
 
@@ -20,6 +22,8 @@ class Models:
     """Path of the model."""
     head: Path
     """Path of a draft head for it."""
+    eagle3: Path
+    """Path of another one, in the published format."""
     loaded: dict[tuple[str, str | None], LoadedModel]
     """By dtype and quantization; filled when first asked for."""
 
@@ -30,6 +34,13 @@ class Models:
                 EngineConfig(model=str(self.folder), dtype=dtype, device="cpu", quantization=quantization)
             )
         return self.loaded[key]
+
+
+def make_heads(models: Models) -> None:
+    """Write the draft heads, untrained."""
+    target = models.get("float32", None)
+    make_head(models.head, target)
+    make_eagle3(models.eagle3, target, depths=[0, 1, 2])
 
 
 def random_config(rng: random.Random, models: Models) -> EngineConfig:
@@ -94,7 +105,7 @@ def random_speculation(rng: random.Random, models: Models) -> dict[str, Any] | N
     if method == "draft_model":
         fields["model"] = str(models.folder)
     elif method == "draft_head":
-        fields["model"] = str(models.head)
+        fields["model"] = str(rng.choice([models.head, models.eagle3]))
     return fields
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from draft_heads import make_head
+from draft_heads import make_eagle3, make_head
 from fake_graph import FakeGraph, HostLengthAttention, TensorLengthAttention
 from slipping_drafts import Slipping
 from staggered import serve_staggered
@@ -163,12 +163,14 @@ def test_a_decode_costs_few_calls_of_python(model: LoadedModel, use_backend: Any
     assert calls_in_a_step(32) - calls_in_a_step(16) <= 16 * most
 
 
-def test_a_draft_head_sees_what_replayed_steps_compute(
+def test_draft_heads_see_what_replayed_steps_compute(
     model: LoadedModel, use_backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It guesses from their hidden states, which it has copied before the next step writes over them."""
+    """They guess from what those leave, which they've copied before the next step writes over it. Two kinds of them,
+    which read different things, use one runner after the other."""
     use_backend(TensorLengthAttention)
-    make_head(tmp_path, model)
+    make_head(tmp_path / "ours", model)
+    make_eagle3(tmp_path / "eagle3", model, depths=[0, 1, 2])
     propose, guesses = DraftHeadProposer.propose, []
 
     def noted(*arguments: Any) -> list[Draft]:
@@ -177,13 +179,19 @@ def test_a_draft_head_sees_what_replayed_steps_compute(
         return drafts
 
     monkeypatch.setattr(DraftHeadProposer, "propose", noted)
-    for recorded in (False, True):
-        guesses.append([])
-        speculative = {"method": "draft_head", "model": str(tmp_path), "k": 3, **ALWAYS}
-        engine = make_engine(model, captured=recorded, speculative=speculative)
-        serve(engine)
-    assert guesses[0] == guesses[1] and len(guesses[0]) > 100
-    assert replayed_decodes(engine) > 20 and replayed_in_pieces(engine) > 3
+    runners = {captured: make_engine(model, captured=captured).runner for captured in (False, True)}
+    for head in ("ours", "eagle3", "ours"):
+        for captured, runner in runners.items():
+            guesses.append([])
+            speculative = {"method": "draft_head", "model": str(tmp_path / head), "k": 3, **ALWAYS}
+            config = runner.config.replace(speculative=speculative)
+            runner.reuse(config, clock := WallClock())
+            engine = Engine.on_runner(config, runner, clock, model=model)
+            serve(engine)
+            if captured:
+                assert guesses[-1] == guesses[-2] and len(guesses[-1]) > 100
+                assert replayed_decodes(engine) > 20 and replayed_in_pieces(engine) > 3
+    assert guesses[0] != guesses[2] and guesses[0] == guesses[4]
 
 
 def test_drafts_are_checked_in_replays(model: LoadedModel, use_backend: Any) -> None:

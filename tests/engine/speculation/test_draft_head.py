@@ -2,12 +2,13 @@
 
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from draft_heads import make_head, run_densely
+from draft_heads import make_eagle3, make_head, run_densely
 from safetensors.torch import load_file, save_file
 from staggered import serve_staggered
 from tiny_llama import VOCAB_SIZE
@@ -73,20 +74,29 @@ class Hinted(DraftHeadProposer):
             wrong = zlib.crc32(f"{request.request_id} {place}".encode()) % 4 == 0
             request.draft.token_ids.append(text[min(place, len(text) - 1)] + wrong)
 
+    def run_densely(self, states: Tensor, token_ids: list[int], first: int) -> tuple[Tensor, Tensor]:
+        return run_densely(self.head, states, token_ids, first)
+
     def make_room(self, slot: HeadSlot, k: int) -> None:
         before = slot.origin
         super().make_room(slot, k)
         self.moved += slot.origin != before
 
 
-def make_engine(tiny: LoadedModel, head: Path | None, texts: list[list[int]] | None = None, **fields: Any) -> Engine:
+def make_engine(
+    tiny: LoadedModel,
+    head: Path | None,
+    texts: list[list[int]] | None = None,
+    hinting: type[Hinted] = Hinted,
+    **fields: Any,
+) -> Engine:
     shape = dict(num_kv_blocks=64, block_size=4, max_num_seqs=6, max_model_len=96)
     wanted = None if head is None else {"method": "draft_head", "model": str(head), **ALWAYS}
     config = EngineConfig(model=tiny.name, dtype="float32", device="cpu", speculative=wanted, **{**shape, **fields})
     engine = Engine(config, tiny)
     if texts is not None:
         plain = engine.speculator.proposer
-        hinted = Hinted(texts, plain.head, engine.runner, config.max_num_seqs)
+        hinted = hinting(texts, plain.head, engine.runner, config.max_num_seqs)
         engine.speculator.proposer = engine.runner.hidden_state_reader = hinted
     return engine
 
@@ -113,7 +123,7 @@ def check_cache(engine: Engine) -> None:
         noted, end = proposer.states[request.request_id], slot.origin + slot.num_rows
         states = torch.stack([noted[t] for t in range(slot.origin, end)])
         tokens = request.token_ids(slot.origin + 1, end + 1)
-        foretold, expected = run_densely(proposer.head, states, tokens, slot.origin)
+        foretold, expected = proposer.run_densely(states, tokens, slot.origin)
         rows = proposer.blocks(slot.number).flatten(0, 1)[: slot.num_rows]
         torch.testing.assert_close(rows, expected, atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(proposer.foretold[request.request_id], foretold[-1], atol=1e-4, rtol=1e-3)
@@ -270,13 +280,14 @@ def test_on_a_cpu_all_but_the_first_matrix_is_in_8_bits(smollm_path: Path) -> No
     assert 0.99 < similar.min() < 0.999999
 
 
-def test_a_head_beside_quantized_weights(smollm_path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [partial(make_head, every=50), make_eagle3], ids=["ours", "eagle3"])
+def test_a_head_beside_quantized_weights(smollm_path: Path, tmp_path: Path, make: Callable[..., object]) -> None:
     """Then the embedding table is the rows of the output head, in 8 bits, and has to be widened for the draft head."""
     plain = EngineConfig(model=str(smollm_path), num_kv_blocks=32, quantization="int8", kv_cache_dtype="int8")
     model = load_model(plain)
     table, ids = embedding_table(model.decoder), torch.tensor([0, 5, 49_000])
     torch.testing.assert_close(table[ids].float(), model.decoder.embed(ids).float(), rtol=1e-2, atol=1e-3)
-    make_head(tmp_path, model, every=50)
+    make(tmp_path, model)
     params = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
     drafting = plain.replace(speculative={"method": "draft_head", "model": str(tmp_path), **ALWAYS})
     texts = []
