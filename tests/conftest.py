@@ -7,6 +7,7 @@ pytest-xdist reads this file, too, and runs none.
 import contextlib
 import functools
 import gc
+import importlib.util
 import io
 import json
 import os
@@ -113,6 +114,29 @@ def _shared_tokenizers() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoints, "load_tokenizer", functools.lru_cache(4)(checkpoints.load_tokenizer))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _language_replaced_once() -> Iterator[None]:
+    """Triton's interpreter replaces its whole language at a kernel's launch, and again whenever that kernel calls a
+    function, which takes a third of its time. For each function the first time is enough."""
+    if not os.environ.get("TRITON_INTERPRET") or not importlib.util.find_spec("triton"):
+        yield
+        return
+    from triton.runtime.interpreter import InterpretedFunction
+
+    seen: set[InterpretedFunction[Any]] = set()
+    call = InterpretedFunction.__call__
+
+    def call_as_replaced(self: InterpretedFunction[Any], *args: Any, **kwargs: Any) -> Any:
+        if self in seen:
+            return self.rewrite()(*args, **kwargs)
+        seen.add(self)
+        return call(self, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(InterpretedFunction, "__call__", call_as_replaced)
         yield
 
 
