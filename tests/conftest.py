@@ -7,11 +7,12 @@ pytest-xdist reads this file, too, and runs none.
 import contextlib
 import functools
 import gc
+import importlib.util
 import io
 import json
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,9 +87,24 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+class LastFirst(pytest.Dir):
+    """A folder whose tests are collected from its end."""
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        return reversed([*super().collect()])
+
+
+def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """In a fresh clone every file is compiled, with pytest's rewriting of `assert`. Every other process begins at the
+    end, so that each finds half of the files compiled by another."""
+    is_odd = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 2
+    return LastFirst.from_parent(parent, path=path) if is_odd else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """By file, those that take longest first: the same in all processes, as pytest-xdist wants it."""
     rank = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: rank.get("/".join(item.path.parts[-2:]), len(rank)))
+    items.sort(key=lambda item: (rank.get("/".join(item.path.parts[-2:]), len(rank)), item.path))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -98,6 +114,29 @@ def _shared_tokenizers() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoints, "load_tokenizer", functools.lru_cache(4)(checkpoints.load_tokenizer))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _language_replaced_once() -> Iterator[None]:
+    """Triton's interpreter replaces its whole language at a kernel's launch, and again whenever that kernel calls a
+    function, which takes a third of its time. For each function the first time is enough."""
+    if not os.environ.get("TRITON_INTERPRET") or not importlib.util.find_spec("triton"):
+        yield
+        return
+    from triton.runtime.interpreter import InterpretedFunction
+
+    seen: set[InterpretedFunction[Any]] = set()
+    call = InterpretedFunction.__call__
+
+    def call_as_replaced(self: InterpretedFunction[Any], *args: Any, **kwargs: Any) -> Any:
+        if self in seen:
+            return self.rewrite()(*args, **kwargs)
+        seen.add(self)
+        return call(self, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(InterpretedFunction, "__call__", call_as_replaced)
         yield
 
 

@@ -212,7 +212,10 @@ def test_a_compiler_that_does_not_know_this_processor_compiles_without(
     )
     wrapper.chmod(0o755)
     monkeypatch.setenv("CXX", str(wrapper))
-    monkeypatch.setattr(compiling, "FLAGS", ("-std=c++17", "-O0", "-fPIC", "-fopenmp"))
+    monkeypatch.setattr(compiling, "FOLDER", tmp_path)
+    monkeypatch.setattr(compiling, "SOURCES", ("ops.cpp",))
+    (tmp_path / "ops.cpp").write_text("int answer() { return 42; }")
+    (tmp_path / compiling.SELFTEST).write_text("int answer();\nint main() { return answer() != 42; }")
     made = tmp_path / "made"
     made.mkdir()
     assert Compiler.here().compile(made) == compiling.FLAGS
