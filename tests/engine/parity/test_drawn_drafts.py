@@ -13,7 +13,7 @@ from minillm.core.params import SamplingParams
 from .test_parity import DRAFTING
 
 SAMPLED = {"temperature": 1.2, "top_k": 3, "top_p": 0.9, "repetition_penalty": 1.1, "presence_penalty": 0.3}
-PROMPT_TOKENS = 33
+PROMPT = "33 tokens"
 """Two whole blocks, which all requests share, and one token."""
 NUM_DRAWS = 600
 MOST_VARIATION = 0.12
@@ -58,10 +58,13 @@ def texts_by_hugging_face(
     return texts
 
 
-@pytest.mark.parametrize("method", [pytest.param("draft_model", marks=pytest.mark.slow), "ngram"])
-def test_what_is_drawn_after_drafts_is_hugging_faces_distribution(
-    four_layers: Any, two_layers: Path, method: str
-) -> None:
+def test_what_is_drawn_after_drafts_is_hugging_faces_distribution(lively: Any, lively_drafts: Path) -> None:
+    check_drawn_texts(lively, {"method": "draft_model", "model": str(lively_drafts)})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["draft_model", "ngram"])
+def test_what_is_drawn_after_drafts_for_the_first_layers(four_layers: Any, two_layers: Path, method: str) -> None:
     own = {"ngram_min": 1} if method == "ngram" else {"model": str(two_layers)}
     check_drawn_texts(four_layers, {"method": method, **own})
 
@@ -79,7 +82,7 @@ def test_what_is_drawn_after_the_draft_heads_drafts(whole_model: Any) -> None:
 
 def check_drawn_texts(parity: Any, speculative: dict[str, Any]) -> None:
     """Draw the same short text many times, and compare how often each came with how often it should."""
-    prompt = parity.reference.prompt_ids["64 tokens"][:PROMPT_TOKENS]
+    prompt = parity.reference.prompt_ids[PROMPT]
     expected = texts_by_hugging_face(parity.reference, prompt, length=3)
     engine = parity.engine(num_kv_blocks=640, speculative={**speculative, **DRAFTING})
     for seed in range(NUM_DRAWS):
@@ -95,10 +98,10 @@ def check_drawn_texts(parity: Any, speculative: dict[str, Any]) -> None:
     assert sum(share.num_drafts for share in shares) > 100
 
 
-def test_that_variation_would_be_noticed(four_layers: Any) -> None:
-    prompt = four_layers.reference.prompt_ids["64 tokens"][:PROMPT_TOKENS]
-    right = texts_by_hugging_face(four_layers.reference, prompt, length=3)
+def test_that_variation_would_be_noticed(lively: Any) -> None:
+    prompt = lively.reference.prompt_ids[PROMPT]
+    right = texts_by_hugging_face(lively.reference, prompt, length=3)
     for changed in ({"temperature": 0.6}, {"top_k": 2}, {"top_p": 0.5}, {"repetition_penalty": 2.0}):
-        wrong = texts_by_hugging_face(four_layers.reference, prompt, length=3, **changed)
+        wrong = texts_by_hugging_face(lively.reference, prompt, length=3, **changed)
         variation = sum(abs(right.get(text, 0.0) - wrong.get(text, 0.0)) for text in right | wrong) / 2
         assert variation > MOST_VARIATION, changed
