@@ -13,8 +13,10 @@ from minillm.core.params import SamplingParams
 from .test_parity import DRAFTING
 
 SAMPLED = {"temperature": 1.2, "top_k": 3, "top_p": 0.9, "repetition_penalty": 1.1, "presence_penalty": 0.3}
-PROMPT = "33 tokens"
+PROMPT_TOKENS = 33
 """Two whole blocks, which all requests share, and one token."""
+PENALIZED = "33 tokens"
+"""The lively model would repeat tokens of this prompt, so that penalties change what it writes."""
 NUM_DRAWS = 600
 MOST_VARIATION = 0.12
 """Total variation between two distributions over some 20 texts, one of them 600 draws: by chance 0.05, rarely 0.08."""
@@ -59,7 +61,7 @@ def texts_by_hugging_face(
 
 
 def test_what_is_drawn_after_drafts_is_hugging_faces_distribution(lively: Any, lively_drafts: Path) -> None:
-    check_drawn_texts(lively, {"method": "draft_model", "model": str(lively_drafts)})
+    check_drawn_texts(lively, {"method": "draft_model", "model": str(lively_drafts)}, PENALIZED)
 
 
 @pytest.mark.slow
@@ -80,9 +82,9 @@ def test_what_is_drawn_after_the_draft_heads_drafts(whole_model: Any) -> None:
     check_drawn_texts(whole_model, {"method": "draft_head", "model": "smollm2-135m"})
 
 
-def check_drawn_texts(parity: Any, speculative: dict[str, Any]) -> None:
+def check_drawn_texts(parity: Any, speculative: dict[str, Any], after: str = "64 tokens") -> None:
     """Draw the same short text many times, and compare how often each came with how often it should."""
-    prompt = parity.reference.prompt_ids[PROMPT]
+    prompt = parity.reference.prompt_ids[after][:PROMPT_TOKENS]
     expected = texts_by_hugging_face(parity.reference, prompt, length=3)
     engine = parity.engine(num_kv_blocks=640, speculative={**speculative, **DRAFTING})
     for seed in range(NUM_DRAWS):
@@ -99,7 +101,7 @@ def check_drawn_texts(parity: Any, speculative: dict[str, Any]) -> None:
 
 
 def test_that_variation_would_be_noticed(lively: Any) -> None:
-    prompt = lively.reference.prompt_ids[PROMPT]
+    prompt = lively.reference.prompt_ids[PENALIZED]
     right = texts_by_hugging_face(lively.reference, prompt, length=3)
     for changed in ({"temperature": 0.6}, {"top_k": 2}, {"top_p": 0.5}, {"repetition_penalty": 2.0}):
         wrong = texts_by_hugging_face(lively.reference, prompt, length=3, **changed)
