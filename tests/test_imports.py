@@ -3,6 +3,7 @@
 import ast
 import collections
 import functools
+import gc
 import importlib.metadata
 import re
 import subprocess
@@ -11,6 +12,8 @@ import tomllib
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 import minillm
 
@@ -56,6 +59,15 @@ WITHOUT_TORCH = (
 )
 """Importing these loads no torch: `minillm simulate` and `--help` answer in under a second. Of commands for practice,
 tests/course/lab/test_light_imports.py holds it."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _a_million_nodes_of_syntax() -> Iterator[None]:
+    """They stay until all tests here have read them: to look for garbage among them takes longer than to parse them."""
+    gc.disable()
+    yield
+    nodes_of.cache_clear()
+    gc.enable()
 
 
 @functools.cache

@@ -15,6 +15,8 @@ from .test_parity import DRAFTING
 SAMPLED = {"temperature": 1.2, "top_k": 3, "top_p": 0.9, "repetition_penalty": 1.1, "presence_penalty": 0.3}
 PROMPT_TOKENS = 33
 """Two whole blocks, which all requests share, and one token."""
+PENALIZED = "33 tokens"
+"""The lively model would repeat tokens of this prompt, so that penalties change what it writes."""
 NUM_DRAWS = 600
 MOST_VARIATION = 0.12
 """Total variation between two distributions over some 20 texts, one of them 600 draws: by chance 0.05, rarely 0.08."""
@@ -58,10 +60,13 @@ def texts_by_hugging_face(
     return texts
 
 
-@pytest.mark.parametrize("method", [pytest.param("draft_model", marks=pytest.mark.slow), "ngram"])
-def test_what_is_drawn_after_drafts_is_hugging_faces_distribution(
-    four_layers: Any, two_layers: Path, method: str
-) -> None:
+def test_what_is_drawn_after_drafts_is_hugging_faces_distribution(lively: Any, lively_drafts: Path) -> None:
+    check_drawn_texts(lively, {"method": "draft_model", "model": str(lively_drafts)}, PENALIZED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["draft_model", "ngram"])
+def test_what_is_drawn_after_drafts_for_the_first_layers(four_layers: Any, two_layers: Path, method: str) -> None:
     own = {"ngram_min": 1} if method == "ngram" else {"model": str(two_layers)}
     check_drawn_texts(four_layers, {"method": method, **own})
 
@@ -77,9 +82,9 @@ def test_what_is_drawn_after_the_draft_heads_drafts(whole_model: Any) -> None:
     check_drawn_texts(whole_model, {"method": "draft_head", "model": "smollm2-135m"})
 
 
-def check_drawn_texts(parity: Any, speculative: dict[str, Any]) -> None:
+def check_drawn_texts(parity: Any, speculative: dict[str, Any], after: str = "64 tokens") -> None:
     """Draw the same short text many times, and compare how often each came with how often it should."""
-    prompt = parity.reference.prompt_ids["64 tokens"][:PROMPT_TOKENS]
+    prompt = parity.reference.prompt_ids[after][:PROMPT_TOKENS]
     expected = texts_by_hugging_face(parity.reference, prompt, length=3)
     engine = parity.engine(num_kv_blocks=640, speculative={**speculative, **DRAFTING})
     for seed in range(NUM_DRAWS):
@@ -95,10 +100,10 @@ def check_drawn_texts(parity: Any, speculative: dict[str, Any]) -> None:
     assert sum(share.num_drafts for share in shares) > 100
 
 
-def test_that_variation_would_be_noticed(four_layers: Any) -> None:
-    prompt = four_layers.reference.prompt_ids["64 tokens"][:PROMPT_TOKENS]
-    right = texts_by_hugging_face(four_layers.reference, prompt, length=3)
+def test_that_variation_would_be_noticed(lively: Any) -> None:
+    prompt = lively.reference.prompt_ids[PENALIZED]
+    right = texts_by_hugging_face(lively.reference, prompt, length=3)
     for changed in ({"temperature": 0.6}, {"top_k": 2}, {"top_p": 0.5}, {"repetition_penalty": 2.0}):
-        wrong = texts_by_hugging_face(four_layers.reference, prompt, length=3, **changed)
+        wrong = texts_by_hugging_face(lively.reference, prompt, length=3, **changed)
         variation = sum(abs(right.get(text, 0.0) - wrong.get(text, 0.0)) for text in right | wrong) / 2
         assert variation > MOST_VARIATION, changed

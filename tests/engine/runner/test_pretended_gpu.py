@@ -1,6 +1,7 @@
 """What a GPU, or a machine with one, would do to the engine: each trouble pretended on a CPU."""
 
 import contextlib
+import functools
 import importlib.metadata
 import os
 import subprocess
@@ -49,8 +50,9 @@ runpy.run_module(sys.argv[0], run_name="__main__")
 """
 
 
-def in_image(module: str, *arguments: object, lacking: str = "") -> subprocess.CompletedProcess[str]:
-    """`python3 -m module` where nothing but the image's packages is installed."""
+@functools.cache
+def not_in_the_image() -> set[str]:
+    """Modules of all packages that are installed here, but neither in the image nor with what's in it."""
     there, left = set[str](), list(IMAGE)
     while left:
         if (name := canonicalize_name(left.pop())) not in there:
@@ -59,7 +61,12 @@ def in_image(module: str, *arguments: object, lacking: str = "") -> subprocess.C
             left += [need.name for need in needs if need.marker is None or need.marker.evaluate({"extra": ""})]
     owners = importlib.metadata.packages_distributions().items()
     elsewhere = {module for module, of in owners if there.isdisjoint(map(canonicalize_name, of))}
-    hidden = {lacking} | elsewhere - {"minillm", "course"}
+    return elsewhere - {"minillm", "course"}
+
+
+def in_image(module: str, *arguments: object, lacking: str = "") -> subprocess.CompletedProcess[str]:
+    """`python3 -m module` where nothing but the image's packages is installed."""
+    hidden = {lacking} | not_in_the_image()
     command = [sys.executable, "-c", WITHOUT.format(hidden=hidden), module, *map(str, arguments)]
     without_plugins = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(command, cwd=ROOT, env=without_plugins, capture_output=True, text=True)
