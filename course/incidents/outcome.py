@@ -117,7 +117,7 @@ class ServiceTrials:
         for done in self._done:
             if done.seed == seed and done.service == service:
                 return done
-        with rare_collections():  # one, when all but the numbers is garbage
+        with rare_collections():  # collected once, when only the numbers are still needed
             self._done.append(trial_of(play(service, seed)))
             gc.collect(YOUNG)  # what plays leave behind would add up
         return self._done[-1]

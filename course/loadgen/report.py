@@ -121,7 +121,7 @@ def figures_table(reports: Mapping[str, dict[str, Any]]) -> str:
         rows.append(
             (name, f"{rates['requests_per_s']:.2f}", *latencies, f"{rates['output_tokens_per_s']:.1f}", goodput)
         )
-    columns = ("", "TTFT p50", "TTFT p99", "ITL p50", "ITL p99", "requests/s", "tokens/s", "goodput/s")
+    columns = ("", "requests/s", "TTFT p50", "TTFT p99", "ITL p50", "ITL p99", "tokens/s", "goodput/s")
     return text_table(columns, rows)
 
 

@@ -109,9 +109,9 @@ def _first() -> list[Section]:
         *(Section(f"prefill_8b_{form}", arguments, 18) for form, arguments in prefills.items()),
         Section("decode_8b_kv_int8", f"decode {large} {cached} --set kv_cache_dtype=int8", 38),
         Section("decode_8b_kv_fp8", f"decode {large} {cached} --set kv_cache_dtype=fp8", 38),
-        Section("decode_8b_2k", f"decode {large} {cached}", 28),
+        Section("decode_8b_2k", f"decode {large} {cached}", 22),
         Section("moe_30b", f"decode --model qwen3-30b-a3b {RANDOM} --batch 1 --batch 8 --batch 64", 38),
-        Section("verify_costs_8b", f"verify-costs {large}", 38),
+        Section("verify_costs_8b", f"verify-costs {large}", 30),
     ]
 
 

@@ -70,7 +70,7 @@ def _started(fields: Mapping[str, Any], environment: Mapping[str, str]) -> dict[
     child = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
     if child.returncode:
         raise BenchmarkError(f"an engine didn't start. The end of what it printed:\n{child.stderr[-1500:]}")
-    return json.loads(child.stdout)
+    return json.loads(child.stdout.splitlines()[-1])  # a library may have printed before
 
 
 def _cells(row: StartUp) -> list[str]:

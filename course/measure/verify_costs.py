@@ -56,7 +56,8 @@ class Gates:
     """Fields of SpeculativeConfig, as these costs would have them."""
 
     acceptance_floor: float
-    """What one more row adds to a step with one: by the longest drafts, in the batch where it is most."""
+    """What one more row adds, in plain steps of the smallest batch measured: by the longest drafts, in the batch where
+    it is most."""
     max_batch: int
     """The largest batch measured in which USUAL free drafts, each accepted as often as ACCEPTED, gain; 0 if none."""
 

@@ -12,6 +12,7 @@ from minillm.runner.kept_runners import KeptRunners
 from minillm.runner.parallel_runner import ParallelRunner
 from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation.base import Proposer
+from minillm.speculation.head import AnyHead
 from minillm.speculation.make import load_drafter, make_proposer, marginal_row_cost, memory_claim
 
 
@@ -41,7 +42,8 @@ def load_parts(
     # Before the KV pool takes the memory that is left.
     runners = runners or KeptRunners()
     drafter = load_drafter(config, model, runners) if proposer is None else None
-    runner = rank_0 or runners.take("model", model, config, clock, memory_claim(config, drafter, model))
+    depths = drafter.depths if isinstance(drafter, AnyHead) else ()
+    runner = rank_0 or runners.take("model", model, config, clock, memory_claim(config, drafter, model), depths)
     if is_cold and rank_0 is None:
         warm_up(runner, config.max_model_len or model.model_config.max_position_embeddings)
     if proposer is None:

@@ -208,7 +208,7 @@ def _read_tokenizer(gguf: Path) -> Any:
 
 @contextmanager
 def _quiet(logging: Any) -> Iterator[None]:
-    """No advice from transformers about running a GGUF file, which isn't done here; bars as asked."""
+    """No advice from transformers about running a GGUF file, which isn't done here; bars only on a terminal."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     try:

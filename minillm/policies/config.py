@@ -217,7 +217,8 @@ class EngineConfig(StrictModel):
     )
     piecewise_graphs: bool = Field(True, description="off = a step with prompts is launched kernel by kernel")
     lazy_graphs: bool = Field(
-        False, description="capture each size when it's first met: a shorter start, and longer first steps"
+        False,
+        description="capture the largest size at start, others when they're met: a faster start, slower steps then",
     )
     fused_kernels: bool = Field(True, description="norms, rotation with cache write, and SwiGLU as one kernel each")
     async_scheduling: bool | None = Field(

@@ -151,13 +151,14 @@ class GraphedDecode:
                 steps, and that step is timed with it.
         """
         self.sizes = graph_sizes(max_batch)
-        # Else a tour through all numbers of slots would leave a graph for each.
-        self.graphs = {size: graph for size, graph in self.graphs.items() if size in self.sizes or is_regular(size)}
         wanted = self.sizes[-1:] if lazily else self.sizes
         missing = [size for size in wanted if size not in self.graphs]
         # The largest first: the memory of its activations then serves all the others.
         for size in tqdm(missing[::-1], desc="capturing CUDA graphs", unit="graph", leave=False):
             self.graphs[size] = self._capture(size, self.make_graph())
+        # Else a tour through all numbers of slots would leave a graph for each. Last, as their memory pool ends with
+        # the last graph in it.
+        self.graphs = {size: graph for size, graph in self.graphs.items() if size in self.sizes or is_regular(size)}
 
     def _fill_with_padding(self) -> None:
         """While capturing, every sequence is token 0 in the null block, in a context of one token."""

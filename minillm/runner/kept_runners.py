@@ -82,17 +82,23 @@ class KeptRunners:
         return None if runner is None else runner.model
 
     def take(
-        self, role: Role, model: LoadedModel, config: EngineConfig, clock: Clock, claim: MemoryClaim = NO_CLAIM
+        self,
+        role: Role,
+        model: LoadedModel,
+        config: EngineConfig,
+        clock: Clock,
+        claim: MemoryClaim = NO_CLAIM,
+        depths: tuple[int, ...] = (),
     ) -> TorchRunner:
         """A runner for an engine: the one of before, or a new one. Arguments and errors as TorchRunner's."""
         runner = self._before.get(role)
         if runner is not None and suits(runner, model, config) and self._has_room(runner, config, claim):
             del self._before[role]
-            runner.reuse(config, clock, claim)
+            runner.reuse(config, clock, claim, depths)
         else:
             del runner
             self.drop(role)  # before its memory is asked for
-            runner = TorchRunner(model, config, clock, claim=claim)
+            runner = TorchRunner(model, config, clock, claim=claim, depths=depths)
         self._taken[role] = runner
         return runner
 

@@ -92,9 +92,8 @@ class PiecewiseForward:
             self._capture(size)
 
     def _capture(self, size: int) -> None:
-        self.inputs.copy_(
-            to_device(self.padding.repeat(self.inputs.shape[1], axis=1), self.device)
-        )  # not over an earlier step's
+        # Padding again: an earlier step's slots would be written to.
+        self.inputs.copy_(to_device(self.padding.repeat(self.inputs.shape[1], axis=1), self.device))
         self.graphs[size] = [self.make_graph().capture(piece) for piece in self._pieces(size)]
         # Capturing adds to x again and again, so what that left in the null block may be infinite.
         self.kv_pool.make_finite([self.kv_pool.null_block])

@@ -63,6 +63,7 @@ class TorchRunner:
         clock: Clock,
         make_graph: Callable[[], Graph] | None = None,
         claim: MemoryClaim = NO_CLAIM,
+        depths: tuple[int, ...] = (),
     ) -> None:
         if config.quantization != model.quantization:
             raise ConfigError(
@@ -96,7 +97,7 @@ class TorchRunner:
         """Steps that only decode, a CUDA graph each; None = they are steps like any others."""
         self.fast_pieces: PiecewiseForward | None = None
         """Other steps, as CUDA graphs between their calls of attention; None = they're launched kernel by kernel."""
-        self.depths: tuple[int, ...] = ()
+        self.depths = depths
         """What is shown to a reader of hidden states, and left by graphs; see HiddenStateReader."""
         self._reset(config)
 
@@ -156,7 +157,13 @@ class TorchRunner:
 
     # ---------------------------------------------------------------- engines, one after the other
 
-    def reuse(self, config: EngineConfig, clock: Clock, claim: MemoryClaim = NO_CLAIM) -> None:
+    def reuse(
+        self,
+        config: EngineConfig,
+        clock: Clock,
+        claim: MemoryClaim = NO_CLAIM,
+        depths: tuple[int, ...] = (),
+    ) -> None:
         """Go on for another engine, for which it is the right runner and there is room; the one before has ended. What
         that left in the KV pool is in blocks that belong to no request, and is overwritten.
 
@@ -165,6 +172,9 @@ class TorchRunner:
         """
         self.config, self.clock, self.claim = config, clock, claim
         self.num_kv_blocks = self.num_blocks_for(config)
+        if depths != self.depths:
+            self.depths = depths
+            self._make_graphs()
         self._reset(config)
 
     def check_room(self, config: EngineConfig, claim: MemoryClaim = NO_CLAIM) -> None:
@@ -196,8 +206,8 @@ class TorchRunner:
             self.fast_pieces.capture(config.max_num_batched_tokens, config.lazy_graphs)
 
     def show_hidden_states(self, reader: HiddenStateReader) -> None:
-        """Show them to the reader from the next step on. Graphs leave what it reads, so they're recorded anew if they
-        left something else."""
+        """Show them to the reader from the next step on. A runner that was made without its depths records its graphs
+        anew, which leave what it reads."""
         self.hidden_state_reader = reader
         if reader.depths != self.depths:
             self.depths = reader.depths

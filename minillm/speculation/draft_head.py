@@ -8,7 +8,7 @@ the order of t, without a gap.
   request's known tokens say how many states are real.
 - Chunked prefill shows states piece by piece; they are kept until the request is drafted for.
 - Tokens found in the prefix cache, or swapped in, have no states, for they are not computed. The head's context begins
-  with the first state that it sees. It is trained for that.
+  with the first state that it sees. Ours is trained for that; for others' heads it isn't measured.
 - Only the newest states count for much. The head reads CONTEXT / 2 tokens of a long prompt, and when its slot of
   CONTEXT rows is full, the newer half of them moves to the front. So its memory and its work do not grow with the
   prompt.

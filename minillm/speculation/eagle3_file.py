@@ -84,7 +84,9 @@ def load_eagle3(folder: Path, model: LoadedModel) -> Eagle3Head:
 
 def make_head(hf: dict[str, Any], model: LoadedModel, folder: Path) -> Eagle3Head:
     """The head that a config.json describes, without its weights. Raises as `load_eagle3`."""
-    if not any(name in ARCHITECTURES for name in hf.get("architectures") or ()):
+    # The authors' own configs state the target's architecture; only the size of the draft vocabulary tells them apart.
+    own = "LlamaForCausalLM" if "draft_vocab_size" in hf else None
+    if not any(name in (*ARCHITECTURES, own) for name in hf.get("architectures") or ()):
         raise UnsupportedArchitectureError(
             f"the draft head in {folder} has architectures={hf.get('architectures')}: minillm reads EAGLE-3 heads made "
             f"like a Llama ({', '.join(ARCHITECTURES)}), {INSTEAD}"

@@ -42,7 +42,7 @@ class AnyHead(LayeredModel):
         self.config = config
         self.activation_dtype = dtype
         self.layers = Layers(config, dtype, device)
-        """One"""
+        """The head's one layer."""
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype, device)
         self.rope = RotaryEmbedding(config.rope, config.head_dim, device)
         self.embed_tokens = torch.empty(0)
@@ -77,7 +77,7 @@ class AnyHead(LayeredModel):
 
 
 class DraftHead(AnyHead):
-    """The head that this module tells of, as we train it.
+    """Our own draft head, described above.
 
     Weights are uninitialised until they are filled (head_file.py).
 

@@ -1,13 +1,16 @@
 """`minillm bench serve` as it is typed: tables, JSON, and what it refuses."""
 
 import json
+import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_endpoint import FakeEndpoint, Reply
 from typer.testing import CliRunner
 
 from course.loadgen.errors import EndpointError
+from course.loadgen.report import figures_table
 from course.simulator.errors import TraceError, WorkloadError
 from minillm.bench.cli import bench_app
 from minillm.core.errors import ConfigError, MinillmError
@@ -25,6 +28,19 @@ def bench(*arguments: str, code: int = 0) -> str:
 
 def report_of(*arguments: str, code: int = 0) -> dict:
     return json.loads(bench(*arguments, "--json", code=code))
+
+
+def test_figures_of_several_loads_stand_under_their_names() -> None:
+    quantiles = SimpleNamespace(p50=0.001, p99=0.002), SimpleNamespace(p50=0.003, p99=0.004)
+    rates = {"requests_per_s": 5.0, "output_tokens_per_s": 6.0, "goodput_per_s": 7.0}
+    table = figures_table({"a": {"latency": dict(zip(("ttft", "itl"), quantiles)), "rates": rates}})
+    header, row = table.splitlines()
+    columns = [name.strip() for name in re.split("  +", header) if name.strip()]
+    found = dict(zip(columns, map(float, row.split()[1:]), strict=True))
+    assert found == {
+        **{"TTFT p50": 1, "TTFT p99": 2, "ITL p50": 3, "ITL p99": 4},
+        **{"requests/s": 5, "tokens/s": 6, "goodput/s": 7},
+    }
 
 
 def test_an_open_loop_reports_what_was_served(tmp_path: Path) -> None:

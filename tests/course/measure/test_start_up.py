@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from course.measure.start_up import WAYS
 from minillm.bench.errors import BenchmarkError
-from minillm.policies.config import EngineConfig
 
 
 def test_the_parts_of_a_start_add_up(bench_json: Callable[..., Any]) -> None:
@@ -18,10 +16,6 @@ def test_the_parts_of_a_start_add_up(bench_json: Callable[..., Any]) -> None:
     assert min(row["import_s"], row["engine_s"], row["first_token_s"], row["slowest_step_s"]) > 0
     assert row["graphs_at_start"] == row["graphs_later"] == [0, 0], "there are none on a CPU"
     assert report["settings"]["engine"]["num_kv_blocks"] == 64
-
-
-def test_each_way_is_a_configuration() -> None:
-    assert [EngineConfig(**fields).lazy_graphs for fields in WAYS.values()] == [False, False, True]
 
 
 def test_why_it_did_not_start_is_told(bench: Callable[..., Result]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from draft_heads import make_head
+from draft_heads import make_eagle3, make_head
 from fake_graph import FakeGraph, TensorLengthAttention
 
 from minillm import Engine, EngineConfig, SamplingParams
@@ -114,6 +114,19 @@ def num_graphs(recorder: Recorder) -> tuple[int, int]:
     works = [getattr(graph.work, "func", graph.work) for graph in recorder.graphs]
     in_pieces = sum("PiecewiseForward" in work.__qualname__ for work in works)
     return len(recorder.graphs) - in_pieces, in_pieces // (len(recorder.runner.model.decoder.layers) + 1)
+
+
+def test_graphs_for_a_head_that_reads_between_layers_are_recorded_once_and_end_with_it(
+    thread: EngineThread, config: EngineConfig, model: LoadedModel, recorder: Recorder, tmp_path: Path
+) -> None:
+    make_eagle3(tmp_path, model, depths=[0, 1])
+    for speculative, depths in (({"method": "draft_head", "model": str(tmp_path), "k": 3}, (0, 1)), (None, ())):
+        decodes, pieces = num_graphs(recorder)
+        thread.reconfigure(config.replace(speculative=speculative))
+        runner = recorder.runner
+        assert runner.depths == runner.fast_decode.depths == depths
+        in_use = len(runner.fast_decode.graphs), len(runner.fast_pieces.graphs)
+        assert num_graphs(recorder) == (decodes + in_use[0], pieces + in_use[1])
 
 
 def test_a_change_of_the_scheduler_records_nothing_and_a_larger_pool_everything(

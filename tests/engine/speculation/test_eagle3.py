@@ -67,8 +67,9 @@ def save(folder: Path, hf: dict[str, Any], tensors: dict[str, Tensor | None]) ->
         (None, {}),
         ([0, 3, LAYERS - 1], {"norm_before_residual": True}),
         ([1, 5], {"hidden_size": 48, "target_hidden_size": 64}),
+        (None, {"architectures": ["LlamaForCausalLM"]}),
     ],
-    ids=["as EAGLE's authors", "normed residual", "another size"],
+    ids=["as EAGLE's authors", "normed residual", "another size", "named after its target"],
 )
 def test_guesses_are_those_of_the_published_architecture(
     target: LoadedModel, target_path: Path, tmp_path: Path, depths: list[int] | None, fields: dict[str, Any]
