@@ -50,9 +50,9 @@ def reference(logits: torch.Tensor, temperature=1.0, top_k=0, top_p=1.0, min_p=0
     ranked = sorted(weights, key=lambda token: -weights[token])
     if top_k:
         ranked = ranked[:top_k]
-    mass, nucleus = 0.0, []
+    whole, mass, nucleus = sum(weights[token] for token in ranked), 0.0, []
     for token in ranked:
-        if mass >= top_p * sum(weights[t] for t in ranked) and top_p < 1:
+        if mass >= top_p * whole and top_p < 1:
             break
         nucleus.append(token)
         mass += weights[token]
