@@ -3,7 +3,7 @@
 import gc
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -47,7 +47,9 @@ def footprint_at_rest(server: Running) -> Footprint:
 
 
 def check_nothing_is_left(server: Running, before: Footprint) -> None:
-    assert footprint_at_rest(server) == before
+    left = footprint_at_rest(server)
+    # A thread of an earlier test may have ended meanwhile.
+    assert replace(left, threads=max(left.threads, before.threads)) == before
     assert not server.service.limiter._per_caller
     assert server.engine(lambda _: len(server.service.thread._sinks)) == 0
     del server.http  # closed above
