@@ -119,11 +119,11 @@ def _shared_tokenizers() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _quicker_interpreter() -> Iterator[None]:
+def _quicker_interpreter(request: pytest.FixtureRequest) -> Iterator[None]:
     """Triton's interpreter takes half the time without two things that it does again and again.
 
     It replaces the names of its language when a kernel starts, and anew whenever that kernel calls a function: the
-    first time is enough. And it computes every sum of 32 bits in 64, too: no tensor of a test is large enough for that.
+    first time is enough. And it computes every sum of 32 bits in 64, too, to tell overflow: not in `make test`.
     """
     if not os.environ.get("TRITON_INTERPRET") or not importlib.util.find_spec("triton"):
         yield
@@ -141,8 +141,9 @@ def _quicker_interpreter() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(InterpretedFunction, "__call__", call_as_replaced)
-        unchecked = dataclasses.replace(interpreter_builder.options, sanitize_overflow=False)
-        patch.setattr(interpreter_builder, "options", unchecked)
+        if request.config.getoption("markexpr") == "not slow":
+            unchecked = dataclasses.replace(interpreter_builder.options, sanitize_overflow=False)
+            patch.setattr(interpreter_builder, "options", unchecked)
         yield
 
 

@@ -9,7 +9,7 @@ from tiny_llama import VOCAB_SIZE
 from course.measure.compare import engines_table, measure, summarize
 from course.measure.contest import Minillm, TimedRun
 from course.measure.peers.hf import HFContinuousBatching, HFGenerate, load_hugging_face
-from course.measure.workloads import BenchmarkWorkload, make_workloads
+from course.measure.workloads import BY_NAME, BenchmarkWorkload, make_workloads
 from minillm.bench.cli import WorkloadName
 from minillm.bench.errors import BenchmarkError
 from minillm.bench.machine_peaks import Bandwidth
@@ -93,7 +93,8 @@ def engines(tiny_llama_path: Path) -> list[Any]:
 
 
 WORKLOADS = [
-    pytest.param(i, id=name, marks=[] if name == "mixed" else pytest.mark.slow) for i, name in enumerate(WorkloadName)
+    pytest.param(i, id=name, marks=[] if name == "mixed" else pytest.mark.slow)
+    for i, name in enumerate(name for name in WorkloadName if name not in BY_NAME)
 ]
 
 
