@@ -6,7 +6,7 @@ of `Scheduler.running`, counted in every step's price, slots and budget, and giv
 brought up to date and put back when a step ends that yields its last token, when a request may have to be preempted, or
 when it is aborted. Of 200 tokens, two steps are gone through.
 
-Where every running request is parked, the steps themselves are alike: each adds one token to every context, while
+Where every running request is parked, the steps themselves are the same: each adds one token to every context, while
 nothing waits, or no slot is free for what does. A `DecodeRun` prices them up to the next last token, and `advance` goes
 as far as nothing came between.
 

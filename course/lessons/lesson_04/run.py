@@ -1,6 +1,5 @@
 """Lesson 04, prefix caching: workloads for the real engine, its eviction policies, and tenants at 70B."""
 
-import functools
 import math
 import random
 from collections import Counter
@@ -247,23 +246,13 @@ cache model gives every full block one."""
 
 
 def order_runs(lab: Lab) -> dict[str, Run]:
-    """Three tenants, in turns and grouped, in a cache with room for all, and in one with room for two.
-
-    Two cells of the page ask for them. In the short form they're played once.
-    """
-    return _orders_once(lab) if is_short() else _orders(lab)
-
-
-def _orders(lab: Lab) -> dict[str, Run]:
+    """Three tenants, in turns and grouped, in a cache with room for all, and in one with room for two."""
     roomy = {how: lab.run(tenants(lab, how == "grouped"), **PLAIN) for how in ("in turns", "grouped")}
     room = room_for(roomy["in turns"], 2)
     small = {how: lab.run(tenants(lab, how == "grouped"), num_kv_blocks=room, **PLAIN) for how in roomy}
     return {
         f"{size} cache, {how}": run for size, runs in (("roomy", roomy), ("small", small)) for how, run in runs.items()
     }
-
-
-_orders_once = functools.lru_cache(maxsize=1)(_orders)
 
 
 def rates_of(runs: Mapping[str, Run]) -> dict[str, float]:
