@@ -36,7 +36,7 @@ def serve_overhead(
         list[int] | None, typer.Option(min=1, help="Concurrent streams; may be repeated. Default: 8, 64.")
     ] = None,
     prompt_tokens: Annotated[int, typer.Option(min=1, help="Words of each prompt.")] = 32,
-    output_tokens: Annotated[int, typer.Option(min=2, help="Tokens of each answer.")] = 256,
+    output_tokens: Annotated[int | None, typer.Option(min=2, help="Tokens of each answer. Default: 256.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the prompts.")] = 0,
     repeats: Repeats = 5,
 ) -> None:

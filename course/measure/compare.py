@@ -60,7 +60,8 @@ class EngineResult:
     speedups: dict[str, Spread]
     """Seconds of each baseline over this one's, paired by repeat. Empty for a baseline."""
     itl_ratios: dict[str, Spread]
-    """This one's median inter-token latency over each baseline's, the same way. Empty where there is none."""
+    """This one's median inter-token latency over each baseline's, the same way. None of a baseline that has no gaps
+    in the same repeats, or where this one has none."""
     percent_of_floor: float | None
     """100 x (seconds of reading a decode step needs) / median ITL. None where batches change shape."""
 
@@ -98,7 +99,6 @@ def summarize(
     """Turn runs into medians, speedups over the `baselines`, and shares of the floor."""
     floor = size.step_floor(workload.mean_decode_contexts, bandwidth.read) if workload.constant_batch else None
     seconds = {name: [run.seconds for run in own] for name, own in runs.items()}
-    itl = {name: [percentile(run.itl, 50) for run in own if run.itl] for name, own in runs.items()}
     results = []
     for name, own in runs.items():
         gaps = [gap for run in own for gap in run.itl]
@@ -113,7 +113,7 @@ def summarize(
             itl_p99=percentile(gaps, 99) if gaps else None,
             tokens_per_delivery=statistics.fmean(run.num_tokens / (len(run.ttft) + len(run.itl)) for run in own),
             speedups={other: Spread.of_ratios(seconds[other], seconds[name]) for other in others},
-            itl_ratios={other: Spread.of_ratios(itl[name], itl[other]) for other in others if gaps},
+            itl_ratios={other: ratio for other in others if (ratio := itl_ratio(own, runs[other]))},
             percent_of_floor=100 * floor / p50 if floor and p50 else None,
         )
         results.append(result)
@@ -126,6 +126,15 @@ def summarize(
         floor_itl=floor,
         peers=results,
     )
+
+
+def itl_ratio(own: Sequence[TimedRun], others: Sequence[TimedRun]) -> Spread | None:
+    """Ratio of median inter-token latencies over the repeats in which both have gaps. None where there is none: each
+    answer had one token, or came in one piece.
+    """
+    both = [(run, other) for run, other in zip(own, others, strict=True) if run.itl and other.itl]
+    medians = [(percentile(run.itl, 50), percentile(other.itl, 50)) for run, other in both]
+    return Spread.of_ratios(*zip(*medians)) if medians else None
 
 
 def run(

@@ -9,6 +9,7 @@ from tiny_llama import VOCAB_SIZE
 from course.measure.compare import engines_table, measure, summarize
 from course.measure.contest import Minillm, TimedRun
 from course.measure.peers.hf import HFContinuousBatching, HFGenerate, load_hugging_face
+from course.measure.serve_overhead import gap_note
 from course.measure.workloads import BY_NAME, BenchmarkWorkload, make_workloads
 from minillm.bench.cli import WorkloadName
 from minillm.bench.errors import BenchmarkError
@@ -80,6 +81,18 @@ def test_a_prompt_alone_has_no_gap_between_tokens() -> None:
     own, _ = result.peers
     assert own.itl_p50 is None and own.itl_ratios == {} and own.speedups["other"].median == 1
     assert "500" in engines_table(result)
+
+
+def test_gaps_are_compared_in_repeats_in_which_both_have_some() -> None:
+    """A repeat in which every answer came in one piece has no gaps; the next pair isn't moved by it."""
+    whole = TimedRun(seconds=1.0, num_tokens=64, ttft=[0.5], itl=[])
+    runs = {"minillm": [whole, run(1.0, itl=3.0)], "other": [run(1.0, itl=9.0), run(1.0, itl=2.0)]}
+    own, _ = summarize(WORKLOAD, runs, ["other"], BANDWIDTH, SIZE).peers
+    assert own.itl_ratios == {"other": Spread(median=1.5, low=1.5, high=1.5)}
+    served = summarize(WORKLOAD, {**runs, "minillm": [whole, whole]}, ["other"], BANDWIDTH, SIZE)
+    assert "in one piece" in gap_note(served) and "1.500" in gap_note(
+        summarize(WORKLOAD, runs, ["other"], BANDWIDTH, SIZE)
+    )
 
 
 @pytest.fixture(scope="module")

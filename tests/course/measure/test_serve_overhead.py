@@ -46,10 +46,12 @@ def test_both_sides_are_measured_on_the_same_engine(bench_json: Callable[..., An
     [result] = report["results"]
     assert result["num_requests"] == 3 and result["reference"] == "alone"
     served, alone = result["peers"]
-    assert alone["itl_p50"] > 0 and served["itl_p50"] >= 0, "on a busy machine, most events arrive together"
+    assert alone["itl_p50"] > 0
     for side in (served, alone):
         assert side["tokens_per_s"]["median"] > 0 and side["tokens_per_delivery"] >= 1
-    assert served["itl_ratios"]["alone"]["median"] == pytest.approx(served["itl_p50"] / alone["itl_p50"])
+    if served["itl_p50"] is not None:  # on a busy machine, short answers may each arrive in one piece
+        assert served["itl_ratios"]["alone"]["median"] == pytest.approx(served["itl_p50"] / alone["itl_p50"])
     assert report["peers"]["served"]["client_cpu"] > 0
+    assert report["settings"]["output_tokens"] == 9, "asked for, also with --quick"
     engine = report["settings"]["engine"]
     assert (engine["max_num_seqs"], engine["block_size"], engine["enable_prefix_caching"]) == (3, 32, False)
