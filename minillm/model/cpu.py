@@ -2,19 +2,22 @@
 
 import torch
 
+from minillm.host.memory import keep_freed_memory
 from minillm.model.decoder import LayeredModel, RMSNorm
 from minillm.model.moe import ExpertRouter
 from minillm.model.packing import pack_linears
 
 
 def optimise_for_cpu(model: LayeredModel) -> None:
-    """Pack 16-bit weights for the CPU where that works, and compute with float32 activations.
+    """Pack 16-bit weights for the CPU where that works, and compute with float32 activations, in memory that is kept
+    from step to step.
 
     16-bit activations would be widened and rounded again around every operation. The embedding table
     stays plain; a tied head shares it.
     """
     if pack_linears(model):
         compute_in_float32(model)
+    keep_freed_memory()
 
 
 def compute_in_float32(model: LayeredModel) -> None:

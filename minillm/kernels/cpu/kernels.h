@@ -52,8 +52,7 @@ void linear_int4(
 );
 
 // y [rows, inner] = silu(gate) * up, where W's outputs are gates and ups, `inner` each; x is rounded to bfloat16. False, and
-// nothing done, without matrix units: elsewhere the product takes so long that to write it down and read it again does
-// not count.
+// nothing done, where it gains nothing (few rows without matrix units: gates and ups stay in a cache anyway), or can't.
 bool linear_silu_mul(const float* x, const uint16_t* w, float* y, long rows, long in, long inner);
 
 // total = x + delta, normed = total / rms(total) * weight, for [rows, size]. `total` may be x.

@@ -52,21 +52,22 @@ struct Int4 : Float32 {
     Floats finish(Floats sums, long) const { return sums; }
 };
 
-// Calls `with` once in each thread, with the strips that are its own.
+static long strips_of(long out) { return (out + LANES - 1) / LANES; }
+
+// Calls `with` once in each thread, with those of the strips, or bands, that are its own.
 template <typename Call>
-static void in_threads(long out, Call with) {
-    const long strips = (out + LANES - 1) / LANES;
+static void in_threads(long count, Call with) {
     #pragma omp parallel
     {
         const long threads = omp_get_num_threads(), thread = omp_get_thread_num();
-        with(strips * thread / threads, strips * (thread + 1) / threads);
+        with(count * thread / threads, count * (thread + 1) / threads);
     }
 }
 
 // Few rows leave registers for more strips: more of memory is under way at once.
 template <typename Matrix>
 static void multiply(const typename Matrix::Number* x, const Matrix& w, float* y, long rows, long out) {
-    in_threads(out, [&](long start, long end) {
+    in_threads(strips_of(out), [&](long start, long end) {
         if (rows <= Matrix::FEW) share<Matrix::FEW, Matrix::FEW_STRIPS>(x, w, y, rows, out, start, end);
         else share<Matrix::ROWS, Matrix::STRIPS>(x, w, y, rows, out, start, end);
     });
@@ -119,14 +120,11 @@ static void in_units(const float* x, long rows, long in, long out, With with) {
             const Halves halves = row < rows ? narrow(load(x + row * in + i)) : Halves{};
             std::memcpy(&tiles[in_tiles(row, i, in)], &halves, sizeof halves);
         }
-    #pragma omp parallel
-    {
+    in_threads(bands, [&](long band, long end) {
         const UseUnits units(std::min(rows, SIDE));
-        const long threads = omp_get_num_threads(), thread = omp_get_thread_num();
-        const long band = bands * thread / threads, end = bands * (thread + 1) / threads;
         for (long row = 0; row < rows; row += ROWS_AT_ONCE)
             with(tiles.get(), row, std::min(row + ROWS_AT_ONCE, rows), band, end);
-    }
+    });
 }
 
 static bool fit_units(long in) { return matrix_units() && in % DEPTH == 0; }
@@ -205,7 +203,7 @@ static void multiply_dots(const float* x, const Matrix& w, float* y, long rows, 
         });
     } else {
         const auto rounded = paired(x, rows, in);
-        in_threads(out, [&](long strip, long end) {
+        in_threads(strips_of(out), [&](long strip, long end) {
             some_at_a_time(strip, end, 0, rows, [&](const Pairs& some, long strip, long end) {
                 share<Pairs::ROWS, Pairs::STRIPS>(rounded.get(), some, y, rows, out, strip, end);
             });
@@ -248,11 +246,40 @@ extern "C" void linear_int4(
 }
 
 #if HAS_DOTS
-extern "C" bool linear_silu_mul(const float* x, const uint16_t* w, float* y, long rows, long in, long inner) {
-    if (!fit_units(in) || inner % BAND) return false;
-    in_units(x, rows, in, inner, [&](const uint16_t* tiles, long row, long last, long band, long end) {
-        multiply_tiles_silu(tiles, w, y, row, last, rows, band, end, in, inner);
+
+constexpr long SILU_ROWS = 64, SILU_BANDS = (Pairs::STRIPS + STRIPS_OF_BAND - 1) / STRIPS_OF_BAND;
+
+// Gates and ups of a few bands and rows at a time: they stay in a cache, and only their product goes to memory.
+static void multiply_pairs_silu(const uint32_t* x, const uint16_t* w, float* y, long rows, long pairs, long inner) {
+    in_threads(inner / BAND, [&](long band, long end) {
+        const Aligned<float> gates = aligned<float>(SILU_ROWS * SILU_BANDS * BAND);
+        const Aligned<float> ups = aligned<float>(SILU_ROWS * SILU_BANDS * BAND);
+        for (; band < end; band += SILU_BANDS) {
+            const long bands = std::min(SILU_BANDS, end - band), width = bands * BAND, strips = bands * STRIPS_OF_BAND;
+            const Pairs gate{w + band * BAND * 2 * pairs, pairs}, up{gate.numbers + inner * 2 * pairs, pairs};
+            for (long row = 0; row < rows; row += SILU_ROWS) {
+                const long some = std::min(SILU_ROWS, rows - row);
+                share<Pairs::ROWS, Pairs::STRIPS>(x + row * pairs, gate, gates.get(), some, width, 0, strips);
+                share<Pairs::ROWS, Pairs::STRIPS>(x + row * pairs, up, ups.get(), some, width, 0, strips);
+                for (long r = 0; r < some; ++r)
+                    for (long i = 0; i < width; i += LANES)
+                        store(y + (row + r) * inner + band * BAND + i,
+                              silu(load(&gates[r * width + i])) * load(&ups[r * width + i]));
+            }
+        }
     });
+}
+
+extern "C" bool linear_silu_mul(const float* x, const uint16_t* w, float* y, long rows, long in, long inner) {
+    if (inner % BAND) return false;
+    if (fit_units(in)) {
+        in_units(x, rows, in, inner, [&](const uint16_t* tiles, long row, long last, long band, long end) {
+            multiply_tiles_silu(tiles, w, y, row, last, rows, band, end, in, inner);
+        });
+        return true;
+    }
+    if (rows < MANY || in % 2) return false;
+    multiply_pairs_silu(paired(x, rows, in).get(), w, y, rows, in / 2, inner);
     return true;
 }
 #else

@@ -1,5 +1,7 @@
 """Memory that may be taken: a container's limit counts, not only the machine's memory."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -70,3 +72,19 @@ def test_version_1(tmp_path: Path) -> None:
 
 def test_no_such_files(tmp_path: Path) -> None:
     assert list(memory.cgroup_room(tmp_path)) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it is glibc's malloc that gives memory back")
+def test_memory_that_was_freed_is_used_again() -> None:
+    """Tensors of 20 MB and 4 MB in turns: unless malloc keeps memory, each such round takes pages anew."""
+    rounds = (
+        "import resource, torch\n"
+        "from minillm.host.memory import keep_freed_memory\n"
+        "keep_freed_memory()\n"
+        "def play(times):\n"
+        "    for _ in range(times): a, b = torch.zeros(5 * 2**20), torch.zeros(2**20); del a; c = torch.zeros(2**20)\n"
+        "    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "print(-play(5) + play(20))\n"
+    )
+    faults = int(subprocess.run([sys.executable, "-c", rounds], capture_output=True, text=True, check=True).stdout)
+    assert faults < 1_000
