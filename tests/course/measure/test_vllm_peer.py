@@ -12,7 +12,7 @@ from vllm_stand_in import STAND_IN, make_vllm_stand_in
 
 from course.measure.contest import MissingBaselineError
 from course.measure.peers.make import check_installed
-from course.measure.peers.vllm_peer import PYTHON_VARIABLE
+from course.measure.peers.vllm_peer import PYTHON_VARIABLE, THREADS_VARIABLE, at_its_best, cores
 from course.simulator.errors import WorkloadError
 from minillm.bench.cli import bench_app
 from minillm.bench.errors import BenchmarkError
@@ -39,6 +39,14 @@ def test_it_gets_the_same_requests_and_limits(
     assert theirs["dtype"] == ours["dtype"] and theirs["block_size"] == "auto"
     assert theirs["kv_blocks"] == 64 * ours["block_size"] * report["kv_bytes_per_token"]
     assert other["tokens_per_delivery"] == 1
+    assert theirs["environment"][THREADS_VARIABLE].split(",") == [str(core) for core in cores()]
+
+
+def test_what_the_user_set_for_it_stays(stand_in: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(THREADS_VARIABLE, "0")
+    assert THREADS_VARIABLE not in at_its_best(str(stand_in), "cpu")
+    monkeypatch.delenv(THREADS_VARIABLE)
+    assert at_its_best(str(stand_in), "cuda") == {}
 
 
 def test_what_it_did_otherwise_is_refused(
