@@ -17,7 +17,7 @@ from course.drills.checks import CheckedItem
 from course.drills.drill import LEVELS, Commit, DrawnDrill
 from course.drills.interviewer import InterviewTurn, ask, asked_well, scripted
 from course.drills.library import find_drill
-from course.drills.statements import Judged, StatementAnswer, read_answers
+from course.drills.statements import JudgedStatement, StatementAnswer, read_answers
 from course.drills.talk import DrawnStatement, Fact, talk_of
 from course.drills.verdict import AnswersCompared, Pointed, Verdict, standing, verdict
 from minillm.core.errors import MinillmError
@@ -78,7 +78,7 @@ class Sitting:
         return talk_of(self.drill).put()
 
     @property
-    def judged(self) -> tuple[Judged, ...]:
+    def judged(self) -> tuple[JudgedStatement, ...]:
         return on_the_table.judged(self.put, self.answers, [int(key) for key in self.disputed if key.isdigit()])
 
     @property

@@ -45,7 +45,7 @@ class StatementAnswer:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedStatement:
     """One statement, what was answered, and what that is worth."""
 
     place: int
@@ -137,11 +137,13 @@ def _within(place: int, agrees: bool, sure: float) -> StatementAnswer:
 
 def judged(
     put: Sequence[DrawnStatement], answers: Mapping[int, StatementAnswer], disputed: Collection[int] = ()
-) -> tuple[Judged, ...]:
+) -> tuple[JudgedStatement, ...]:
     """Every statement on the table, in order."""
-    return tuple(Judged(place, claim, answers.get(place), place in disputed) for place, claim in enumerate(put, 1))
+    return tuple(
+        JudgedStatement(place, claim, answers.get(place), place in disputed) for place, claim in enumerate(put, 1)
+    )
 
 
-def score(found: Sequence[Judged]) -> float:
+def score(found: Sequence[JudgedStatement]) -> float:
     """The mean of their points: 1 = all sure and right, 0 = chance, below = worse than chance."""
     return sum(each.points for each in found) / max(len(found), PUT)

@@ -12,7 +12,7 @@ from course.drills.amounts import Amount
 from course.drills.checks import CheckedItem, share
 from course.drills.drill import BARS, DrawnDrill
 from course.drills.stated import label
-from course.drills.statements import Judged, score
+from course.drills.statements import JudgedStatement, score
 
 BORNE = 0.25
 """By so much the commitments may stand above what the statements bear out, if all of them were answered: menus can be
@@ -79,7 +79,7 @@ class Verdict:
     """What it should say then."""
 
 
-def standing(found: Sequence[CheckedItem], statements: Sequence[Judged]) -> AnswersCompared:
+def standing(found: Sequence[CheckedItem], statements: Sequence[JudgedStatement]) -> AnswersCompared:
     """From what was committed to, and from the answers to the statements on the table."""
     answer = share([each for each in found if each.key != "mind"])
     if not statements:
@@ -95,7 +95,7 @@ def verdict(
     drill: DrawnDrill,
     text: str,
     found: Sequence[CheckedItem],
-    statements: Sequence[Judged],
+    statements: Sequence[JudgedStatement],
     ticks: dict[int, str],
 ) -> Verdict:
     """What a panel would write down, as far as it can be computed.
@@ -115,7 +115,7 @@ def verdict(
     return Verdict(reached, _in_words(reached, found, statements), helped, hurt, again, unsaid[0] if unsaid else "")
 
 
-def _in_words(reached: AnswersCompared, found: Sequence[CheckedItem], statements: Sequence[Judged]) -> str:
+def _in_words(reached: AnswersCompared, found: Sequence[CheckedItem], statements: Sequence[JudgedStatement]) -> str:
     if not statements:
         return "No verdict: this drill has no statements, and what was committed to can be guessed."
     reasons = "; ".join(_reasons(found, statements))
@@ -129,7 +129,7 @@ def _in_words(reached: AnswersCompared, found: Sequence[CheckedItem], statements
     return f"Hire at {level}, not at {above}, because: {reasons or 'little is wrong, and little is sure'}."
 
 
-def _reasons(found: Sequence[CheckedItem], statements: Sequence[Judged]) -> list[str]:
+def _reasons(found: Sequence[CheckedItem], statements: Sequence[JudgedStatement]) -> list[str]:
     """What cost most, in words, the largest first."""
     lost = [((each.most - each.points) / each.most, f"{_NAMES[each.key]} ({_inside(each.says)})") for each in found]
     wrong = [each for each in statements if each.is_wrong and not each.is_disputed]
@@ -189,7 +189,7 @@ def _figures_said(fact: str, text: str) -> float:
 
 
 def _helping(
-    drill: DrawnDrill, said: Sequence[str], statements: Sequence[Judged], ticks: dict[int, str]
+    drill: DrawnDrill, said: Sequence[str], statements: Sequence[JudgedStatement], ticks: dict[int, str]
 ) -> Iterator[Pointed]:
     """Numbers of its own first, then what the learner ticked, then what speaks of something that was right."""
     for sentence in said:
@@ -204,7 +204,9 @@ def _helping(
             yield Pointed(sentence, why)
 
 
-def _hurting(said: Sequence[str], found: Sequence[CheckedItem], statements: Sequence[Judged]) -> Iterator[Pointed]:
+def _hurting(
+    said: Sequence[str], found: Sequence[CheckedItem], statements: Sequence[JudgedStatement]
+) -> Iterator[Pointed]:
     """What carries the wrong number first. Then what speaks of a matter on which a statement or a commitment was
     wrong: the sentence itself may be right, so it's only to be looked at again.
     """
@@ -225,7 +227,7 @@ def _hurting(said: Sequence[str], found: Sequence[CheckedItem], statements: Sequ
             yield Pointed(sentence, each.says)
 
 
-def _truth(judged: Judged) -> str:
+def _truth(judged: JudgedStatement) -> str:
     return "true" if judged.claim.is_true else "false"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from course.incidents.causes import CAUSES, Draw
-from course.incidents.evidence import IncidentScene, Question
+from course.incidents.evidence import EvidenceQuestion, IncidentScene
 from course.incidents.generate import PAGED_AT, Hidden
 from course.incidents.questions import BY_ID, QUESTIONS
 from course.incidents.service import play
@@ -21,7 +21,7 @@ the small one, or twice a load of less than one request a second would be no cha
 Cells = dict[tuple[str, str, str], float]
 
 
-def changed(scene: IncidentScene, questions: Iterable[Question] = QUESTIONS) -> Cells:
+def changed(scene: IncidentScene, questions: Iterable[EvidenceQuestion] = QUESTIONS) -> Cells:
     """Log of now over last week, of each number in each answer: by question, row and column. Broken panels say
     nothing.
     """

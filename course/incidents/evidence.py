@@ -119,7 +119,7 @@ class QuestionResult:
 
 
 @dataclass(frozen=True)
-class Question:
+class EvidenceQuestion:
     """Something to ask, how long it takes to find out, and the words of the answer."""
 
     id: str

@@ -11,7 +11,7 @@ from pydantic import Field
 from course.grading import Result
 from course.incidents.causes import CAUSES, Cause
 from course.incidents.classics import draw_classic
-from course.incidents.evidence import Evidence, IncidentScene, Question
+from course.incidents.evidence import Evidence, EvidenceQuestion, IncidentScene
 from course.incidents.generate import (
     PAGED_AT,
     RUN_MINUTES,
@@ -197,11 +197,11 @@ class Incident:
         pace = f", at {self.burn_rate:.0f} times the rate it allows" if self._healed is None else ""
         return f"{state}; {self.burned:.1%} of the month's error budget burned{pace}"
 
-    def questions(self) -> tuple[Question, ...]:
+    def questions(self) -> tuple[EvidenceQuestion, ...]:
         """What can be asked: id, text, minutes. `ask` knows them all, whatever is listed."""
         return tuple(BY_ID[name] for name in self._hidden.asks) if self.short else QUESTIONS
 
-    def asked(self) -> tuple[Question, ...]:
+    def asked(self) -> tuple[EvidenceQuestion, ...]:
         """What has been asked so far, in that order."""
         return tuple(BY_ID[name] for name in self._asked)
 
@@ -489,6 +489,6 @@ def one_of(kind: str, name: object, known: Sequence[str]) -> str | None:
     return written
 
 
-def find_question(name: str) -> Question:
+def find_question(name: str) -> EvidenceQuestion:
     """By its id. Raises IncidentError: there is no such question."""
     return look_up("question", name, BY_ID)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from course.incidents import questions_clients as clients
 from course.incidents import questions_server as server
-from course.incidents.evidence import Question
+from course.incidents.evidence import EvidenceQuestion
 
 _WRITTEN = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 QUESTIONS = tuple(
-    Question(name, look=getattr(clients, name, None) or getattr(server, name), **words)
+    EvidenceQuestion(name, look=getattr(clients, name, None) or getattr(server, name), **words)
     for name, words in _WRITTEN.items()
 )
 """In the order of the file. A function of the same name looks the answer up."""

@@ -48,7 +48,7 @@ _LETTERS = dict(zip("QPFDS", EVERY))
 
 
 @dataclass(frozen=True)
-class Entry:
+class RegisteredClaim:
     """One claim, before it is measured."""
 
     id: str
@@ -76,13 +76,13 @@ class Entry:
         return self.lessons[0]
 
 
-def read_claims(folder: Path) -> dict[str, Entry]:
+def read_claims(folder: Path) -> dict[str, RegisteredClaim]:
     """The claims of all lessons under `folder`, by id, in order of their ids."""
     found = {}
     for lesson in folder.glob("lesson_*"):
         for name, row in read_words(lesson, "claims").items():
             phases = tuple(_LETTERS[letter] for letter in row["phases"])
-            found[name] = Entry(name, row["claim"], tuple(row["lessons"].split()), phases, row["texts"])
+            found[name] = RegisteredClaim(name, row["claim"], tuple(row["lessons"].split()), phases, row["texts"])
     return dict(sorted(found.items(), key=lambda item: (item[0][0], int(item[0][1:]))))
 
 

@@ -10,10 +10,9 @@ from course.lab.run import percentile
 from course.lab.speculation_gain import speedup
 from course.lab.texts import CHAT_QUESTIONS
 from course.lab.waiting import with_progress
+from course.measure.verify_costs import LENGTHS, ByTurns
 from minillm import Engine, SamplingParams
 from minillm.core.brief import brief
-from minillm.core.request import Draft
-from minillm.speculation.base import DraftRequest, Proposer
 
 BATCHES, SHORT_BATCHES = (1, 2, 4, 8, 16), (1, 8)
 LARGER, SHORT_LARGER = (32, 64, 128), (64,)
@@ -21,25 +20,10 @@ LARGER, SHORT_LARGER = (32, 64, 128), (64,)
 GPU_FIRST = 64
 """On a GPU the first engine has room for such a batch: those of smaller ones then replay the graphs recorded for it."""
 USUAL, SPENT = 4, 1.5
-LENGTHS = (0, 1, 2, 4, 8)
-"""Drafts by turns, so that whatever else the machine does hits all of them."""
 WARM_UP, ROUNDS = len(LENGTHS), 7
 RESTLESS = 1.6
 PROMPT_TOKENS, MARGIN, BLOCK = 176, 48, 16
 """KV that a request may need: no prompt here is longer; what drafts take beyond the answer; tokens of a block."""
-
-
-class ByTurns(Proposer):
-    """Drafts that cost nothing and do not pass: one token over and over, of each length in turn."""
-
-    def __init__(self, lengths: Sequence[int]) -> None:
-        self.lengths = lengths
-        self.turn = 0
-
-    def propose(self, wanted: Sequence[DraftRequest]) -> list[Draft]:
-        length = self.lengths[self.turn % len(self.lengths)]
-        self.turn += bool(wanted)
-        return [Draft([0] * min(length, k)) for _, k in wanted]
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedGoal:
     """A goal beside what was measured."""
 
     what: str
@@ -45,17 +45,17 @@ ABSENT = (KeyError, StopIteration, ValueError, TypeError, ZeroDivisionError)
 """What reading raises where a section did not run, or lacks a batch, a length or an engine."""
 
 
-def judged(sections: Sections) -> list[Judged]:
+def judged(sections: Sections) -> list[JudgedGoal]:
     """Every goal beside what these sections measured."""
     verdicts = []
     for goal in GOALS:
         try:
             measured = goal.read(sections)
         except ABSENT:
-            verdicts.append(Judged(goal.what, goal.bound, goal.at_most, None, None))
+            verdicts.append(JudgedGoal(goal.what, goal.bound, goal.at_most, None, None))
             continue
         met = measured <= goal.bound if goal.at_most else measured >= goal.bound
-        verdicts.append(Judged(goal.what, goal.bound, goal.at_most, measured, met))
+        verdicts.append(JudgedGoal(goal.what, goal.bound, goal.at_most, measured, met))
     return verdicts
 
 

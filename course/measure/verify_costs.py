@@ -27,7 +27,7 @@ GATES_OPEN = {"acceptance_floor": 0.0, "adaptive_k": False, "min_output_tokens":
 
 
 class ByTurns(Proposer):
-    """Drafts that cost nothing: one token over and over, of each length in turn."""
+    """Drafts that cost nothing and do not pass: one token over and over, of each length in turn."""
 
     def __init__(self, lengths: Sequence[int]) -> None:
         self.lengths, self.turn = lengths, 0

@@ -15,7 +15,7 @@ LONGEST_SECTION = 1600
 
 
 @dataclass
-class Section:
+class PageSection:
     """From one heading to the next."""
 
     anchor: str
@@ -29,7 +29,7 @@ class SectionReader(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sections = [Section("")]
+        self.sections = [PageSection("")]
         self._silent = ""
         """The tag within which nothing is read, and how many of its name are open."""
         self._depth = 0
@@ -44,7 +44,7 @@ class SectionReader(HTMLParser):
             self._silent, self._depth = tag, 1
         elif tag in HEADINGS:
             self._heading = tag
-            self.sections.append(Section(told.get("id", "")))
+            self.sections.append(PageSection(told.get("id", "")))
         elif tag not in INLINE:
             self._say(" ")
 
@@ -70,12 +70,12 @@ class SectionReader(HTMLParser):
             self.sections[-1].text += text
 
 
-def sections(page: str) -> list[Section]:
+def sections(page: str) -> list[PageSection]:
     """Those of a page's HTML that have a heading."""
     reader = SectionReader()
     reader.feed(page)
     read = (
-        Section(each.anchor, " ".join(each.title.split()), " ".join(each.text.split())[:LONGEST_SECTION])
+        PageSection(each.anchor, " ".join(each.title.split()), " ".join(each.text.split())[:LONGEST_SECTION])
         for each in reader.sections
     )
     first, *others = (each for each in read if each.title)

@@ -11,7 +11,7 @@ from typing import Any
 
 from course.lab.view.trace import DIGITS, Told
 from course.tab.model.in_tab import TabModel, loaded
-from course.tab.model.runner import Decoder, TabRunner
+from course.tab.model.runner import CompiledDecoder, TabRunner
 from course.tab.watched import Watched
 from minillm.core.errors import ConfigError, RequestError
 from minillm.core.params import SamplingParams
@@ -43,8 +43,8 @@ class Chats:
         ConfigError: a field is none of them, or its value is refused.
     """
 
-    def __init__(self, fields: Mapping[str, Any], computed_by: tuple[Decoder, TabModel] | None = None) -> None:
-        self._decoder: Decoder
+    def __init__(self, fields: Mapping[str, Any], computed_by: tuple[CompiledDecoder, TabModel] | None = None) -> None:
+        self._decoder: CompiledDecoder
         self._decoder, self._model = computed_by or loaded()
         self._clock = WallClock()
         self._began = self._clock.now()

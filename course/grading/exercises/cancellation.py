@@ -79,7 +79,7 @@ class ReferenceEngine:
         return bool(alive)
 
 
-class WatchedEngine:
+class WatchedServer:
     """A learner's server beside the model of a right one. Raises Mistake at the first difference."""
 
     def __init__(self, answer: Answer, blocks: int, slots: int) -> None:
@@ -182,7 +182,7 @@ class WatchedEngine:
 
 def no_cancels(answer: Answer, rng: random.Random) -> None:
     for _ in range(5):
-        watched = WatchedEngine(answer, rng.randint(6, 12), rng.randint(1, 4))
+        watched = WatchedServer(answer, rng.randint(6, 12), rng.randint(1, 4))
         for i in range(rng.randint(2, 7)):
             watched.submit(f"r{i}", rng.randint(1, 4), rng.randint(1, 4))
             watched.play("step" if rng.random() < 0.3 else "")
@@ -191,10 +191,10 @@ def no_cancels(answer: Answer, rng: random.Random) -> None:
 
 def in_the_queue(answer: Answer, rng: random.Random) -> None:
     for script in ("begin end r1 drain", "begin r1 end drain", "begin end r1 r3 drain"):
-        watched = WatchedEngine(answer, 12, 1)
+        watched = WatchedServer(answer, 12, 1)
         watched.submit_some(4, lambda: rng.randint(1, 3), lambda: rng.randint(2, 3))
         watched.play(script)
-    watched = WatchedEngine(answer, 6, 4)
+    watched = WatchedServer(answer, 6, 4)
     # The large one does not fit beside the small one, and all behind it wait.
     for name, blocks, tokens in (("small", 1, 3), ("large", 4, 2), ("last", 1, 2)):
         watched.submit(name, blocks, tokens)
@@ -204,7 +204,7 @@ def in_the_queue(answer: Answer, rng: random.Random) -> None:
 def cancelled_after(answer: Answer, rng: random.Random, scripts: str) -> None:
     """At any moment of three requests' lives: a prompt of two blocks means two steps of prefill, then decode."""
     for steps, which in itertools.product(range(5), range(3)):
-        watched = WatchedEngine(answer, 16, 3)
+        watched = WatchedServer(answer, 16, 3)
         watched.submit_some(5, lambda: 2, lambda: rng.randint(5, 6))
         watched.play("step " * steps + scripts.format(f"r{which}"))
 
@@ -212,13 +212,13 @@ def cancelled_after(answer: Answer, rng: random.Random, scripts: str) -> None:
 def during_a_step(answer: Answer, rng: random.Random) -> None:
     cancelled_after(answer, rng, "begin {} end drain")
     for name in ("r0", "r1"):  # cancelled in the very step of its last token
-        watched = WatchedEngine(answer, 8, 2)
+        watched = WatchedServer(answer, 8, 2)
         watched.submit_some(3, lambda: 1, lambda: 1)
         watched.play(f"step begin {name} end drain")
 
 
 def late_and_twice(answer: Answer, rng: random.Random) -> None:
-    watched = WatchedEngine(answer, 9, 2)
+    watched = WatchedServer(answer, 9, 2)
     watched.play("unknown")
     watched.submit_some(4, lambda: 1, lambda: 2)
     # Twice in the queue, during a step, between steps; then late.
@@ -230,7 +230,7 @@ def late_and_twice(answer: Answer, rng: random.Random) -> None:
 def crowd(answer: Answer, rng: random.Random) -> str:
     cancels = 0
     for _ in range(12):
-        watched = WatchedEngine(answer, rng.randint(6, 20), rng.randint(1, 5))
+        watched = WatchedServer(answer, rng.randint(6, 20), rng.randint(1, 5))
         names: list[str] = []
         for turn in range(60):
             if rng.random() < 0.4:

@@ -40,8 +40,8 @@ AXES = 0.78
 def drawn_plainly(panels: "Sequence[Panel]", x: "Axis") -> tuple[str, float]:
     """The inside of a picture with charts below each other, over one x axis; and its height."""
     heights = [AXES * panel.height for panel in panels]
-    rulers = [Ruler.over(panel.y, _seen(panel, "y"), height / 24) for panel, height in zip(panels, heights)]
-    along = Ruler.over(x, [value for panel in panels for value in _seen(panel, "x")], MOST_ACROSS)
+    rulers = [AxisTicks.over(panel.y, _seen(panel, "y"), height / 24) for panel, height in zip(panels, heights)]
+    along = AxisTicks.over(x, [value for panel in panels for value in _seen(panel, "x")], MOST_ACROSS)
     left = 26 + DIGIT * max(len(words) for ruler in rulers for _, words in ruler.ticks)
     body, top = "", 0.0
     for i, (panel, ruler, height) in enumerate(zip(panels, rulers, heights)):
@@ -65,7 +65,7 @@ def _seen(panel: "Panel", axis: Literal["x", "y"]) -> Iterator[float]:
 
 
 @dataclass(frozen=True)
-class Ruler:
+class AxisTicks:
     """An axis with its ends and its numbers; on a logarithmic one, `low`, `high` and ticks are logarithms."""
 
     low: float
@@ -74,7 +74,7 @@ class Ruler:
     ticks: Sequence[tuple[float, str]]
 
     @classmethod
-    def over(cls, axis: "Axis", values: Iterable[float], most: float) -> "Ruler":
+    def over(cls, axis: "Axis", values: Iterable[float], most: float) -> "AxisTicks":
         """Over all these values, unless the axis has limits of its own.
 
         Args:
@@ -124,7 +124,7 @@ def _log_ticks(low: float, high: float, most: float) -> list[tuple[float, str]]:
 class Placed:
     """A ruler somewhere in a picture."""
 
-    ruler: Ruler
+    ruler: AxisTicks
     scale: Scale
 
     def __call__(self, value: float) -> float | None:

@@ -9,7 +9,7 @@ from course.lab.display import LivePanel, words_of
 from minillm.core.errors import MinillmError
 
 
-class Session(Protocol):
+class PortedSession(Protocol):
     """What is played: states and actions, JSON."""
 
     def state(self) -> dict[str, Any]: ...
@@ -31,7 +31,7 @@ class PortPanel(LivePanel):
 
     widget: PortView
 
-    def __init__(self, session: Session, widget: PortView, refusal: type[MinillmError]) -> None:
+    def __init__(self, session: PortedSession, widget: PortView, refusal: type[MinillmError]) -> None:
         self._played = session
         self._refusal = refusal
         self.widget = widget

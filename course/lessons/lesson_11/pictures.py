@@ -35,7 +35,7 @@ def draw_knee(found: run.Sweep, at: int, who: str) -> Picture:
     if found.room and found.room <= slots[-1]:
         lines.append(Mark("KV full", x=found.room))
 
-    def panel(y: Axis, value: Callable[[run.KneePoint], float], limit: float | None = None) -> Panel:
+    def panel(y: Axis, value: Callable[[run.SlotsPoint], float], limit: float | None = None) -> Panel:
         marks = [*lines, Mark(number(value(here)), here.slots, value(here))]
         if limit is not None:
             marks.append(Mark(f"SLO {number(limit)}", y=limit))

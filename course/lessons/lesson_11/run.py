@@ -36,7 +36,7 @@ SLOTS = (8, 16, 24, 32, 48, 64, 96, 128, 256)
 
 
 @dataclass(frozen=True)
-class KneePoint:
+class SlotsPoint:
     """One setting of max_num_seqs, and what came of it. Seconds, and rates per second."""
 
     slots: int
@@ -55,7 +55,7 @@ class KneePoint:
 class Sweep:
     """The same traffic, one setting after the other."""
 
-    points: tuple[KneePoint, ...]
+    points: tuple[SlotsPoint, ...]
     slo: SLO
     rate: float
     """Requests per second that came."""
@@ -65,12 +65,12 @@ class Sweep:
     __repr__ = brief
 
     @property
-    def best(self) -> KneePoint:
+    def best(self) -> SlotsPoint:
         """The smallest setting with the highest goodput, give or take a hundredth."""
         most = max(point.goodput for point in self.points)
         return next(point for point in self.points if point.goodput >= 0.99 * most)
 
-    def at(self, slots: float) -> KneePoint:
+    def at(self, slots: float) -> SlotsPoint:
         return min(self.points, key=lambda point: abs(point.slots - slots))
 
 
@@ -98,7 +98,7 @@ def sweep(
     for each in slots:
         run = fleet.served(traffic, rate, count, stack=stack, tp=tp, max_num_seqs=each)
         latencies, kept = (run.p("ttft", 99), run.p("tpot", 99)), (run.goodput(slo), run.attainment(slo))
-        found.append(KneePoint(each, run.throughput, *latencies, *kept, run.preemptions))
+        found.append(SlotsPoint(each, run.throughput, *latencies, *kept, run.preemptions))
     on = fleet.deployment(stack, tp=tp)
     return Sweep(tuple(found), slo, rate, simulated_70b.room_tokens(on) / (prompt + answer))
 
@@ -195,9 +195,9 @@ def _tpots(run: Run) -> list[float]:
     return [sum(each) / len(each) for each in gaps if each]
 
 
-def _point(slots: int, run: Run, slo: SLO) -> KneePoint:
+def _point(slots: int, run: Run, slo: SLO) -> SlotsPoint:
     in_time = attainment(run, slo)
-    return KneePoint(
+    return SlotsPoint(
         slots,
         run.throughput,
         percentile(run.ttft, 99),

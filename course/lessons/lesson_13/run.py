@@ -28,7 +28,7 @@ FULL = 0.9
 
 
 @dataclass(frozen=True)
-class Fit:
+class ServerDemand:
     """What the dump's numbers ask of one server, and what one server can do."""
 
     flops: float
@@ -54,7 +54,7 @@ class Fit:
         return QPS / self.capacity
 
 
-def fit_of(on: Deployment, capacity: float, full: FleetRun, dump: FleetRun) -> Fit:
+def fit_of(on: Deployment, capacity: float, full: FleetRun, dump: FleetRun) -> ServerDemand:
     """The arithmetic of the dump, beside two runs.
 
     Args:
@@ -68,7 +68,7 @@ def fit_of(on: Deployment, capacity: float, full: FleetRun, dump: FleetRun) -> F
     ]
     decode = [line.last_token - line.first_token for line in lines]
     itl = full.summary().metrics["itl"].p99
-    return Fit(
+    return ServerDemand(
         flops=QPS * PROMPT * 2 * on.model.layer_params / peak,
         kv=in_flight * (PROMPT + OUTPUT / 2) / (simulated_70b.room_tokens(on)),
         capacity=capacity,
@@ -85,7 +85,7 @@ def _ttft(visits: list[Visit]) -> float:
     return percentile([visit.ttft for visit in visits if visit.ttft is not None], 99)
 
 
-def experiment(lab: Lab) -> Fit:
+def experiment(lab: Lab) -> ServerDemand:
     """Capacity of one server, a nearly full one, and the dump's rate."""
     on = simulated_70b.deployment(**SERVER)
     capacity = simulated_70b.capacity(TRAFFIC, CROWD, **SERVER)

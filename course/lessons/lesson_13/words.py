@@ -7,7 +7,7 @@ from course.lab.claims import Claim, conclude, say
 from course.lab.display import Html
 from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
-from course.lessons.lesson_13.run import FULL, OUTPUT, Fit, experiment
+from course.lessons.lesson_13.run import FULL, OUTPUT, ServerDemand, experiment
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.models import find_model
 
@@ -15,7 +15,7 @@ IMPOSSIBLE = 1.5
 """Asked for so many times its capacity, no server answers in 3 s for longer than a moment."""
 
 
-def a17(fit: Fit) -> Claim:
+def a17(fit: ServerDemand) -> Claim:
     """Do the dump's numbers belong together, and is p99 x tokens the time of an answer?"""
     sums = say("A17.product_misleads" if fit.product / fit.decode_p99 > 1.2 else "A17.product_is_about_right", fit=fit)
     verdict = "holds" if fit.servers < IMPOSSIBLE else "wrong"

@@ -14,7 +14,7 @@ from types import ModuleType
 
 import ipywidgets as widgets
 
-from course.lab.claims import REGISTRY, SHORT_NAMES, Claim, Entry
+from course.lab.claims import REGISTRY, SHORT_NAMES, Claim, RegisteredClaim
 from course.lab.display import Html, LivePanel
 from course.lab.explorer import buttons
 from course.lab.lab import Lab
@@ -223,7 +223,7 @@ class Ledger:
         )
         return Html(f"<p>{told}</p>", told)
 
-    def _row(self, entry: Entry, records: Sequence[Record]) -> LedgerRow:
+    def _row(self, entry: RegisteredClaim, records: Sequence[Record]) -> LedgerRow:
         """With the newest record of this machine; if it has none, the newest of another."""
         here = [record for record in records if record.device == self.device]
         record = (here or list(records) or [None])[-1]
@@ -261,7 +261,7 @@ def device_name(lab: Lab) -> str:
     return f"{machine['cpu']}, {machine['cores']} cores"
 
 
-def _entry(claim: str) -> Entry:
+def _entry(claim: str) -> RegisteredClaim:
     if claim not in REGISTRY:
         raise LookupError(f"no claim {claim!r}: they are {', '.join(REGISTRY)}")
     return REGISTRY[claim]

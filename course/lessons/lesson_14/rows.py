@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import BaseModel, Field
 from pydantic.dataclasses import dataclass as stored_dataclass
 
-from course.lab.claims import IN_PART, VERDICTS, Claim, Entry
+from course.lab.claims import IN_PART, VERDICTS, Claim, RegisteredClaim
 from course.lab.display import Html
 from course.lab.json_store import JsonFile
 from course.lab.style import ALARM, PHASE_COLOURS, PHASE_LABELS, WIDTH, seconds
@@ -111,7 +111,7 @@ SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 class LedgerRow:
     """One claim, and what is known of it here."""
 
-    entry: Entry
+    entry: RegisteredClaim
     record: Record | None
     """The newest of this machine, else the newest of another."""
     is_old: bool = False
@@ -206,7 +206,7 @@ def _details(row: LedgerRow, is_open: bool) -> str:
     return f"<details{' open' if is_open else ''}>{label}{body}{where}</details>"
 
 
-def _phases(entry: Entry) -> str:
+def _phases(entry: RegisteredClaim) -> str:
     """Names with a swatch each; all five are "every phase"."""
     if len(entry.phases) == len(PHASE_LABELS):
         return "every phase"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 
 from course.simulator.accuracy.engines import shape_of
 from course.simulator.accuracy.points import Point, Refusal, Ways
-from course.simulator.accuracy.recipes import NO_LIMITS, Limits, Recipe, Servers, always_drafts, recipes_of
+from course.simulator.accuracy.recipes import NO_LIMITS, Recipe, RecipeLimits, Servers, always_drafts, recipes_of
 
 NO_LAYOUT = "parallelism: the sizes contradict each other"
 NO_PIPELINE = "pipeline stages: the cost of unequal ones is not known"
@@ -19,7 +19,7 @@ MAY_DRAFT = "may draft tokens for itself: the published recipe has the point wit
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class ServerShape:
     """One server: `dp` ranks with requests of their own, each of which has `tp` accelerators for attention. Experts are
     spread over all."""
 
@@ -34,16 +34,16 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ServingLayout:
     """Everything that serves a row's requests."""
 
-    server: Machine
+    server: ServerShape
     """Each server's; disaggregated, that of those that write answers."""
     servers: int = 1
-    prefill: Machine | None = None
+    prefill: ServerShape | None = None
     """None: servers compute prompts themselves."""
     prefill_servers: int = 0
-    limits: Limits = NO_LIMITS
+    limits: RecipeLimits = NO_LIMITS
     """What the recipe lets ranks of two pools hold."""
 
     @property
@@ -58,7 +58,7 @@ class Layout:
         return self.prefill_servers, prefill_gpus, self.servers, self.server.gpus
 
 
-def machine_of(ways: Ways) -> Machine:
+def machine_of(ways: Ways) -> ServerShape:
     """The server that a row's sizes stand for:
 
     - tp t, experts in slices or in e groups: t accelerators. Dense models have moe_tp and moe_ep 1 (or 0)
@@ -78,16 +78,16 @@ def machine_of(ways: Ways) -> Machine:
         raise Refusal(NO_PIPELINE)
     tp, moe_tp, moe_ep = ways.tp or 1, ways.moe_tp or 1, ways.moe_ep or 1
     if ways.dp is not None and moe_tp == moe_ep > 1 and tp * ways.dp == moe_tp * moe_ep:
-        return Machine(1, moe_ep, moe_ep) if ways.dp > 1 else Machine(moe_ep, 1, moe_ep)
+        return ServerShape(1, moe_ep, moe_ep) if ways.dp > 1 else ServerShape(moe_ep, 1, moe_ep)
     if ways.dp is not None and tp == ways.dp > 1 and moe_ep == tp * tp:
-        return Machine(tp, 1, tp)
+        return ServerShape(tp, 1, tp)
     dp = ways.dp or max(moe_tp * moe_ep // tp, 1)
     if moe_tp * moe_ep not in (1, tp * dp):
         raise Refusal(NO_LAYOUT)
-    return Machine(tp, dp, moe_ep)
+    return ServerShape(tp, dp, moe_ep)
 
 
-def deployment_of(point: Point, shape: str, card: str) -> Layout:
+def deployment_of(point: Point, shape: str, card: str) -> ServingLayout:
     """Everything that serves a row's requests. Where the row leaves out how many servers there are, a published recipe
     of that point says it; likewise where it states the sum of all accelerators (as tp, in rows of NVL72).
 
@@ -100,21 +100,21 @@ def deployment_of(point: Point, shape: str, card: str) -> Layout:
     return replace(layout, limits=_limits(point, layout, recipes))
 
 
-def _layout(point: Point, recipes: list[Recipe], card: str) -> Layout:
+def _layout(point: Point, recipes: list[Recipe], card: str) -> ServingLayout:
     if point.server is not None:
         if _is_sum(point.server, point.server, card):
             return _from_recipes(recipes, point.server, point.server)
         _check_drafts(point, point.server, recipes)
-        return Layout(_as_published(machine_of(point.server), recipes))
+        return ServingLayout(_as_published(machine_of(point.server), recipes))
     assert point.prefill is not None and point.decode is not None, "a row has a server or two pools"
     if point.prefill.workers is None or point.decode.workers is None:
         return _from_recipes(recipes, point.prefill, point.decode)
     prefill, decode = machine_of(point.prefill), machine_of(point.decode)
-    as_stated = Layout(decode, point.decode.workers, prefill, point.prefill.workers)
+    as_stated = ServingLayout(decode, point.decode.workers, prefill, point.prefill.workers)
     return _corrected(as_stated, recipes)
 
 
-def _as_published(stated: Machine, recipes: list[Recipe]) -> Machine:
+def _as_published(stated: ServerShape, recipes: list[Recipe]) -> ServerShape:
     """The server with data-parallel attention, if the one recipe with as many accelerators and groups of experts has
     it: vLLM's rows are written alike with and without."""
     servers = {recipe.decode for recipe in recipes if recipe.prefill is None and not recipe.drafts}
@@ -122,7 +122,7 @@ def _as_published(stated: Machine, recipes: list[Recipe]) -> Machine:
     return _machine(like[0]) if len(like) == 1 and like[0].data_parallel else stated
 
 
-def _corrected(stated: Layout, recipes: list[Recipe]) -> Layout:
+def _corrected(stated: ServingLayout, recipes: list[Recipe]) -> ServingLayout:
     """The pools as the one recipe with as many servers of the same sizes has them. Rows of 2025 call every server's
     accelerators data-parallel ranks, those of servers with tensor parallelism too."""
     found = {
@@ -135,7 +135,7 @@ def _corrected(stated: Layout, recipes: list[Recipe]) -> Layout:
     return found.pop() if len(found) == 1 else stated
 
 
-def _limits(point: Point, layout: Layout, recipes: list[Recipe]) -> Limits:
+def _limits(point: Point, layout: ServingLayout, recipes: list[Recipe]) -> RecipeLimits:
     """The limits of the recipes with these pools, for this version of the engine if there are some, else of any; the
     lowest, where they differ: waiting is all that tells them apart."""
     like = [recipe for recipe in recipes if recipe.prefill is not None and not recipe.drafts]
@@ -147,7 +147,7 @@ def _limits(point: Point, layout: Layout, recipes: list[Recipe]) -> Limits:
         stated = stated or [limit for recipe in like if (limit := getattr(recipe.limits, name))]
         return min(stated, default=None)
 
-    return Limits(*map(lowest, (each.name for each in fields(Limits))))
+    return RecipeLimits(*map(lowest, (each.name for each in fields(RecipeLimits))))
 
 
 def _is_sum(prefill: Ways, decode: Ways, card: str) -> bool:
@@ -155,7 +155,7 @@ def _is_sum(prefill: Ways, decode: Ways, card: str) -> bool:
     return card in ("gb200", "gb300") and prefill == decode and (decode.moe_tp or 1) == (decode.tp or 1) > 8
 
 
-def _from_recipes(recipes: list[Recipe], prefill: Ways, decode: Ways) -> Layout:
+def _from_recipes(recipes: list[Recipe], prefill: Ways, decode: Ways) -> ServingLayout:
     """The pools of the one recipe that has a row's accelerators."""
     sizes = prefill.tp or 1, decode.tp or 1
 
@@ -175,14 +175,14 @@ def _from_recipes(recipes: list[Recipe], prefill: Ways, decode: Ways) -> Layout:
     return layouts.pop()
 
 
-def _pools(prefill: Servers, decode: Servers) -> Layout:
-    return Layout(_machine(decode), decode.count, _machine(prefill), prefill.count)
+def _pools(prefill: Servers, decode: Servers) -> ServingLayout:
+    return ServingLayout(_machine(decode), decode.count, _machine(prefill), prefill.count)
 
 
-def _machine(servers: Servers) -> Machine:
+def _machine(servers: Servers) -> ServerShape:
     if servers.data_parallel:
-        return Machine(1, servers.gpus, servers.expert_groups)
-    return Machine(servers.gpus, 1, servers.expert_groups)
+        return ServerShape(1, servers.gpus, servers.expert_groups)
+    return ServerShape(servers.gpus, 1, servers.expert_groups)
 
 
 def _check_drafts(point: Point, ways: Ways, recipes: list[Recipe]) -> None:

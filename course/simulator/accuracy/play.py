@@ -30,7 +30,7 @@ from course.simulator.accuracy.engines import (
     slots_of,
     waits_of,
 )
-from course.simulator.accuracy.layout import Layout, Machine, deployment_of
+from course.simulator.accuracy.layout import ServerShape, ServingLayout, deployment_of
 from course.simulator.accuracy.points import DISTINCT_PROMPTS, Point, Refusal
 from course.simulator.cluster.clients import ClientConfig
 from course.simulator.cluster.fleet import ClusterConfig, simulate
@@ -83,7 +83,7 @@ class Plan:
 
     shape: str
     profile: str
-    layout: Layout
+    layout: ServingLayout
     concurrency: int
     isl: int
     osl: int
@@ -160,7 +160,7 @@ def plan_of(point: Point, today: bool = False) -> Plan:
     )
 
 
-def concurrency_of(point: Point, layout: Layout) -> int:
+def concurrency_of(point: Point, layout: ServingLayout) -> int:
     """Requests that are open at a time on all that is simulated: as stated, or one server's batch on each rank. Where a
     row has both, and leaves the number of ranks out, requests beyond the batch are those of other servers like it.
 
@@ -177,7 +177,7 @@ def concurrency_of(point: Point, layout: Layout) -> int:
     return point.concurrency
 
 
-def fresh_prompts(concurrency: int, layout: Layout) -> int:
+def fresh_prompts(concurrency: int, layout: ServingLayout) -> int:
     """The prompts among DISTINCT_PROMPTS that a rank hasn't seen in a warm-up with as many requests as are open."""
     return max(DISTINCT_PROMPTS - math.ceil(concurrency / layout.ranks), 0)
 
@@ -212,7 +212,7 @@ def _alone(plan: Plan) -> Forecast:
     return means(run.records, open_requests, plan)
 
 
-def _in_two_pools(plan: Plan, first: Machine) -> Forecast:
+def _in_two_pools(plan: Plan, first: ServerShape) -> Forecast:
     """A few ranks of both pools, about in proportion, with their share of the requests."""
     layout = plan.layout
     busy = min(plan.concurrency, layout.ranks)
@@ -275,7 +275,7 @@ def scaled(prefill_ranks: int, decode_ranks: int, open_on_each: float) -> tuple[
     return min((pools(decode) for decode in range(1, most + 1)), key=lambda few: unlike(*few))
 
 
-def deployment_of_rank(plan: Plan, machine: Machine, own: float, on_server: float, **fields: Any) -> Deployment:
+def deployment_of_rank(plan: Plan, machine: ServerShape, own: float, on_server: float, **fields: Any) -> Deployment:
     """One rank of a machine.
 
     Args:

@@ -30,7 +30,7 @@ class Servers:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RecipeLimits:
     """What a recipe lets the ranks of two pools hold. None: it doesn't say."""
 
     slots: int | None = None
@@ -43,7 +43,7 @@ class Limits:
     `chunked-prefill-size` over its ranks)."""
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = RecipeLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Recipe:
     prefill: Servers | None
     """None: not disaggregated."""
     decode: Servers
-    limits: Limits = NO_LIMITS
+    limits: RecipeLimits = NO_LIMITS
     """Limits of the pools; none where the servers are not disaggregated."""
 
 
@@ -67,7 +67,7 @@ def published() -> dict[Key, list[Recipe]]:
     with (Path(__file__).parent / "recipes.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             prefill = _servers(row["prefill"]) if row["prefill"] else None
-            limits = Limits(_limit(row["slots"]), _limit(row["kv_tokens"]), _limit(row["chunk"]))
+            limits = RecipeLimits(_limit(row["slots"]), _limit(row["kv_tokens"]), _limit(row["chunk"]))
             recipe = Recipe(row["version"], row["drafts"] == "1", prefill, _servers(row["decode"]), limits)
             for concurrency in map(int, row["concurrency"].split()):
                 lengths = int(row["isl"]), int(row["osl"])

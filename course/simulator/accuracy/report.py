@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from course.simulator.accuracy.engines import card_of
-from course.simulator.accuracy.layout import Layout
+from course.simulator.accuracy.layout import ServingLayout
 from course.simulator.accuracy.play import Forecast
 from course.simulator.accuracy.points import Point
 from course.simulator.errors import RecordingError
@@ -30,7 +30,7 @@ class Checked:
     point: Point
     is_mixture: bool | None
     """Whether it's a mixture of experts; None: the model isn't known."""
-    layout: Layout | None
+    layout: ServingLayout | None
     forecast: Forecast | None
     refused: str = ""
 

@@ -18,7 +18,7 @@ BLOCK_SIZE = 16
 NOT_FINITE = "the model's logits are NaN or infinite: fetch its weights again"
 
 
-class Decoder(Protocol):
+class CompiledDecoder(Protocol):
     """decoder.cpp, wherever it is: in a tab, compiled to WebAssembly."""
 
     def start(self, num_blocks: int, max_tokens: int, max_rows: int, max_context: int) -> None:
@@ -93,7 +93,7 @@ class TabRunner:
     num_host_blocks = 0
     runs_beside_python = False
 
-    def __init__(self, decoder: Decoder, config: EngineConfig, clock: Clock) -> None:
+    def __init__(self, decoder: CompiledDecoder, config: EngineConfig, clock: Clock) -> None:
         if config.num_kv_blocks is None or config.max_model_len is None:
             raise ConfigError("the runner in a tab takes no memory by itself: give num_kv_blocks and max_model_len")
         if config.speculative or config.sliding_window or config.preemption != "recompute":

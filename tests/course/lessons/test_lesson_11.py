@@ -11,7 +11,7 @@ from asserting import rewards, shows
 from course.lab.prices import gpu_price, price_source
 from course.lessons.lesson_11 import fleet, pictures, run, words
 from course.lessons.lesson_11.check import checks
-from course.lessons.lesson_11.run import Ask, KneePoint, LoadTestPoint, Sweep
+from course.lessons.lesson_11.run import Ask, LoadTestPoint, SlotsPoint, Sweep
 from course.simulator.errors import SimulationError, WorkloadError
 from minillm.observe.summary import SLO
 
@@ -73,8 +73,8 @@ def test_more_seats_move_only_their_bound_until_the_work_is_too_much() -> None:
     assert many[2] == pytest.approx(32 * few[2]) and many[:2] == few[:2] and many[4] > few[4]
 
 
-def point(slots: int, ttft: float, in_time: float, tpot: float = 0.05) -> KneePoint:
-    return KneePoint(slots, 100.0 * slots, ttft, tpot, 2 * in_time, in_time)
+def point(slots: int, ttft: float, in_time: float, tpot: float = 0.05) -> SlotsPoint:
+    return SlotsPoint(slots, 100.0 * slots, ttft, tpot, 2 * in_time, in_time)
 
 
 FALLS = Sweep((point(8, 20, 0.1), point(32, 2, 0.8), point(64, 1, 1.0), point(128, 1, 1.0)), fleet.LIMITS, 2.0, 300)

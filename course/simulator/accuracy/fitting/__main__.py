@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from course.simulator.accuracy.fitting.export import document, number_of_constants, parameters_of
 from course.simulator.accuracy.fitting.fit import Fit, fit, predict
-from course.simulator.accuracy.fitting.rows import Row, rows_of
+from course.simulator.accuracy.fitting.rows import PlanRow, rows_of
 from course.simulator.accuracy.fitting.tree import Tree
 from course.simulator.accuracy.play import Forecast
 from course.simulator.accuracy.points import read_points
@@ -27,7 +27,7 @@ from course.simulator.errors import SimulationError
 from minillm.core.errors import MinillmError
 
 ENGINES = Path(__file__).parents[2] / "cost" / "engines.json"
-GROUPS: tuple[tuple[str, Callable[[Row], bool]], ...] = (
+GROUPS: tuple[tuple[str, Callable[[PlanRow], bool]], ...] = (
     ("all", lambda row: True),
     ("dense", lambda row: not row.is_mixture),
     *((f"dense, tp {tp}", lambda row, tp=tp: not row.is_mixture and row.tp == tp) for tp in (1, 2, 4, 8)),
@@ -41,11 +41,11 @@ Fits = dict[str, Fit]
 """One for each kind of model."""
 
 
-def kind_of(row: Row) -> str:
+def kind_of(row: PlanRow) -> str:
     return MIXTURES if row.is_mixture else DENSE
 
 
-def fit_kinds(rows: Sequence[Row], rounds: int, start: dict[str, Any] | None = None) -> Fits:
+def fit_kinds(rows: Sequence[PlanRow], rounds: int, start: dict[str, Any] | None = None) -> Fits:
     """Dense models and mixtures of experts, each by themselves.
 
     Args:
@@ -59,7 +59,7 @@ def fit_kinds(rows: Sequence[Row], rounds: int, start: dict[str, Any] | None = N
     return found
 
 
-def carried(found: Fits, rows: Sequence[Row]) -> NDArray[np.float64]:
+def carried(found: Fits, rows: Sequence[PlanRow]) -> NDArray[np.float64]:
     """What fits say of rows: where these have parameters that a fit hasn't, factors are 1."""
     predicted = np.zeros((len(rows), 2))
     for kind, of_kind in found.items():
@@ -73,7 +73,7 @@ def carried(found: Fits, rows: Sequence[Row]) -> NDArray[np.float64]:
     return predicted
 
 
-def table(rows: Sequence[Row], predicted: NDArray[np.float64]) -> str:
+def table(rows: Sequence[PlanRow], predicted: NDArray[np.float64]) -> str:
     """Errors by group, each point counted."""
     measured = np.array([[row.ttft_s, row.tpot_s] for row in rows])
     errors = np.repeat((predicted / measured - 1) * 100, [row.points for row in rows], axis=0)
@@ -90,7 +90,7 @@ def table(rows: Sequence[Row], predicted: NDArray[np.float64]) -> str:
     return "\n".join(lines)
 
 
-def halves(rows: Sequence[Row], rounds: int, seed: int) -> tuple[str, list[Checked]]:
+def halves(rows: Sequence[PlanRow], rounds: int, seed: int) -> tuple[str, list[Checked]]:
     """Errors on the half that was fitted, and on the other, both ways; and every point with the forecast of the fit
     that had not seen its curve."""
     told = []
@@ -108,7 +108,7 @@ def halves(rows: Sequence[Row], rounds: int, seed: int) -> tuple[str, list[Check
     return "\n\n".join(told), checked(rows, unseen_by)
 
 
-def checked(rows: Sequence[Row], predicted: NDArray[np.float64]) -> list[Checked]:
+def checked(rows: Sequence[PlanRow], predicted: NDArray[np.float64]) -> list[Checked]:
     """Every point with its forecast."""
     return [
         Checked(point, row.is_mixture, row.plan.layout, Forecast(*map(float, forecast)))

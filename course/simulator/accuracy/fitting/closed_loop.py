@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from course.simulator.accuracy.fitting.rows import Row
+from course.simulator.accuracy.fitting.rows import PlanRow
 from course.simulator.cost.roofline import Constants, StepTimeModel
 from course.simulator.deployment import Deployment
 from course.simulator.errors import SimulationError
@@ -109,7 +109,7 @@ def prices(deployment: Deployment, constants: Constants) -> NDArray[np.float64]:
     return np.array([values[name] for name in PRICES])
 
 
-def play(rows: list[Row], constants: list[Constants], client_s: list[float]) -> NDArray[np.float64]:
+def play(rows: list[PlanRow], constants: list[Constants], client_s: list[float]) -> NDArray[np.float64]:
     """Mean TTFT and TPOT of each row, seconds: an array of (rows, 2)."""
     arguments = np.zeros((len(rows), len(LOAD) + len(PRICES)))
     for index, (row, of_row, client) in enumerate(zip(rows, constants, client_s)):
@@ -124,7 +124,7 @@ def play(rows: list[Row], constants: list[Constants], client_s: list[float]) -> 
     return means
 
 
-def _pool(row: Row, prefill: Deployment, constants: Constants) -> dict[str, float]:
+def _pool(row: PlanRow, prefill: Deployment, constants: Constants) -> dict[str, float]:
     """A prefill pool's batches: what they take alone, and for each prompt; and how many prompts fit."""
     of_step, isl = prices(prefill, constants), row.plan.isl
     most = max(row.plan.prefill_budget // isl, 1)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from course.simulator.accuracy.fitting.closed_loop import play
-from course.simulator.accuracy.fitting.rows import Row
+from course.simulator.accuracy.fitting.rows import PlanRow
 from course.simulator.accuracy.fitting.tree import Kind, Tree
 
 STEP = 0.03
@@ -32,17 +32,17 @@ class Fit:
     loss: float
 
 
-def predict(tree: Tree, z: NDArray[np.float64], rows: Sequence[Row]) -> NDArray[np.float64]:
+def predict(tree: Tree, z: NDArray[np.float64], rows: Sequence[PlanRow]) -> NDArray[np.float64]:
     """TTFT and TPOT of the tree's rows, seconds."""
     return _play(tree, tree.values(z), rows)
 
 
-def _play(tree: Tree, values: NDArray[np.float64], rows: Sequence[Row]) -> NDArray[np.float64]:
+def _play(tree: Tree, values: NDArray[np.float64], rows: Sequence[PlanRow]) -> NDArray[np.float64]:
     constants, client = tree.constants(values)
     return play(list(rows), constants, client)
 
 
-def residuals(predicted: NDArray[np.float64], rows: Sequence[Row]) -> NDArray[np.float64]:
+def residuals(predicted: NDArray[np.float64], rows: Sequence[PlanRow]) -> NDArray[np.float64]:
     """Errors of TTFT, relative, and of TPOT, in logarithms, so that its median comes out right."""
     measured = np.array([[row.ttft_s, row.tpot_s] for row in rows])
     ratio = predicted / measured
@@ -50,7 +50,7 @@ def residuals(predicted: NDArray[np.float64], rows: Sequence[Row]) -> NDArray[np
 
 
 def fit(
-    rows: Sequence[Row],
+    rows: Sequence[PlanRow],
     kinds: Sequence[Kind] | None = None,
     rounds: int = 12,
     ttft: float = 0.5,
@@ -109,7 +109,7 @@ def fit(
 def slopes(
     tree: Tree,
     z: NDArray[np.float64],
-    rows: Sequence[Row],
+    rows: Sequence[PlanRow],
     predicted: NDArray[np.float64],
     errors: NDArray[np.float64],
 ) -> NDArray[np.float64]:

@@ -18,7 +18,7 @@ from course.simulator.errors import DoesNotFitError, PricingError
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PlanRow:
     """Some points of one plan."""
 
     plan: Plan
@@ -67,7 +67,7 @@ class Row:
         return hashlib.sha256(f"{seed}|{self.curve}".encode()).digest()[0] % 2
 
 
-def rows_of(points: Sequence[Point]) -> list[Row]:
+def rows_of(points: Sequence[Point]) -> list[PlanRow]:
     """All that can be simulated."""
     together: defaultdict[tuple[Plan, str, str], list[Point]] = defaultdict(list)
     for point in points:
@@ -87,7 +87,7 @@ def rows_of(points: Sequence[Point]) -> list[Row]:
     return rows
 
 
-def _row(plan: Plan, backend: str, engine: str, points: list[Point]) -> Row:
+def _row(plan: Plan, backend: str, engine: str, points: list[Point]) -> PlanRow:
     layout, machine = plan.layout, plan.layout.server
     prefill: Deployment | None = None
     load: dict[str, float] = {}
@@ -129,7 +129,7 @@ def _row(plan: Plan, backend: str, engine: str, points: list[Point]) -> Row:
         "hold": plan.waits.hold_steps,
         "first_wave": 1 / plan.waves if waves > 1 else 1.0,
     }
-    return Row(
+    return PlanRow(
         plan=plan,
         backend=backend,
         engine=engine,

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from course.simulator.accuracy.fitting.rows import Row
+from course.simulator.accuracy.fitting.rows import PlanRow
 from course.simulator.cost.roofline import HIGHEST, Constants
 
 CHIP, BACKEND, ENGINE = "chips", "backends", "engines"
-LEVELS: dict[str, Callable[[Row], tuple[str, ...]]] = {
+LEVELS: dict[str, Callable[[PlanRow], tuple[str, ...]]] = {
     CHIP: lambda row: (row.generation,),
     BACKEND: lambda row: (row.generation, row.backend),
     ENGINE: lambda row: (row.engine,),
@@ -38,43 +38,43 @@ class Kind:
     lowest: float
     by_dtype: bool = False
     """Weights of each dtype have their own."""
-    concerns: Callable[[Row], bool] = lambda row: True
+    concerns: Callable[[PlanRow], bool] = lambda row: True
 
     @property
     def highest(self) -> float:
         return HIGHEST.get(self.name, np.inf)
 
 
-def _is_mixture(row: Row) -> bool:
+def _is_mixture(row: PlanRow) -> bool:
     return row.is_mixture
 
 
-def _is_latent(row: Row) -> bool:
+def _is_latent(row: PlanRow) -> bool:
     return row.deployment.model.latent_size > 0
 
 
-def _is_recurrent(row: Row) -> bool:
+def _is_recurrent(row: PlanRow) -> bool:
     return row.deployment.model.fixed_bytes > 0
 
 
-def _has_ranks(row: Row) -> bool:
+def _has_ranks(row: PlanRow) -> bool:
     return row.deployment.placement.dp > 1 or (row.prefill is not None and row.prefill.placement.dp > 1)
 
 
-def _waits(row: Row) -> bool:
+def _waits(row: PlanRow) -> bool:
     """For the slowest accelerator, in all-reduces or exchanges."""
     return row.deployment.placement.attention_tp > 1 or _has_ranks(row)
 
 
-def _tokenizes(row: Row) -> bool:
+def _tokenizes(row: PlanRow) -> bool:
     return row.prefill is None
 
 
-def _is_cold(row: Row) -> bool:
+def _is_cold(row: PlanRow) -> bool:
     return row.plan.is_cold
 
 
-def _compiles(row: Row) -> bool:
+def _compiles(row: PlanRow) -> bool:
     return row.plan.compiles
 
 
@@ -130,7 +130,7 @@ class Parameter:
 class Tree:
     """The parameters that some rows tell something about, and the constants they make."""
 
-    def __init__(self, rows: Sequence[Row], of_kinds: Sequence[Kind] | None = None) -> None:
+    def __init__(self, rows: Sequence[PlanRow], of_kinds: Sequence[Kind] | None = None) -> None:
         self.rows, self.kinds = rows, tuple(of_kinds or kinds())
         numbers: dict[tuple[str, str, tuple[str, ...], str], int] = {}
         self.parameters: list[Parameter] = []

@@ -15,7 +15,7 @@ from course.simulator.accuracy.fitting import __main__ as command
 from course.simulator.accuracy.fitting.closed_loop import play
 from course.simulator.accuracy.fitting.export import document, number_of_constants, parameters_of
 from course.simulator.accuracy.fitting.fit import fit, predict
-from course.simulator.accuracy.fitting.rows import Row, rows_of
+from course.simulator.accuracy.fitting.rows import PlanRow, rows_of
 from course.simulator.accuracy.fitting.tree import BACKEND, CHIP, ENGINE, Tree
 from course.simulator.accuracy.play import forecast
 from course.simulator.cost import profile
@@ -26,11 +26,11 @@ pytestmark = pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang+
 LOADS = (4, 16, 64)
 
 
-def rows(folder: Path, *of: dict) -> list[Row]:
+def rows(folder: Path, *of: dict) -> list[PlanRow]:
     return rows_of(points_of(folder, *({**row, "concurrency": load} for row in of for load in LOADS)))
 
 
-def priced(row: Row) -> profile.Profile:
+def priced(row: PlanRow) -> profile.Profile:
     """By the constants as they are."""
     return profile.engine_profile(f"{row.engine}@{row.card}").for_model(row.deployment.model)
 

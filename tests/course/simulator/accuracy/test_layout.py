@@ -7,9 +7,9 @@ from simulator.accuracy.made_points import DENSE, MIXTURE, POOLS, points_of
 
 from course.simulator.accuracy import layout
 from course.simulator.accuracy.engines import card_of, shape_of
-from course.simulator.accuracy.layout import Layout, Machine, deployment_of, machine_of
+from course.simulator.accuracy.layout import ServerShape, ServingLayout, deployment_of, machine_of
 from course.simulator.accuracy.points import Refusal, Ways
-from course.simulator.accuracy.recipes import Limits, published
+from course.simulator.accuracy.recipes import RecipeLimits, published
 
 
 def ways(tp: int, dp: int | None, moe_tp: int | None, moe_ep: int | None) -> Ways:
@@ -19,23 +19,23 @@ def ways(tp: int, dp: int | None, moe_tp: int | None, moe_ep: int | None) -> Way
 @pytest.mark.parametrize(
     ("stated", "machine"),
     [
-        pytest.param(ways(8, None, None, None), Machine(8), id="dense"),
-        pytest.param(ways(4, 1, 4, 1), Machine(4), id="experts in slices"),
-        pytest.param(ways(8, 1, 1, 8), Machine(8, 1, 8), id="whole experts"),
-        pytest.param(ways(8, None, 2, 4), Machine(8, 1, 4), id="slices of experts in groups"),
-        pytest.param(ways(1, 8, 1, 8), Machine(1, 8, 8), id="attention data-parallel"),
-        pytest.param(ways(1, 4, 4, 1), Machine(1, 4, 1), id="attention data-parallel, experts in slices"),
-        pytest.param(ways(2, 2, 4, 1), Machine(2, 2, 1), id="both"),
-        pytest.param(ways(1, None, 4, 1), Machine(1, 4, 1), id="ranks left out"),
-        pytest.param(ways(2, None, 4, 1), Machine(2, 2, 1), id="ranks left out, two accelerators each"),
-        pytest.param(ways(64, 1, 8, 8), Machine(8, 1, 8), id="squared"),
-        pytest.param(ways(4, 1, 2, 2), Machine(2, 1, 2), id="squared, small"),
-        pytest.param(ways(1, 16, 4, 4), Machine(1, 4, 4), id="squared ranks"),
-        pytest.param(ways(4, 4, None, 16), Machine(4, 1, 4), id="squared as vLLM's are"),
-        pytest.param(ways(4, None, 2, 2), Machine(4, 1, 2), id="not squared: not InferenceX"),
+        pytest.param(ways(8, None, None, None), ServerShape(8), id="dense"),
+        pytest.param(ways(4, 1, 4, 1), ServerShape(4), id="experts in slices"),
+        pytest.param(ways(8, 1, 1, 8), ServerShape(8, 1, 8), id="whole experts"),
+        pytest.param(ways(8, None, 2, 4), ServerShape(8, 1, 4), id="slices of experts in groups"),
+        pytest.param(ways(1, 8, 1, 8), ServerShape(1, 8, 8), id="attention data-parallel"),
+        pytest.param(ways(1, 4, 4, 1), ServerShape(1, 4, 1), id="attention data-parallel, experts in slices"),
+        pytest.param(ways(2, 2, 4, 1), ServerShape(2, 2, 1), id="both"),
+        pytest.param(ways(1, None, 4, 1), ServerShape(1, 4, 1), id="ranks left out"),
+        pytest.param(ways(2, None, 4, 1), ServerShape(2, 2, 1), id="ranks left out, two accelerators each"),
+        pytest.param(ways(64, 1, 8, 8), ServerShape(8, 1, 8), id="squared"),
+        pytest.param(ways(4, 1, 2, 2), ServerShape(2, 1, 2), id="squared, small"),
+        pytest.param(ways(1, 16, 4, 4), ServerShape(1, 4, 4), id="squared ranks"),
+        pytest.param(ways(4, 4, None, 16), ServerShape(4, 1, 4), id="squared as vLLM's are"),
+        pytest.param(ways(4, None, 2, 2), ServerShape(4, 1, 2), id="not squared: not InferenceX"),
     ],
 )
-def test_a_server_by_its_sizes(stated: Ways, machine: Machine) -> None:
+def test_a_server_by_its_sizes(stated: Ways, machine: ServerShape) -> None:
     assert machine_of(stated) == machine
     assert machine.gpus == machine.tp * machine.dp
 
@@ -47,15 +47,15 @@ def test_sizes_that_are_no_server() -> None:
         machine_of(Ways(4, 2, None, None, None, None))
 
 
-def layout_of(folder: Path, row: dict) -> Layout:
+def layout_of(folder: Path, row: dict) -> ServingLayout:
     (point,) = points_of(folder, row)
     return deployment_of(point, shape_of(point.model), card_of(point.system))
 
 
 def test_pools_as_they_are_stated(tmp_path: Path) -> None:
-    assert layout_of(tmp_path, DENSE) == Layout(Machine(1))
+    assert layout_of(tmp_path, DENSE) == ServingLayout(ServerShape(1))
     pools = layout_of(tmp_path, POOLS)
-    assert pools == Layout(Machine(4, 1, 4), 2, Machine(1, 4, 4), 1)
+    assert pools == ServingLayout(ServerShape(4, 1, 4), 2, ServerShape(1, 4, 4), 1)
     assert pools.ranks == 2
 
 
@@ -64,8 +64,8 @@ def test_pools_that_only_a_recipe_tells(tmp_path: Path) -> None:
     unstated = {"prefill_num_workers": "", "decode_num_workers": "", "id": "dsr1_tp4_0_ep4_0_1"}
     sizes = {"prefill_tp_size": 4, "prefill_attention_dp_size": 1, "decode_tp_size": 32, "decode_moe_tp_size": 8}
     row = {**POOLS, **unstated, **sizes, "backend": "sglang", "concurrency": 512}
-    limits = Limits(slots=2112, kv_tokens=3122380, budget=16384)
-    expected = Layout(Machine(1, 32, 32), 1, Machine(1, 4, 4), 4, limits)
+    limits = RecipeLimits(slots=2112, kv_tokens=3122380, budget=16384)
+    expected = ServingLayout(ServerShape(1, 32, 32), 1, ServerShape(1, 4, 4), 4, limits)
     assert layout_of(tmp_path, row) == expected
     assert layout_of(tmp_path, {**row, "prefill_tp_size": 48, "decode_tp_size": 48}) == expected
     aggregated = {**MIXTURE, **{name: row[name] for name in ("backend", "model_path", "system", "precision")}}
@@ -82,11 +82,11 @@ def test_ranks_that_only_a_recipe_tells(tmp_path: Path) -> None:
     requests on."""
     row = {**MIXTURE, "attention_dp_size": 2, "moe_tp_size": 1, "moe_ep_size": 4}
     for fields, machine in (
-        ({"concurrency": 256}, Machine(2, 1, 2)),
-        ({"concurrency": 128, "precision": "fp4"}, Machine(2, 1, 2)),
-        ({"concurrency": 256, "precision": "fp4"}, Machine(1, 2, 2)),
+        ({"concurrency": 256}, ServerShape(2, 1, 2)),
+        ({"concurrency": 128, "precision": "fp4"}, ServerShape(2, 1, 2)),
+        ({"concurrency": 256, "precision": "fp4"}, ServerShape(1, 2, 2)),
     ):
-        assert layout_of(tmp_path, {**row, **fields}) == Layout(machine)
+        assert layout_of(tmp_path, {**row, **fields}) == ServingLayout(machine)
 
 
 def test_rows_that_call_tensor_parallelism_data_parallel(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_rows_that_call_tensor_parallelism_data_parallel(tmp_path: Path) -> None
     ranks = {"prefill_tp_size": 1, "prefill_attention_dp_size": 4, "prefill_moe_tp_size": 4, "prefill_moe_ep_size": 1}
     row = {**POOLS, **ranks, "backend": "sglang", "concurrency": 32}
     row |= {name.replace("prefill", "decode"): size for name, size in ranks.items()}
-    assert layout_of(tmp_path, row) == Layout(Machine(4), 2, Machine(4), 1, Limits(budget=8192))
+    assert layout_of(tmp_path, row) == ServingLayout(ServerShape(4), 2, ServerShape(4), 1, RecipeLimits(budget=8192))
 
 
 def test_models_that_draft_are_refused(tmp_path: Path) -> None:
@@ -102,9 +102,9 @@ def test_models_that_draft_are_refused(tmp_path: Path) -> None:
     drafted |= {"backend_version": "1.2.0rc6.post3", "id": "dsr1_b200_c4_tp8_ep1_1"}
     with pytest.raises(Refusal, match=layout.DRAFTS):
         layout_of(tmp_path, drafted)
-    assert layout_of(tmp_path, {**drafted, "backend_version": "1.2.0rc6.post2"}) == Layout(Machine(8))
+    assert layout_of(tmp_path, {**drafted, "backend_version": "1.2.0rc6.post2"}) == ServingLayout(ServerShape(8))
     # A table of which it is known that it has no such rows.
-    assert layout_of(tmp_path, {**drafted, "id": "dsv3_b200_agg_cfg75"}) == Layout(Machine(8))
+    assert layout_of(tmp_path, {**drafted, "id": "dsv3_b200_agg_cfg75"}) == ServingLayout(ServerShape(8))
     both = {
         **POOLS,
         "prefill_num_workers": "",
