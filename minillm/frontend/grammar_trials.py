@@ -47,8 +47,8 @@ class TokenizerSpec(NamedTuple):
 
 
 class Worker:
-    """A place for one trial: a child process that tries grammars, started when it's needed. It ends by itself when it
-    has had nothing to do for a while, and with a grammar that it doesn't survive.
+    """A child process that tries grammars, one at a time. It's started when it's needed, and again if it has ended: by
+    itself, when it has had nothing to do for a while, or with a grammar that it didn't survive.
 
     Args:
         idle_s: how long it waits for the next one, seconds.
@@ -102,8 +102,7 @@ class Worker:
     def _start(self, spec: TokenizerSpec) -> None:
         ours, theirs = Pipe()
         with theirs, self._changing:
-            if self._is_closed:
-                raise InvalidGrammarError("this engine is closed: make another")
+            self._check_open()
             self._pipe, self._owner = ours, os.getpid()
             self._process = subprocess.Popen(
                 [sys.executable, "-P", grammar_worker.__file__, str(theirs.fileno())],
@@ -121,7 +120,12 @@ class Worker:
             self._receive(START_S)
         except (EOFError, OSError):
             self._end()
+            self._check_open()  # else it was ended by `close`
             raise RuntimeError("the process in which grammars are tried does not start") from None
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise InvalidGrammarError("this engine is closed: make another")
 
     def _receive(self, seconds: float) -> bytes:
         """What the child says next. Raises TimeoutError, or EOFError where it has ended."""
