@@ -50,7 +50,7 @@ ENTRIES = {
 WITHOUT_TORCH = (
     "minillm.core.engine",
     "minillm.policies.assemble",
-    "minillm.observe.summary",
+    "course.summary",
     "course.simulator",
     "minillm.frontend.engine",
     "minillm.doctor.children",

@@ -9,7 +9,7 @@ from course.simulator.workload.arrivals import Spikes
 from course.simulator.workload.kinds import AZURE_CHAT, Independent, SharedPrefix, owner
 from course.simulator.workload.lengths import LogNormal
 from course.simulator.workload.requests import Traffic, Workload, WorkloadRequest, make_workload, merge
-from minillm.observe.summary import SLO
+from course.summary import SLO
 
 MODEL = "llama-3.1-70b"
 CARDS = ("h100-sxm", "h100-sxm", "a100-80gb")

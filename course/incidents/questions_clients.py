@@ -9,7 +9,7 @@ from course.lab.pictures.chart import Curve
 from course.lab.run import gaps_of, percentile
 from course.lab.visits import mean
 from course.simulator.cluster.record import ClientRecord, Outcome
-from minillm.observe.summary import SLO
+from course.summary import SLO
 
 TIME = "seconds since the window began"
 OFFERED_LAST_WEEK = "offered, last week"

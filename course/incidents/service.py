@@ -23,10 +23,10 @@ from course.simulator.simulated_runner import SimulatedDrafting, SimulatedRunner
 from course.simulator.workload.arrivals import Arrivals, Poisson
 from course.simulator.workload.kinds import TrafficModel
 from course.simulator.workload.requests import Workload, make_workload, merge
+from course.summary import SLO
 from minillm.core.batch import ScheduledBatch, ScheduledRequest
 from minillm.core.brief import brief
 from minillm.core.timeline import VirtualClock
-from minillm.observe.summary import SLO
 from minillm.policies.config import EngineConfig
 
 if TYPE_CHECKING:

@@ -31,9 +31,9 @@ from course.simulator.simulated_runner import StepWatch
 from course.simulator.workload.arrivals import AllAtOnce, Arrivals, Poisson
 from course.simulator.workload.kinds import TrafficModel
 from course.simulator.workload.requests import Workload, make_workload
+from course.summary import SLO
 from minillm.core.brief import brief
 from minillm.core.timeline import PHASES
-from minillm.observe.summary import SLO
 
 Item = TypeVar("Item")
 ALL_ERRORS = "../docs/simulator.md"

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from course.lab.display import Html, as_table
 from course.lab.run import Run
 from course.lab.style import seconds
+from course.summary import SLO
 from minillm.observe.records import as_records
-from minillm.observe.summary import SLO
 
 USE_CASES: dict[str, tuple[SLO, str]] = {
     "chat": (SLO(ttft=0.5, tpot=0.05), "claim F3"),

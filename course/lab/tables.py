@@ -6,7 +6,7 @@ from course.lab.display import Html, as_table, table_by_name
 from course.lab.run import Run, percentile
 from course.lab.style import change, seconds
 from course.lab.tool_metrics import compare_tools
-from minillm.observe.summary import Distribution
+from course.summary import Distribution
 
 
 def tools_table(run: Run) -> Html:

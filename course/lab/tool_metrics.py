@@ -8,9 +8,9 @@ first token is part of it, whether a request gives one average or all its gaps, 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from course.summary import Distribution
 from minillm.core.timeline import Timeline
 from minillm.observe.records import Recordable, as_records
-from minillm.observe.summary import Distribution
 
 
 def gaps(timeline: Timeline) -> list[float]:

@@ -15,10 +15,10 @@ from course.loadgen.load_test import LoadTest
 from course.loadgen.observation import Observation, Since, on_even_schedule
 from course.loadgen.server_metrics import Histogram, Scrape
 from course.loadgen.validity import LoadTestEvidence, check_validity, near_zero_share, tokens_per_delivery
+from course.summary import COLUMNS, METRICS, SLO, Summary, milliseconds, summarize
 from minillm import __version__
 from minillm.bench.writing import describe_command
 from minillm.observe.records import RequestRecord
-from minillm.observe.summary import COLUMNS, METRICS, SLO, Summary, milliseconds, summarize
 from minillm.observe.tables import text_table
 
 

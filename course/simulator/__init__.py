@@ -11,7 +11,7 @@ import importlib
 from typing import Any
 
 _HOMES = {
-    "SLO": "minillm.observe.summary",
+    "SLO": "course.summary",
     "Deployment": "course.simulator.deployment",
     "Poisson": "course.simulator.workload.arrivals",
     "Gamma": "course.simulator.workload.arrivals",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # `minillm --help` should not wait for NumPy
     from course.simulator.deployment import Deployment
     from course.simulator.workload.arrivals import Arrivals
     from course.simulator.workload.requests import Traffic, Workload
-    from minillm.observe.summary import SLO
+    from course.summary import SLO
 
 ArrivalName = enum.StrEnum("ArrivalName", ["poisson", "gamma"])
 Router = enum.StrEnum("Router", ["round_robin", "random", "least_outstanding", "prefix_aware"])
@@ -242,7 +242,7 @@ def stated_limits(**limits: float | None) -> "SLO | None":
     Raises:
         ConfigError: one is not above zero.
     """
-    from minillm.observe.summary import SLO
+    from course.summary import SLO
 
     for name, limit in limits.items():
         if limit is not None and not 0 < limit < math.inf:

@@ -18,9 +18,9 @@ from course.simulator.errors import WorkloadError
 from course.simulator.latencies import DIGITS, PERCENTILES, SummaryDict, rates, row_of, summary_of
 from course.simulator.simulated_runner import StepWatch
 from course.simulator.workload.requests import Workload
+from course.summary import SLO
 from minillm.observe.records import Recordable, as_records
 from minillm.observe.speculation import SpeculationSummary
-from minillm.observe.summary import SLO
 from minillm.observe.tables import text_table
 
 

@@ -7,8 +7,8 @@ process first (grammar_trials.py), since no list of limits is complete.
 
 import math
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from minillm.frontend.errors import InvalidGrammarError
 
@@ -44,25 +44,8 @@ OTHER_REGEX = re.compile(r"\\[1-9]|\\k[<{]|\(\?(?:[=!]|<[=!]|P[=>])")
 
 ANY_REGEX = re.compile("")
 
-
-class _Place(NamedTuple):
-    """A value inside a schema, and how it is reached."""
-
-    holder: Any
-    key: Any
-    kind: str
-    """`schema`, `map` of schemas by name, or `data`."""
-    depth: int
-    above: "_Place | None"
-
-    def pointer(self) -> str:
-        """The path as in a reference: `#/properties/n`."""
-        keys: list[str] = []
-        place: _Place | None = self
-        while place is not None and place.above is not None:
-            keys.append(str(place.key).replace("~", "~0").replace("/", "~1"))
-            place = place.above
-        return "/".join(["#", *reversed(keys)])
+Place = tuple[Any, ...]
+"""The keys that lead to a place in a schema."""
 
 
 def check_size(text: str, most: int = MAX_BYTES) -> str:
@@ -90,42 +73,43 @@ def prepare_schema(schema: dict[str, Any], *, relaxed: bool = False, has_pattern
         InvalidGrammarError: it is nested too deeply, has too many parts, or a number that cannot be honoured: the
             message has its place.
     """
-    root = [schema]
-    todo = [_Place(root, 0, "schema", 1, None)]
     anchors: dict[str, str] = {}
     referring: list[dict[str, Any]] = []
     has_inner_id = False
     num_parts = 0
-    while todo:
-        place = todo.pop()
-        value = place.holder[place.key]
+
+    def copied(value: Any, kind: str, place: Place) -> Any:
+        """An object or a list, with what is in it. It is a `schema`, a `map` of schemas by name, or `data`."""
+        nonlocal num_parts, has_inner_id
         num_parts += 1
-        if place.depth > MAX_NESTING:
+        if len(place) >= MAX_NESTING:
             raise InvalidGrammarError(f"nested more than {MAX_NESTING} deep: move inner parts to $defs")
         if num_parts > MAX_PARTS:
             raise InvalidGrammarError(f"more than {MAX_PARTS:,} objects and lists: make it smaller")
-        if isinstance(value, dict):
-            value = place.holder[place.key] = dict(value)
-            if place.kind == "schema":
-                _bound_numbers(value, place, relaxed)
-                if relaxed or not has_patterns:
-                    _leave_out_patterns(value, OTHER_REGEX if has_patterns else ANY_REGEX)
-                if isinstance(value.get("$anchor"), str):
-                    anchors[value["$anchor"]] = place.pointer()
-                if isinstance(value.get("$ref"), str):
-                    referring.append(value)
-                has_inner_id |= place.above is not None and "$id" in value
-            inner: Iterable[Any] = value.keys()
-        else:
-            value = place.holder[place.key] = list(value)
-            inner = range(len(value))
-        for key in inner:
-            if isinstance(value[key], (dict, list, tuple)):
-                todo.append(_Place(value, key, _kind(place.kind, key), place.depth + 1, place))
-    [prepared] = root
+        value = dict(value) if isinstance(value, dict) else list(value)
+        if kind == "schema" and isinstance(value, dict):
+            _bound_numbers(value, place, relaxed)
+            if relaxed or not has_patterns:
+                _leave_out_patterns(value, OTHER_REGEX if has_patterns else ANY_REGEX)
+            if isinstance(value.get("$anchor"), str):
+                anchors[value["$anchor"]] = pointer(place)
+            if isinstance(value.get("$ref"), str):
+                referring.append(value)
+            has_inner_id |= bool(place) and "$id" in value
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            if isinstance(inner, (dict, list, tuple)):
+                value[key] = copied(inner, _kind(kind, key), (*place, key))
+        return value
+
+    prepared = copied(schema, "schema", ())
     if not has_inner_id:  # each has anchors of its own
         _resolve_anchors(referring, anchors, prepared.get("$id"))
     return prepared
+
+
+def pointer(place: Place) -> str:
+    """How a place is written in a reference: `#/properties/n`."""
+    return "/".join(["#", *(str(key).replace("~", "~0").replace("/", "~1") for key in place)])
 
 
 def _kind(outer: str, key: Any) -> str:
@@ -134,13 +118,13 @@ def _kind(outer: str, key: Any) -> str:
     return "data" if key in DATA else "map" if key in MAPS else "schema"
 
 
-def _bound_numbers(schema: dict[str, Any], place: _Place, relaxed: bool) -> None:
+def _bound_numbers(schema: dict[str, Any], place: Place, relaxed: bool) -> None:
     """Bring its numbers into what llguidance can count, in place."""
 
     def refuse(key: str, why: str) -> None:
         if not relaxed:
             value = str(schema[key])[:40]
-            raise InvalidGrammarError(f"{key} at {place.pointer()} is {value}: {why}")
+            raise InvalidGrammarError(f"{key} at {pointer(place)} is {value}: {why}")
         del schema[key]
 
     for key in COUNTS:

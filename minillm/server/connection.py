@@ -35,7 +35,7 @@ from minillm.server.config import ServeConfig
 from minillm.server.cors import cors_headers
 from minillm.server.errors import ApiError
 from minillm.server.http_answer import HttpAnswer, whole_response
-from minillm.server.wire import CONNECTION, SLOW_READER
+from minillm.server.wire import CONNECTION
 
 MAX_URL_BYTES = 8 * 1024
 MAX_HEAD_BYTES = 64 * 1024
@@ -121,6 +121,8 @@ class BoundedProtocol(asyncio.Protocol):
         """What of the client is waited for; None while it is the server's turn."""
         self._answer: HttpAnswer | None = None
         """The answer to the last request whose head has come."""
+        self.was_cut = False
+        """The client took nothing of an answer for too long: it is gone because it was cut off."""
         self._is_deaf = False
         """Nothing is read any more: a request was refused, or came before the answer to the last one was out."""
         self._in_head = self._in_body = self._is_beyond = False
@@ -201,8 +203,7 @@ class BoundedProtocol(asyncio.Protocol):
             self._stalled.cancel()
 
     def _cut_slow_reader(self) -> None:
-        if self._answer is not None:
-            self._answer.scope["extensions"] = {SLOW_READER: {}}
+        self.was_cut = True
         self.transport.abort()
 
     def shutdown(self) -> None:

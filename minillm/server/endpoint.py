@@ -22,7 +22,7 @@ from minillm.server.generation import Generation, News
 from minillm.server.protocol import GenerationBody, ResponsesBody, parse
 from minillm.server.responses import ResponsesShape
 from minillm.server.service import Service
-from minillm.server.wire import CONNECTION, SLOW_READER, read_body, send_head, send_last, send_whole, unless_gone
+from minillm.server.wire import CONNECTION, read_body, send_head, send_last, send_whole, unless_gone
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,9 @@ class Exchange:
         self, service: Service, kind: type[GenerationBody], scope: Scope, receive: Receive, send: Send
     ) -> None:
         self.service, self.kind = service, kind
-        self.scope, self.receive, self._send = scope, receive, send
+        self.receive, self._send = receive, send
+        self.connection: BoundedProtocol | None = scope.get(CONNECTION)
+        """What it came on; None: under another server."""
         self.request = Request(scope, receive)
         headers = self.request.headers
         self.call = Call(
@@ -80,7 +82,7 @@ class Exchange:
         except Exception as error:
             await self._refuse(as_api_error(error), error)
         finally:
-            if SLOW_READER in self.scope.get("extensions", ()):
+            if self.connection is not None and self.connection.was_cut:
                 self.call.error_code = "slow_reader"
             self.service.close(self.call)
 
@@ -117,8 +119,7 @@ class Exchange:
                 message = f"the request took longer than {limit:g} s, and was ended"
                 raise ApiError(504, message, "deadline_exceeded") from None
             await send_end()
-            connection: BoundedProtocol | None = self.scope.get(CONNECTION)
-            if connection is not None and connection.is_gone:
+            if self.connection is not None and self.connection.is_gone:
                 raise ClientDisconnect
 
     async def _generate(self, body: GenerationBody, generation: Generation) -> Callable[[], Awaitable[None]]:
@@ -156,7 +157,7 @@ class Exchange:
         news = await generation.news()
         # Log-probabilities may be many: then they are shaped in a thread.
         has_logprobs = any(completion.request_logprobs for _, completion in news)
-        connection: BoundedProtocol | None = None if has_logprobs else self.scope.get(CONNECTION)
+        connection = None if has_logprobs else self.connection
 
         def write(news: News) -> bool:
             if connection is None or connection.lags:

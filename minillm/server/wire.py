@@ -11,10 +11,6 @@ from minillm.server.errors import ApiError
 
 T = TypeVar("T")
 
-SLOW_READER = "minillm.slow_reader"
-"""ASGI extension: the client is gone because it was cut off; it took nothing of the answer."""
-
-
 CONNECTION = "minillm.connection"
 """Key in an ASGI scope: the BoundedProtocol (connection.py) that the request came on, where there is one."""
 

@@ -14,7 +14,7 @@ from course.simulator.speculation import SimulatedConfig
 from course.simulator.workload.arrivals import Poisson
 from course.simulator.workload.kinds import Independent, TrafficModel
 from course.simulator.workload.lengths import LogNormal
-from minillm.observe.summary import SLO
+from course.summary import SLO
 
 Regime = Literal["steady", "spike"]
 

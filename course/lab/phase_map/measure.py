@@ -26,9 +26,9 @@ from course.lab.style import number
 from course.lab.workloads import LabWorkload, PromptArrival
 from course.simulator.cluster.fleet import ClusterConfig, simulate
 from course.simulator.report import engines_for
+from course.summary import summarize
 from minillm.core.brief import brief
 from minillm.core.timeline import PHASES
-from minillm.observe.summary import summarize
 
 STORED = COURSE / "data" / "measured" / "map_phases_and_techniques.json"
 COMMAND = "python -m course.lab.phase_map.measure"

@@ -10,7 +10,7 @@ from course.lab.simulated_70b import Served
 from course.lessons.lesson_05 import simulated
 from course.simulator.cluster.run import FleetRun
 from course.simulator.workload.lengths import LogNormal
-from minillm.observe.summary import SLO
+from course.summary import SLO
 
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 LINKS = {"10 GbE": 10, "100 Gb/s": 100, "400 Gb/s": 400, "NVLink, 3600 Gb/s": 3600}

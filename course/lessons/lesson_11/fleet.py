@@ -15,7 +15,7 @@ from course.simulator.workload.arrivals import AllAtOnce, Arrivals, Poisson
 from course.simulator.workload.kinds import Independent, TrafficModel
 from course.simulator.workload.lengths import Fixed, Lengths, LogNormal
 from course.simulator.workload.requests import make_workload
-from minillm.observe.summary import SLO
+from course.summary import SLO
 
 MODEL = "llama-3.1-70b"
 """Llama-3 70B's shape, with a window for long prompts."""

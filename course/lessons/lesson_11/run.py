@@ -23,8 +23,8 @@ from course.simulator.capacity.worksheet import CapacityPlan, plan_capacity
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.deployment import Deployment
 from course.simulator.workload.arrivals import AllAtOnce
+from course.summary import SLO
 from minillm.core.brief import brief
-from minillm.observe.summary import SLO
 
 GPUS = 4
 """In a replica of 70B."""

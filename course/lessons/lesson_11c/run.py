@@ -17,8 +17,8 @@ from course.simulator.deployment import Deployment
 from course.simulator.energy import Energy, energy_of
 from course.simulator.workload.arrivals import Poisson
 from course.simulator.workload.requests import make_workload
+from course.summary import SLO
 from minillm.core.brief import brief
-from minillm.observe.summary import SLO
 
 # ---------------------------------------------------------------- a missed SLO: replicas, or one field
 

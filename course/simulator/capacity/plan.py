@@ -14,8 +14,8 @@ from course.simulator.deployment import Deployment
 from course.simulator.errors import PricingError
 from course.simulator.report import engines_for
 from course.simulator.workload.requests import Traffic, Workload
+from course.summary import SLO
 from minillm.core.batch import ScheduledBatch
-from minillm.observe.summary import SLO
 
 IMMEDIATE = 1e30
 """Bytes per second of a memory that takes no time."""

@@ -18,8 +18,8 @@ from course.simulator.errors import DoesNotFitError, PricingError, SimulationErr
 from course.simulator.report import stack_lines
 from course.simulator.workload.arrivals import Poisson
 from course.simulator.workload.requests import Traffic, Workload, make_workload
+from course.summary import SLO
 from minillm.core.brief import brief
-from minillm.observe.summary import SLO
 from minillm.observe.tables import text_table
 
 DEGREES = (1, 2, 4, 8)

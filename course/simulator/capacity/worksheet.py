@@ -26,8 +26,8 @@ from course.simulator.latencies import DIGITS
 from course.simulator.workload.arrivals import Arrivals, Poisson
 from course.simulator.workload.requests import Traffic, Workload, make_workload, mean_turns
 from course.simulator.workload.traces import replayed
+from course.summary import SLO
 from minillm.core.brief import brief
-from minillm.observe.summary import SLO
 
 SINCE: Since = "intended"
 """Limits count from when a request is due: a closed loop's clients would hold back all that is too much, and no rate

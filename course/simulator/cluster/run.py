@@ -7,8 +7,8 @@ from typing import Any
 from course.simulator.cluster.pool import Pool
 from course.simulator.cluster.record import ClientRecord, Since
 from course.simulator.cluster.replica import Replica
+from course.summary import SLO, Summary, summarize
 from minillm.observe.records import RequestRecord
-from minillm.observe.summary import SLO, Summary, summarize
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from course.lab.run import Run, percentile
 from course.lessons.lesson_00.words import a1
 from course.lessons.lesson_01 import words
 from course.lessons.lesson_01.words import a6, b1, e5, f3
-from minillm.observe.summary import SLO
+from course.summary import SLO
 
 QUEUED = made_run(num_requests=10, config=made_config(max_num_seqs=1))
 DECODING = made_run(num_requests=1, output=190)

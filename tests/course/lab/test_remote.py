@@ -24,9 +24,9 @@ from course.lab.workloads import LabWorkload, PromptArrival
 from course.loadgen.errors import EndpointError
 from course.loadgen.observation import COMPLETED, Observation, TokenSource
 from course.loadgen.server_metrics import Histogram
+from course.summary import SLO
 from minillm.core.errors import ConfigError
 from minillm.core.timeline import Timeline
-from minillm.observe.summary import SLO
 from minillm.server.answers import server_times
 
 WAIT_S = PATIENCE_S

@@ -4,10 +4,10 @@ import pytest
 from observe.runs import every_ending, timeline
 
 from course.lab.tool_metrics import TOOL_METRICS, compare_tools
+from course.summary import Distribution
 from minillm.core.request import FinishReason
 from minillm.core.timeline import Timeline
 from minillm.observe.records import RequestRecord
-from minillm.observe.summary import Distribution
 
 
 def by_name(records: list[RequestRecord]) -> dict[tuple[str, str], Distribution]:

@@ -13,7 +13,7 @@ from course.lessons.lesson_11 import fleet, pictures, run, words
 from course.lessons.lesson_11.check import checks
 from course.lessons.lesson_11.run import Ask, LoadTestPoint, SlotsPoint, Sweep
 from course.simulator.errors import SimulationError, WorkloadError
-from minillm.observe.summary import SLO
+from course.summary import SLO
 
 pytestmark = pytest.mark.usefixtures("few_requests")
 

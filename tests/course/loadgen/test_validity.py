@@ -8,7 +8,7 @@ from course.loadgen.client import Failure
 from course.loadgen.observation import COMPLETED, CUT_OFF, NEVER_SENT, Observation, TokenSource, on_even_schedule
 from course.loadgen.server_metrics import Histogram
 from course.loadgen.validity import ClientLoad, LoadTestEvidence, check_validity
-from minillm.observe.summary import summarize
+from course.summary import summarize
 
 
 def observation(index: int = 0, **fields: Any) -> Observation:

@@ -4,11 +4,11 @@ import pytest
 from fake_runner import FakeRunner
 from observe.test_trace import assert_slices_nest, phases_of, slices_by_track
 
+from course.summary import SLO, summarize
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import PHASES, VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.observe.records import as_records
-from minillm.observe.summary import SLO, summarize
 from minillm.observe.trace import chrome_trace
 from minillm.policies.config import EngineConfig
 

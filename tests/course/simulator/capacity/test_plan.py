@@ -11,9 +11,9 @@ from course.simulator.deployment import Deployment
 from course.simulator.errors import PricingError
 from course.simulator.workload.kinds import Independent
 from course.simulator.workload.lengths import Fixed
+from course.summary import SLO
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import VirtualClock
-from minillm.observe.summary import SLO
 
 
 def causes_of_steps(deployment: Deployment, prompt: int, num: int = 1) -> list[tuple[dict[str, float], float]]:

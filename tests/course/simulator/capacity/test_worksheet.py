@@ -19,8 +19,8 @@ from course.simulator.errors import SimulationError, WorkloadError
 from course.simulator.workload.arrivals import Deterministic, Gamma
 from course.simulator.workload.kinds import Independent
 from course.simulator.workload.lengths import Fixed
+from course.summary import SLO
 from minillm.core.batch import ScheduledBatch
-from minillm.observe.summary import SLO
 
 ONE_TOKEN = Independent(prompt=Fixed(tokens=10), output=Fixed(tokens=1))
 CHAT = Independent(prompt=Fixed(tokens=200), output=Fixed(tokens=20))

@@ -17,8 +17,8 @@ from course.simulator.workload.arrivals import AllAtOnce, Deterministic, Poisson
 from course.simulator.workload.kinds import AZURE_CHAT, Independent
 from course.simulator.workload.lengths import Fixed
 from course.simulator.workload.requests import Workload, make_workload
+from course.summary import SLO
 from minillm.core.timeline import Timeline
-from minillm.observe.summary import SLO
 
 ENGINES = {"floor_s": 0.05, "token_s": 0.0, "max_num_seqs": 4}
 """4 slots and 50 ms a step: requests of 10 tokens take 0.5 s each, so a replica serves 8 a second."""

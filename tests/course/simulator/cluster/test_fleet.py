@@ -18,7 +18,7 @@ from course.simulator.workload.arrivals import AllAtOnce, Deterministic, Gamma, 
 from course.simulator.workload.kinds import AZURE_CHAT, AgentLoop, Independent, Rag, Sessions, SharedPrefix
 from course.simulator.workload.lengths import Fixed, LogNormal, Uniform
 from course.simulator.workload.requests import Workload, make_workload
-from minillm.observe.summary import SLO
+from course.summary import SLO
 
 ONE_TOKEN = Independent(prompt=Fixed(tokens=10), output=Fixed(tokens=1))
 CHAT = Independent(prompt=LogNormal(median=200, sigma=0.8, high=4000), output=Uniform(low=5, high=60))

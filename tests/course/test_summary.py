@@ -1,14 +1,14 @@
 """Summaries against plain arithmetic; failures are counted and never flatter a number."""
 
 import pytest
-from observe.runs import timeline
+from observe.runs import every_ending, timeline
 
+from course.summary import SLO, Distribution, summarize
 from minillm.core.params import SamplingParams
 from minillm.core.request import FinishReason, Request
 from minillm.core.timeline import PHASES, Timeline
 from minillm.frontend.outputs import Completion, RequestOutput
 from minillm.observe.records import RequestRecord, as_records
-from minillm.observe.summary import SLO, Distribution, summarize
 
 
 def completed(i: int, *gaps: float, prompt: int = 10, lost: dict[str, float] | None = None) -> RequestRecord:
@@ -37,16 +37,16 @@ def test_itl_pools_the_gaps_of_all_requests():
     assert itl.p99 == pytest.approx(0.01 + 0.01 * 0.99)
 
 
-def test_only_completed_requests_enter_the_distributions(records):
-    summary = summarize(records)
+def test_only_completed_requests_enter_the_distributions():
+    summary = summarize(every_ending())
     assert summary.counts == {"stop": 1, "length": 1, "abort": 1, "error": 1, "timeout": 1, "in flight": 2}
     assert summary.metrics["ttft"].count == summary.metrics["e2e"].count == 2
     assert summary.metrics["tpot"].count == 1, "one token has no TPOT"
     assert summary.metrics["e2e"].max == pytest.approx(4.875)
 
 
-def test_phase_shares_are_shares_of_all_seconds(records):
-    summary = summarize(records)
+def test_phase_shares_are_shares_of_all_seconds():
+    summary = summarize(every_ending())
     assert sum(summary.phase_shares.values()) == pytest.approx(1)
     assert list(summary.phase_shares) == list(PHASES)
     assert summary.phase_shares["prefill"] == pytest.approx(3.0 / (4.875 + 1.75))
@@ -86,11 +86,11 @@ def test_one_token_meets_limits_on_what_it_does_not_have():
     assert SLO(itl=0.001, tpot=0.001).met_by(timeline(0.0, 1, 1, 1, 0))
 
 
-def test_goodput_counts_failures_against_the_server(records):
-    summary = summarize(records, SLO(ttft=2.0))
+def test_goodput_counts_failures_against_the_server():
+    summary = summarize(every_ending(), SLO(ttft=2.0))
     assert summary.goodput == pytest.approx(1 / summary.duration)
     assert summary.attainment == pytest.approx(1 / 5), "five have ended, one met it; those in flight do not count yet"
-    assert summarize(records).goodput is None
+    assert summarize(every_ending()).goodput is None
 
 
 def test_nothing_at_all():
