@@ -34,6 +34,11 @@ class ExpertTile:
     num_warps: int
     num_stages: int
 
+    def options(self) -> dict[str, int]:
+        """As launches want it: sizes in capitals are constants of a kernel."""
+        sizes = dict(OUTPUTS=self.outputs, ROWS=self.rows, INPUTS=self.inputs)
+        return dict(**sizes, num_warps=self.num_warps, num_stages=self.num_stages)
+
 
 @triton.jit(do_not_specialize=["num_tokens"])
 def route(
@@ -231,26 +236,11 @@ def choose(x: Tensor, router: Tensor, k: int, normalize: bool, arrived: Tensor) 
     experts = x.new_empty((num_tokens, k), dtype=torch.int32)
     shares = x.new_empty((num_tokens, k))
     parts = x.new_empty((ROUTED_SPLITS, num_tokens, num_experts), dtype=torch.float32)
-    route[(triton.cdiv(num_experts, ROUTED_OUTPUTS), ROUTED_SPLITS, triton.cdiv(num_tokens, ROUTED_ROWS))](
-        x,
-        router,
-        parts,
-        arrived,
-        experts,
-        shares,
-        num_tokens,
-        SIZE=size,
-        E=num_experts,
-        PADDED=triton.next_power_of_2(num_experts),
-        K=k,
-        NORMALIZE=normalize,
-        OUTPUTS=ROUTED_OUTPUTS,
-        ROWS=ROUTED_ROWS,
-        INPUTS=min(128, size // ROUTED_SPLITS),
-        SPLITS=ROUTED_SPLITS,
-        num_warps=4,
-        num_stages=4,
-    )
+    tile = ExpertTile(ROUTED_OUTPUTS, ROUTED_ROWS, min(128, size // ROUTED_SPLITS), num_warps=4, num_stages=4)
+    sizes = dict(SIZE=size, E=num_experts, PADDED=triton.next_power_of_2(num_experts), K=k, SPLITS=ROUTED_SPLITS)
+    grid = triton.cdiv(num_experts, tile.outputs), ROUTED_SPLITS, triton.cdiv(num_tokens, tile.rows)
+    given = (x, router, parts, arrived, experts, shares, num_tokens)
+    route[grid](*given, NORMALIZE=normalize, **sizes, **tile.options())
     return experts, shares
 
 
@@ -273,42 +263,13 @@ def mix(
     (num_tokens, size), k = x.shape, experts.shape[1]
     num_experts, _, inner = down_weight.shape
     num_pairs = num_tokens * k
-    by_expert = num_pairs >= num_experts
     slots, pairs = min(num_pairs, num_experts), max(16, triton.next_power_of_2(num_pairs))
+    shared = dict(SIZE=size, INNER=inner, PAIRS=pairs, BY_EXPERT=num_pairs >= num_experts)
     hidden, parts = x.new_empty((num_pairs, inner)), x.new_empty((num_pairs, size))
-    gate_and_up[(2 * inner // first.outputs, slots)](
-        x,
-        gate_up_weight,
-        experts,
-        hidden,
-        num_pairs,
-        SIZE=size,
-        INNER=inner,
-        K=k,
-        PAIRS=pairs,
-        BY_EXPERT=by_expert,
-        OUTPUTS=first.outputs,
-        ROWS=first.rows,
-        INPUTS=first.inputs,
-        num_warps=first.num_warps,
-        num_stages=first.num_stages,
-    )
-    down[(size // second.outputs, slots)](
-        hidden,
-        down_weight,
-        experts,
-        parts,
-        num_pairs,
-        SIZE=size,
-        INNER=inner,
-        PAIRS=pairs,
-        BY_EXPERT=by_expert,
-        OUTPUTS=second.outputs,
-        ROWS=second.rows,
-        INPUTS=second.inputs,
-        num_warps=second.num_warps,
-        num_stages=second.num_stages,
-    )
+    grid = (2 * inner // first.outputs, slots)
+    gate_and_up[grid](x, gate_up_weight, experts, hidden, num_pairs, K=k, **shared, **first.options())
+    grid = (size // second.outputs, slots)
+    down[grid](hidden, down_weight, experts, parts, num_pairs, **shared, **second.options())
     result = torch.empty_like(x)
     add_shares[(num_tokens, triton.cdiv(size, 512))](parts, shares, result, SIZE=size, K=k, ELEMENTS=512)
     return result
