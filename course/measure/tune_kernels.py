@@ -258,7 +258,7 @@ def only_compile() -> None:
 
 
 LAUNCHED = {
-    *("attend_tiles", "combine_splits", "attend_pairs", "route", "gate_and_up", "down", "add_shares"),
+    *("attend_tiles", "combine_splits", "attend_pairs", "route", "multiply_by_experts", "add_shares"),
     *("multiply_few", "widen_all"),
 }
 

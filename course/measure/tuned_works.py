@@ -338,15 +338,20 @@ class KVWork(Work):
     def in_use(self) -> dict[str, Run]:
         from minillm.kernels.triton.attention import TritonAttention
 
-        lengths, starts = [self.sizes.context] * self.batch, list(range(self.batch + 1))
-        tensors = (self.on_starts, self.on_lengths, self.on_tables, self.on_starts[1:].long())
-        backend = TritonAttention(AttentionMetadata(starts, lengths, *tensors, self.batch, BLOCK))
-        dtype, scale = QUANTIZED_DTYPES[self.kind], HEAD_DIM**-0.5
-        caches = [QuantizedKV(n.view(dtype), s) for n, s in zip(self.on_numbers, self.on_scales)]
+        backend, caches, scale = TritonAttention(self.metadata()), self.caches(), HEAD_DIM**-0.5
         return {
             "now": lambda i: backend.attend(self.on_query, caches[i], scale),
             "16 bits": lambda i: backend.attend(self.on_query, self.on_whole[i], scale),
         }
+
+    def metadata(self) -> AttentionMetadata:
+        lengths, starts = [self.sizes.context] * self.batch, list(range(self.batch + 1))
+        tensors = (self.on_starts, self.on_lengths, self.on_tables, self.on_starts[1:].long())
+        return AttentionMetadata(starts, lengths, *tensors, self.batch, BLOCK)
+
+    def caches(self) -> list[QuantizedKV]:
+        dtype = QUANTIZED_DTYPES[self.kind]
+        return [QuantizedKV(n.view(dtype), s) for n, s in zip(self.on_numbers, self.on_scales)]
 
     def first(self) -> Sequence[PairTile]:
         return KV_TILES
@@ -355,21 +360,11 @@ class KVWork(Work):
         return [replace(one, splits=splits) for one in best for splits in (2, 4)]
 
     def run(self, candidate: PairTile) -> Run:
+        metadata, caches, sequences = self.metadata(), self.caches(), range(self.batch)
+
         def attend(i: int) -> Tensor:
             output = torch.empty_like(self.on_query)
-            attend_decodes(
-                self.on_query,
-                self.on_numbers[i],
-                self.on_scales[i],
-                self.kind,
-                self.on_tables,
-                self.on_starts,
-                self.on_lengths,
-                HEAD_DIM**-0.5,
-                output,
-                candidate,
-                range(self.batch),
-            )
+            attend_decodes(self.on_query, caches[i], metadata, HEAD_DIM**-0.5, output, candidate, sequences)
             return output
 
         return attend

@@ -183,34 +183,25 @@ class Decoder(LayeredModel):
     ) -> Tensor:
         """Logits [T, V] after every token. A step puts only those rows through the head that sample: it is as wide as
         the vocabulary."""
-        return self.lm_head(self.hidden_states(token_ids, positions, kv_caches, attention, ops))
+        return self.lm_head(self.hidden_states(token_ids, positions, kv_caches, attention, ops)[0])
 
     def hidden_states(
-        self, token_ids: Tensor, positions: Tensor, kv_caches: Sequence[KVCache], attention: AttentionBackend, ops: Ops
-    ) -> Tensor:
-        """[T, hidden] what goes into the head after each token.
-
-        Args:
-            token_ids, positions: [T] integers.
-            kv_caches: one per layer, [num_blocks, block_size, 2, n_kv_heads, d].
-            attention: the step's: knows which of the T tokens belong together, and their blocks.
-            ops: how the small operations are done.
-        """
-        return self.hidden_states_and_streams(token_ids, positions, kv_caches, attention, ops, ())[0]
-
-    def hidden_states_and_streams(
         self,
         token_ids: Tensor,
         positions: Tensor,
         kv_caches: Sequence[KVCache],
         attention: AttentionBackend,
         ops: Ops,
-        depths: Sequence[int],
+        depths: Sequence[int] = (),
     ) -> tuple[Tensor, Tensor]:
-        """`hidden_states`, and what draft heads read: the residual stream at each depth, side by side
-        [T, len(depths) * hidden]; without depths the hidden states.
+        """[T, hidden] what goes into the head after each token; and what draft heads read: the residual stream at each
+        depth, side by side [T, len(depths) * hidden], or without depths the same once more.
 
         Args:
+            token_ids, positions: [T] integers.
+            kv_caches: one per layer, [num_blocks, block_size, 2, n_kv_heads, d].
+            attention: the step's: knows which of the T tokens belong together, and their blocks.
+            ops: how the small operations are done.
             depths: numbers of layers, ascending. Where all layers run in one call, that is split there.
         """
         cos, sin = self.rope.angles(positions, self.activation_dtype)

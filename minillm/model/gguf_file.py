@@ -180,7 +180,8 @@ class GGUFFile:
         # llama.cpp adds the biases that are there.
         if missing := sorted(name for name in places.keys() - self._tensors.keys() if not name.endswith(".bias")):
             raise CorruptCheckpointError(f"{self.file} lacks the tensors {_listed(missing)}. Fetch it again")
-        return {place: partial(self._array, name, config) for name, place in places.items()}
+        heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
+        return {place: partial(self._array, name, heads) for name, place in places.items()}
 
     def _places(self, config: dict[str, Any]) -> dict[str, str]:
         """Each tensor of the model: its GGUF name, and Hugging Face's."""
@@ -198,16 +199,20 @@ class GGUFFile:
             places |= {f"blk.{i}.{part}.bias": f"{at}.{per_layer[part]}.bias" for part in biased}
         return places
 
-    def _array(self, name: str, config: dict[str, Any]) -> "np.ndarray":
+    def _array(self, name: str, heads: dict[str, int]) -> "np.ndarray":
+        """A tensor of the checkpoint.
+
+        Args:
+            heads: how many the parts have whose rows are reordered.
+        """
         import numpy as np
 
-        if name not in self._tensors:
-            return np.zeros(_bias_size(name, config), np.float32)
-        values = self._values(name).astype(np.float32)
-        if self.architecture in INTERLEAVED and ".attn_q." in name:
-            values = _halves(values, config["num_attention_heads"], name)
-        if self.architecture in INTERLEAVED and ".attn_k." in name:
-            values = _halves(values, config["num_key_value_heads"], name)
+        layer_part = name.rpartition(".")[0]
+        if name not in self._tensors:  # a bias that isn't there counts as zeros, one for each row of its matrix
+            return np.zeros(self._shape(f"{layer_part}.weight")[0], np.float32)
+        values, part = self._values(name).astype(np.float32), layer_part.split(".")[-1]
+        if self.architecture in INTERLEAVED and part in heads:
+            return _halves(values, heads[part], name)
         return values
 
     def _values(self, name: str) -> "np.ndarray":
@@ -324,15 +329,6 @@ def _halves(values: "np.ndarray", num_heads: int, name: str) -> "np.ndarray":
         raise CorruptCheckpointError(f"{name} has {values.shape[0]} rows, which are no {num_heads} heads")
     pairs = values.reshape(num_heads, -1, 2, *values.shape[1:])
     return pairs.swapaxes(1, 2).reshape(values.shape)
-
-
-def _bias_size(name: str, config: dict[str, Any]) -> int:
-    """Offset of a bias that isn't there: it counts as zeros."""
-    heads, head_dim, part = config["num_attention_heads"], config["head_dim"], name.split(".")[-2]
-    kv = config["num_key_value_heads"] * head_dim
-    sizes = {"attn_q": heads * head_dim, "attn_k": kv, "attn_v": kv}
-    sizes |= {"ffn_gate": config["intermediate_size"], "ffn_up": config["intermediate_size"]}
-    return sizes.get(part, config["hidden_size"])
 
 
 def _listed(names: list[str]) -> str:

@@ -204,7 +204,7 @@ class GraphedDecode:
             metadata = make_metadata(inputs, list(range(size + 1)), [1] * size, size, self.kv_pool.block_size)
             token_ids, attention = self.pending.fill_in(inputs.token_ids), self.backend(metadata)
             step = (token_ids, inputs.positions, self.kv_pool.layers, attention, self.ops)
-            hidden, shown = self.decoder.hidden_states_and_streams(*step, self.depths)
+            hidden, shown = self.decoder.hidden_states(*step, self.depths)
             self.shown[:size].copy_(shown)
             self.logits[:size].copy_(self.decoder.lm_head(hidden))
 

@@ -65,7 +65,7 @@ def largest_step_bytes(
     def step() -> None:
         arrays, metadata = upload(batch, model.device)
         inputs = (arrays.token_ids, arrays.positions, pool.layers, attention(metadata), ops)
-        hidden = model.decoder.hidden_states(*inputs)
+        hidden, _ = model.decoder.hidden_states(*inputs)
         RejectionSampler().launch(model.decoder.lm_head(hidden[arrays.logit_rows]), batch.rows).wait()
 
     return peak_bytes(step, model.device)

@@ -151,7 +151,7 @@ class TorchRunner:
         if computed is None:
             token_ids = self.pending.fill_in(arrays.token_ids) if batch.has_pending else arrays.token_ids
             inputs = (token_ids, arrays.positions, self.kv_pool.layers, attention, self.ops)
-            computed = decoder.hidden_states_and_streams(*inputs, self.depths)
+            computed = decoder.hidden_states(*inputs, self.depths)
         hidden, shown = computed
         return shown, decoder.lm_head(hidden[arrays.logit_rows])
 

@@ -58,17 +58,16 @@ class Speculator:
         try:
             for (request, _), draft in zip(wanted, self.proposer.propose(wanted)):
                 request.draft = draft
-        except Exception:
-            logger.exception("the proposer failed: speculation is off from here on")
-            drop_drafts(running)
+        except BaseException as error:
+            for request in running:
+                request.draft = Draft()  # it may be half made
             self.proposer.reset()
+            if not isinstance(error, Exception):  # Ctrl-C
+                raise
+            logger.exception("the proposer failed: speculation is off from here on")
             self.proposer = Proposer()
             if isinstance(self.runner, ShowsHiddenStates):
                 self.runner.hidden_state_reader = None
-        except BaseException:
-            drop_drafts(running)
-            self.proposer.reset()
-            raise
         return self.clock.now() - start
 
     def reserve(self, step: Step) -> None:
@@ -107,9 +106,3 @@ class Speculator:
     def _room(self, request: Request, num_scheduled_pending: int = 0) -> int:
         """Draft tokens that fit the context after its own tokens; the step itself yields one token more than pass."""
         return self.context_limit - (request.num_tokens - num_scheduled_pending) - 1
-
-
-def drop_drafts(running: Sequence[Request]) -> None:
-    """Drafts that were left half made."""
-    for request in running:
-        request.draft = Draft()

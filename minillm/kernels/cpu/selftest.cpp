@@ -6,6 +6,7 @@
 //
 // It prints each check before it is made, so the last line tells where a crash was. Exit status: 0 if all was right, 3 if
 // numbers were wrong. Others, such as NO_MEMORY and what OpenMP ends with for want of threads, tell nothing of the library.
+// Its argument is how many seconds of CPU time it may take: then the system ends it with SIGXCPU.
 
 #include "kernels.h"
 
@@ -476,9 +477,15 @@ static void check_layers(long rows, long bits, long dots, bool quantized) {
     expect(cache.numbers(quantized), copy.numbers(quantized), 1e-6);
 }
 
-int main() {
+int main(int num_arguments, char** arguments) {
     const rlimit none = {0, 0};
     setrlimit(RLIMIT_CORE, &none);  // a crash is reported, and needs no file of its own
+    if (num_arguments > 1) {
+        rlimit cpu;
+        getrlimit(RLIMIT_CPU, &cpu);
+        cpu.rlim_cur = std::atol(arguments[1]);
+        setrlimit(RLIMIT_CPU, &cpu);
+    }
     std::setvbuf(stdout, nullptr, _IOLBF, 1 << 12);
     std::set_new_handler([] {  // else it would abort, as from a fault
         std::printf("no memory\n");

@@ -5,13 +5,12 @@ that the CPU doesn't have is a signal. So it's tried once, where nothing else is
 A self-test that came to no verdict, since something else stopped it, says nothing about the library.
 """
 
-import contextlib
 import errno
 import os
-import resource
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
 LIMIT_CPU_S = 60
 """Seconds of CPU time. A self-test takes a third of one; if it takes so many, it hangs, however busy the machine is."""
@@ -39,22 +38,16 @@ def run_selftest(program: Path) -> str | None:
     log = program.with_name(LOG)
     # Two threads share work as any number does; idle ones sleep, so that a busy machine isn't kept from other work.
     environment = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive", **os.environ}
+    command = [str(program), str(LIMIT_CPU_S)]
     with log.open("wb") as output:
+        streams: dict[str, Any] = dict(stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
         try:
-            child = subprocess.Popen(
-                [str(program)], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
-            )
+            status = subprocess.run(command, env=environment, timeout=LIMIT_S, **streams).returncode
+        except subprocess.TimeoutExpired:
+            raise NoVerdictError(with_last_lines(f"it had not ended after {LIMIT_S:g} s", log)) from None
         except OSError as error:
             advice = f" ({NOEXEC})" if error.errno == errno.EACCES else ""
             raise NoVerdictError(f"it could not be started: {error}{advice}") from error
-    limit_cpu(child)
-    try:
-        status = child.wait(LIMIT_S)
-    except subprocess.TimeoutExpired:
-        raise NoVerdictError(with_last_lines(f"it had not ended after {LIMIT_S:g} s", log)) from None
-    finally:
-        child.kill()
-        child.wait()
     if status == 0:
         return None
     if status == WRONG_NUMBERS:
@@ -65,13 +58,6 @@ def run_selftest(program: Path) -> str | None:
         return with_last_lines(f"it had not ended after {LIMIT_CPU_S} s of CPU time", log)
     ended = f"it was ended by {name_of(-status)}" if status < 0 else f"it ended with status {status}"
     raise NoVerdictError(with_last_lines(ended, log))
-
-
-def limit_cpu(child: "subprocess.Popen[bytes]") -> None:
-    """Have the system end a process with SIGXCPU once it has used LIMIT_CPU_S of CPU time."""
-    with contextlib.suppress(OSError, ValueError):  # it has ended already, or its limit is lower and can't be raised
-        hard = resource.prlimit(child.pid, resource.RLIMIT_CPU)[1]
-        resource.prlimit(child.pid, resource.RLIMIT_CPU, (LIMIT_CPU_S, hard))
 
 
 def with_last_lines(ended: str, log: Path) -> str:

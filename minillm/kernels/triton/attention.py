@@ -178,31 +178,24 @@ class Launch:
             num_tiles += num_rows // (tile_rows // group)
         max_context = metadata.block_tables.shape[1] * metadata.block_size
         splits = splits_for(num_tiles * num_kv_heads, max_context, device.num_processors)
-        layout = (metadata.block_tables, metadata.query_starts_tensor, metadata.context_lens_tensor)
         if one_token and kv_format and reads_pairs(query, num_kv_heads):
             from minillm.kernels.triton.rounded_attention import PairTile, attend_decodes
 
             sequences = range(self.first_sequence, self.first_sequence + self.num_sequences)
             pairs = PairTile(max(16, KEY_TILE // head_dim), splits)
-            cache = (numbers, scales, kv_format)
-            attend_decodes(query, *cache, *layout, scale, output, pairs, sequences, metadata.window or 0)
+            attend_decodes(query, kv_cache, metadata, scale, output, pairs, sequences)
             return
         parts, softmax = triton_kernels.partial_results(query, output, num_rows, splits)
-        results = (output, parts, softmax)
+        tables, starts = metadata.block_tables, metadata.query_starts_tensor
+        tensors = (query, numbers, scales, tables, starts, metadata.context_lens_tensor, output, parts, softmax)
+        strides = (*query.stride()[:2], *numbers.stride()[:4], tables.stride(0), output.stride(0))
         triton_kernels.attend_tiles[(num_kv_heads, splits, num_tiles)](
-            query,
-            numbers,
-            scales,
-            *layout,
-            *results,
+            *tensors,
             self.first_sequence,
             self.num_sequences,
             splits,
             scale * math.log2(math.e),
-            *query.stride()[:2],
-            *numbers.stride()[:4],
-            metadata.block_tables.stride(0),
-            output.stride(0),
+            *strides,
             HEAD_DIM=head_dim,
             PADDED_DIM=padded_dim,
             GROUP=group,
@@ -217,4 +210,4 @@ class Launch:
             num_stages=tile.num_stages,
         )
         if splits > 1:
-            triton_kernels.combine(parts, softmax, output, metadata.query_starts_tensor, self.first_sequence)
+            triton_kernels.combine(parts, softmax, output, starts, self.first_sequence)

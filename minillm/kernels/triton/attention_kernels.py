@@ -104,33 +104,14 @@ def attend_tiles(
 
     table = block_tables + sequence.to(tl.int64) * table_stride
     keys, scales = kv_cache + kv_head * kv_stride_head, kv_scales + kv_head
+    pages = (table, keys, scales, kv_stride_block, kv_stride_token, kv_stride_kv)
+    SIZES: tl.constexpr = (HEAD_DIM, PADDED_DIM, BLOCK_SIZE, WINDOW, TILE_KEYS)
     largest = tl.full([TILE_ROWS], float("-inf"), tl.float32)
     total = tl.zeros([TILE_ROWS], tl.float32)
     accumulator = tl.zeros([TILE_ROWS, PADDED_DIM], tl.float32)
-    for masked in tl.static_range(2):
-        largest, total, accumulator = _attend_range(
-            all_see if masked else begin,
-            end if masked else all_see,
-            q,
-            position,
-            largest,
-            total,
-            accumulator,
-            scale,
-            keys,
-            scales,
-            table,
-            kv_stride_block,
-            kv_stride_token,
-            kv_stride_kv,
-            masked,
-            HEAD_DIM,
-            PADDED_DIM,
-            BLOCK_SIZE,
-            WINDOW,
-            FORMAT,
-            TILE_KEYS,
-        )
+    sums = (largest, total, accumulator)
+    sums = _attend_range(begin, all_see, q, position, sums, scale, pages, False, FORMAT, SIZES)
+    largest, total, accumulator = _attend_range(all_see, end, q, position, sums, scale, pages, True, FORMAT, SIZES)
 
     if not IS_SPLIT:
         total = tl.where(total == 0, 1.0, total)  # no key at all: a padded sequence of length 0 gets zeros
@@ -150,31 +131,23 @@ def attend_tiles(
 def _attend_range(
     begin,
     end,
-    q,
-    position,
-    largest,
-    total,
-    accumulator,
+    q,  # [rows, PADDED_DIM]
+    position,  # [rows]
+    sums,  # largest [rows], total [rows], accumulator [rows, PADDED_DIM]: online softmax so far
     scale,
-    keys,
-    scales,
-    table,
-    kv_stride_block,
-    kv_stride_token,
-    kv_stride_kv,
+    pages,  # block table, keys and scales of the head; strides of the cache
     MASKED: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    PADDED_DIM: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    WINDOW: tl.constexpr,
     FORMAT: tl.constexpr,
-    TILE_KEYS: tl.constexpr,
+    SIZES: tl.constexpr,
 ):
     """Let the queries see the keys at positions begin to end. Masked where some see fewer than others.
 
     Returns:
-        largest [rows], total [rows] and accumulator [rows, PADDED_DIM], brought up to date.
+        The sums, brought up to date.
     """
+    HEAD_DIM, PADDED_DIM, BLOCK_SIZE, WINDOW, TILE_KEYS = SIZES
+    table, keys, scales, kv_stride_block, kv_stride_token, kv_stride_kv = pages
+    largest, total, accumulator = sums
     dims = tl.arange(0, PADDED_DIM)
     for start in tl.range(begin, end, TILE_KEYS):
         key_position = start + tl.arange(0, TILE_KEYS)

@@ -4,9 +4,10 @@ Done step by step, a layer of experts is some eighteen launches: softmax, top k,
 products, and what lies between. At batch 1 these take longer than reading the weights of eight experts. Here:
 
 1. `route`: the router's product, softmax and top k;
-2. `gate_and_up`: a program takes a few outputs of one expert, and finds that expert's rows itself: every token that has
-   chosen it, among at most a few hundred pairs. So nothing is sorted. silu(gate) * up follows in registers;
-3. `down`: the same with the other matrix;
+2. `multiply_by_experts`, gates and ups: a program takes a few outputs of one expert, and finds that expert's rows
+   itself: every token that has chosen it, among at most a few hundred pairs. So nothing is sorted. silu(gate) * up
+   follows in registers;
+3. the same with the matrix that leads back down;
 4. `add_shares`: each token's experts, weighted.
 
 Weights are read as PyTorch keeps them, [E, out, in]. An expert that nobody has chosen isn't read. With fewer pairs than
@@ -33,6 +34,11 @@ class ExpertTile:
     inputs: int
     num_warps: int
     num_stages: int
+
+    def options(self) -> dict[str, int]:
+        """As launches want it: sizes in capitals are constants of a kernel."""
+        sizes = dict(OUTPUTS=self.outputs, ROWS=self.rows, INPUTS=self.inputs)
+        return dict(**sizes, num_warps=self.num_warps, num_stages=self.num_stages)
 
 
 @triton.jit(do_not_specialize=["num_tokens"])
@@ -134,15 +140,16 @@ def _products(of_output, of_row, SIZE: tl.constexpr, INPUTS: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["num_pairs"])
-def gate_and_up(
-    x,  # [T, SIZE]
-    weight,  # [E, 2 * INNER, SIZE]: gates, then ups
+def multiply_by_experts(
+    x,  # [T * K / SHARED, IN]
+    weight,  # [E, OUT, IN]
     experts,  # [T, K] int32
-    result,  # [T * K, INNER]
+    result,  # [T * K, OUT], or with SWIGLU, whose OUT are gates, then ups, [T * K, OUT / 2]
     num_pairs,
-    SIZE: tl.constexpr,
-    INNER: tl.constexpr,
-    K: tl.constexpr,
+    IN: tl.constexpr,
+    OUT: tl.constexpr,
+    SHARED: tl.constexpr,  # pairs that have a row of x in common: K, or 1
+    SWIGLU: tl.constexpr,
     PAIRS: tl.constexpr,
     BY_EXPERT: tl.constexpr,
     OUTPUTS: tl.constexpr,
@@ -150,50 +157,32 @@ def gate_and_up(
     INPUTS: tl.constexpr,
 ):
     """Grid: (tiles of outputs, pairs or experts)."""
-    HALF: tl.constexpr = OUTPUTS // 2
     expert, place, count = _pairs_of_expert(experts, tl.program_id(1), num_pairs, PAIRS, BY_EXPERT)
-    local = tl.arange(0, OUTPUTS)
-    output = local // HALF * INNER + tl.program_id(0) * HALF + local % HALF
-    of_output = weight + expert.to(tl.int64) * (2 * INNER * SIZE) + output * SIZE
+    if SWIGLU:  # half of a tile are gates, the other half their ups
+        HALF: tl.constexpr = OUTPUTS // 2
+        local = tl.arange(0, OUTPUTS)
+        output = local // HALF * (OUT // 2) + tl.program_id(0) * HALF + local % HALF
+    else:
+        output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
+    of_output = weight + expert.to(tl.int64) * (OUT * IN) + output * IN
     for first in tl.range(0, count, ROWS):
         pair = _rows_at(place, first, ROWS, PAIRS)
-        of_row = x + (pair // K).to(tl.int64) * SIZE
-        accumulator = _products(of_output, of_row, SIZE, INPUTS)
-        both = tl.permute(tl.reshape(accumulator.to(x.dtype.element_ty), (2, HALF, ROWS)), (1, 2, 0))
-        gate, up = tl.split(both)
-        gate = gate.to(tl.float32)
-        silu = (gate / (1 + tl.exp(-gate))).to(x.dtype.element_ty).to(tl.float32)
-        result_at = pair.to(tl.int64)[None, :] * INNER + (tl.program_id(0) * HALF + tl.arange(0, HALF))[:, None]
+        of_row = x + (pair // SHARED).to(tl.int64) * IN
+        accumulator = _products(of_output, of_row, IN, INPUTS)
         exists = (first + tl.arange(0, ROWS) < count)[None, :]
-        tl.store(result + result_at, (silu * up.to(tl.float32)).to(result.dtype.element_ty), mask=exists)
-
-
-@triton.jit(do_not_specialize=["num_pairs"])
-def down(
-    inner,  # [T * K, INNER]
-    weight,  # [E, SIZE, INNER]
-    experts,  # [T, K] int32
-    result,  # [T * K, SIZE]
-    num_pairs,
-    SIZE: tl.constexpr,
-    INNER: tl.constexpr,
-    PAIRS: tl.constexpr,
-    BY_EXPERT: tl.constexpr,
-    OUTPUTS: tl.constexpr,
-    ROWS: tl.constexpr,
-    INPUTS: tl.constexpr,
-):
-    """Grid: (tiles of outputs, pairs or experts)."""
-    expert, place, count = _pairs_of_expert(experts, tl.program_id(1), num_pairs, PAIRS, BY_EXPERT)
-    output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
-    of_output = weight + expert.to(tl.int64) * (SIZE * INNER) + output * INNER
-    for first in tl.range(0, count, ROWS):
-        pair = _rows_at(place, first, ROWS, PAIRS).to(tl.int64)
-        of_row = inner + pair * INNER
-        accumulator = _products(of_output, of_row, INNER, INPUTS)
-        exists = (first + tl.arange(0, ROWS) < count)[None, :]
-        result_at = pair[None, :] * SIZE + output[:, None]
-        tl.store(result + result_at, accumulator.to(result.dtype.element_ty), mask=exists)
+        if SWIGLU:
+            both = tl.permute(tl.reshape(accumulator.to(x.dtype.element_ty), (2, HALF, ROWS)), (1, 2, 0))
+            gate, up = tl.split(both)
+            gate = gate.to(tl.float32)
+            silu = (gate / (1 + tl.exp(-gate))).to(x.dtype.element_ty).to(tl.float32)
+            product = silu * up.to(tl.float32)
+            result_at = (
+                pair.to(tl.int64)[None, :] * (OUT // 2) + (tl.program_id(0) * HALF + tl.arange(0, HALF))[:, None]
+            )
+        else:
+            product = accumulator
+            result_at = pair.to(tl.int64)[None, :] * OUT + output[:, None]
+        tl.store(result + result_at, product.to(result.dtype.element_ty), mask=exists)
 
 
 @triton.jit
@@ -231,26 +220,11 @@ def choose(x: Tensor, router: Tensor, k: int, normalize: bool, arrived: Tensor) 
     experts = x.new_empty((num_tokens, k), dtype=torch.int32)
     shares = x.new_empty((num_tokens, k))
     parts = x.new_empty((ROUTED_SPLITS, num_tokens, num_experts), dtype=torch.float32)
-    route[(triton.cdiv(num_experts, ROUTED_OUTPUTS), ROUTED_SPLITS, triton.cdiv(num_tokens, ROUTED_ROWS))](
-        x,
-        router,
-        parts,
-        arrived,
-        experts,
-        shares,
-        num_tokens,
-        SIZE=size,
-        E=num_experts,
-        PADDED=triton.next_power_of_2(num_experts),
-        K=k,
-        NORMALIZE=normalize,
-        OUTPUTS=ROUTED_OUTPUTS,
-        ROWS=ROUTED_ROWS,
-        INPUTS=min(128, size // ROUTED_SPLITS),
-        SPLITS=ROUTED_SPLITS,
-        num_warps=4,
-        num_stages=4,
-    )
+    tile = ExpertTile(ROUTED_OUTPUTS, ROUTED_ROWS, min(128, size // ROUTED_SPLITS), num_warps=4, num_stages=4)
+    sizes = dict(SIZE=size, E=num_experts, PADDED=triton.next_power_of_2(num_experts), K=k, SPLITS=ROUTED_SPLITS)
+    grid = triton.cdiv(num_experts, tile.outputs), ROUTED_SPLITS, triton.cdiv(num_tokens, tile.rows)
+    given = (x, router, parts, arrived, experts, shares, num_tokens)
+    route[grid](*given, NORMALIZE=normalize, **sizes, **tile.options())
     return experts, shares
 
 
@@ -273,42 +247,13 @@ def mix(
     (num_tokens, size), k = x.shape, experts.shape[1]
     num_experts, _, inner = down_weight.shape
     num_pairs = num_tokens * k
-    by_expert = num_pairs >= num_experts
     slots, pairs = min(num_pairs, num_experts), max(16, triton.next_power_of_2(num_pairs))
+    shared = dict(PAIRS=pairs, BY_EXPERT=num_pairs >= num_experts)
     hidden, parts = x.new_empty((num_pairs, inner)), x.new_empty((num_pairs, size))
-    gate_and_up[(2 * inner // first.outputs, slots)](
-        x,
-        gate_up_weight,
-        experts,
-        hidden,
-        num_pairs,
-        SIZE=size,
-        INNER=inner,
-        K=k,
-        PAIRS=pairs,
-        BY_EXPERT=by_expert,
-        OUTPUTS=first.outputs,
-        ROWS=first.rows,
-        INPUTS=first.inputs,
-        num_warps=first.num_warps,
-        num_stages=first.num_stages,
-    )
-    down[(size // second.outputs, slots)](
-        hidden,
-        down_weight,
-        experts,
-        parts,
-        num_pairs,
-        SIZE=size,
-        INNER=inner,
-        PAIRS=pairs,
-        BY_EXPERT=by_expert,
-        OUTPUTS=second.outputs,
-        ROWS=second.rows,
-        INPUTS=second.inputs,
-        num_warps=second.num_warps,
-        num_stages=second.num_stages,
-    )
+    given, sizes = (x, gate_up_weight, experts, hidden, num_pairs), dict(IN=size, OUT=2 * inner, SHARED=k, SWIGLU=True)
+    multiply_by_experts[(2 * inner // first.outputs, slots)](*given, **sizes, **shared, **first.options())
+    given, sizes = (hidden, down_weight, experts, parts, num_pairs), dict(IN=inner, OUT=size, SHARED=1, SWIGLU=False)
+    multiply_by_experts[(size // second.outputs, slots)](*given, **sizes, **shared, **second.options())
     result = torch.empty_like(x)
     add_shares[(num_tokens, triton.cdiv(size, 512))](parts, shares, result, SIZE=size, K=k, ELEMENTS=512)
     return result

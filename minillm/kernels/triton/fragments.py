@@ -402,21 +402,17 @@ def multiply(x: Tensor, weights: Fragments, bias: Tensor | None, tile: FragmentT
     parts = output
     if tile.splits > 1:
         parts = x.new_empty((grid[0] * grid[1] * grid[2], tile.outputs, tile.rows), dtype=torch.float32)
+    num_blocks = weights.pairs.shape[1]
+    tensors = (x, weights.pairs, weights.scales, x if bias is None else bias, parts, arrived, output)
     multiply_few[grid](
-        x,
-        weights.pairs,
-        weights.scales,
-        x if bias is None else bias,
-        parts,
-        arrived,
-        output,
+        *tensors,
         num_rows,
         weights.out,
-        weights.pairs.shape[1],
+        num_blocks,
         weights.size,
         HAS_BIAS=bias is not None,
         KIND=weights.kind,
-        EVEN=weights.size == weights.pairs.shape[1] * PARTS[weights.kind] * COLUMNS,
+        EVEN=weights.size == num_blocks * PARTS[weights.kind] * COLUMNS,
         SPLIT=tile.splits > 1,
         OUTPUTS=tile.outputs,
         ROWS=tile.rows,

@@ -14,6 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from minillm.kernels.attention.base import AttentionMetadata
+from minillm.kernels.attention.cache import KVCache, as_kernels_read
 from minillm.kernels.triton import attention_kernels
 from minillm.kernels.triton.fragments import widen_two
 
@@ -130,52 +132,37 @@ def attend_pairs(
 
 def attend_decodes(
     query: Tensor,
-    numbers: Tensor,
-    scales: Tensor,
-    kv_format: str,
-    block_tables: Tensor,
-    query_starts: Tensor,
-    context_lens: Tensor,
+    kv_cache: KVCache,
+    metadata: AttentionMetadata,
     scale: float,
     output: Tensor,
     tile: PairTile,
     sequences: range,
-    window: int = 0,
 ) -> None:
     """Attend with the one new token of each of these sequences; writes their rows of `output`.
 
     Args:
         query, output: [T, n_heads, d], d a power of two.
-        numbers: [num_blocks, block_size, 2, n_kv_heads, d] int8: bytes of either format.
-        scales: [num_blocks, block_size, 2, n_kv_heads] bfloat16, an even number of heads.
-        kv_format: "int8" or "fp8".
-        block_tables, query_starts, context_lens: see AttentionMetadata.
-        window: 0 = none.
+        kv_cache: quantized, of an even number of heads.
     """
+    numbers, scales, kv_format = as_kernels_read(kv_cache)
     _, num_heads, head_dim = query.shape
-    group = num_heads // numbers.shape[3]
+    num_kv_heads, tables, starts = numbers.shape[3], metadata.block_tables, metadata.query_starts_tensor
+    group = num_heads // num_kv_heads
     parts, softmax = attention_kernels.partial_results(query, output, len(sequences), tile.splits)
-    attend_pairs[(numbers.shape[3], tile.splits, len(sequences))](
-        query,
-        numbers.view(torch.int16),
-        scales.view(torch.int32),
-        block_tables,
-        query_starts,
-        context_lens,
-        output,
-        parts,
-        softmax,
+    pairs, pairs_of_scales = numbers.view(torch.int16), scales.view(torch.int32)
+    tensors = (query, pairs, pairs_of_scales, tables, starts, metadata.context_lens_tensor, output, parts, softmax)
+    strides = (*query.stride()[:2], *numbers.stride()[:3], tables.stride(0), output.stride(0))
+    attend_pairs[(num_kv_heads, tile.splits, len(sequences))](
+        *tensors,
         sequences.start,
         tile.splits,
         scale * math.log2(math.e),
-        *query.stride()[:2],
-        *numbers.stride()[:3],
-        block_tables.stride(0),
-        output.stride(0),
+        *strides,
         HEAD_DIM=head_dim,
         GROUP=group,
         BLOCK_SIZE=numbers.shape[1],
-        WINDOW=window,
+        WINDOW=metadata.window or 0,
         FORMAT=kv_format,
         IS_SPLIT=tile.splits > 1,
         ROWS=max(16, triton.next_power_of_2(group)),
@@ -185,4 +172,4 @@ def attend_decodes(
         num_stages=tile.num_stages,
     )
     if tile.splits > 1:
-        attention_kernels.combine(parts, softmax, output, query_starts, sequences.start)
+        attention_kernels.combine(parts, softmax, output, starts, sequences.start)

@@ -122,17 +122,21 @@ def pair_kernels(head_dim: int) -> Iterator[tuple[str, Any, dict[str, Any], dict
 
 def expert_kernels() -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]]:
     """Kernels for the experts of Qwen3 30B-A3B."""
-    pointers = dict.fromkeys(["x", "weight", "inner", "shares"], "*bf16") | dict(experts="*i32", arrived="*i32")
-    sizes = dict(SIZE=2048, INNER=768, K=8, E=128, PADDED=128, NORMALIZE=True, SPLITS=experts.ROUTED_SPLITS)
+    pointers = dict.fromkeys(["x", "weight", "shares"], "*bf16") | dict(experts="*i32", arrived="*i32")
+    sizes = dict(SIZE=2048, K=8, E=128, PADDED=128, NORMALIZE=True, SPLITS=experts.ROUTED_SPLITS)
     routed = dict(OUTPUTS=experts.ROUTED_OUTPUTS, ROWS=experts.ROUTED_ROWS, INPUTS=128)
     yield "route bf16", experts.route, pointers | sizes | routed | dict(parts="*fp32"), dict(num_warps=4, num_stages=4)
     for tokens in (1, 64):
         tile = experts.tile_for(tokens)
-        arguments = pointers | sizes | dict(result="*bf16", OUTPUTS=tile.outputs, ROWS=tile.rows, INPUTS=tile.inputs)
+        arguments = pointers | dict(result="*bf16", OUTPUTS=tile.outputs, ROWS=tile.rows, INPUTS=tile.inputs)
         arguments |= dict(PAIRS=max(16, 8 * tokens), BY_EXPERT=tokens == 64)
         options = dict(num_warps=tile.num_warps, num_stages=tile.num_stages)
-        yield f"gate_and_up bf16 tokens={tokens}", experts.gate_and_up, arguments, options
-        yield f"down bf16 tokens={tokens}", experts.down, arguments, options
+        gate_and_up, down = (
+            dict(IN=2048, OUT=2 * 768, SHARED=8, SWIGLU=True),
+            dict(IN=768, OUT=2048, SHARED=1, SWIGLU=False),
+        )
+        yield f"gate_and_up bf16 tokens={tokens}", experts.multiply_by_experts, arguments | gate_and_up, options
+        yield f"down bf16 tokens={tokens}", experts.multiply_by_experts, arguments | down, options
     arguments = dict(parts="*bf16", shares="*bf16", result="*bf16", SIZE=2048, K=8, ELEMENTS=512)
     yield "add_shares", experts.add_shares, arguments, {}
 

@@ -1,4 +1,4 @@
-"""The adapters to other kernels: fakes with the real signatures and the documented meaning stand in for them.
+"""The adapters to other kernels: fakes with the real names of what is passed, and its documented meaning, stand in.
 
 They read the paged cache through the block table, in plain torch, so a swapped or missing argument shows.
 """
@@ -49,60 +49,22 @@ def fa3_with_kvcache(
     q,
     k_cache,
     v_cache,
-    k=None,
-    v=None,
-    qv=None,
-    rotary_cos=None,
-    rotary_sin=None,
-    cache_seqlens=None,
-    cache_batch_idx=None,
-    cache_leftpad=None,
-    page_table=None,
-    cu_seqlens_q=None,
-    cu_seqlens_k_new=None,
-    max_seqlen_q=None,
-    rotary_seqlens=None,
-    q_descale=None,
-    k_descale=None,
-    v_descale=None,
-    softmax_scale=None,
-    causal=False,
-    window_size=(-1, -1),
-    attention_chunk=0,
-    softcap=0.0,
-    rotary_interleaved=True,
-    scheduler_metadata=None,
-    num_splits=0,
-    pack_gqa=None,
-    sm_margin=0,
-    return_softmax_lse=False,
+    *,
+    cache_seqlens,
+    page_table,
+    cu_seqlens_q,
+    max_seqlen_q,
+    softmax_scale,
+    causal,
+    window_size,
+    num_splits,
 ):
-    assert causal and k is None and v is None
+    assert causal and num_splits == 0
     assert max_seqlen_q == cu_seqlens_q.diff().max()  # cu_seqlens_q need not begin at 0: these rows it leaves alone
     return paged(q, k_cache, v_cache, cu_seqlens_q, cache_seqlens, page_table, softmax_scale, window_size)
 
 
-def fa2_with_kvcache(
-    q,
-    k_cache,
-    v_cache,
-    k=None,
-    v=None,
-    rotary_cos=None,
-    rotary_sin=None,
-    cache_seqlens=None,
-    cache_batch_idx=None,
-    cache_leftpad=None,
-    block_table=None,
-    softmax_scale=None,
-    causal=False,
-    window_size=(-1, -1),
-    softcap=0.0,
-    rotary_interleaved=True,
-    alibi_slopes=None,
-    num_splits=0,
-    return_softmax_lse=False,
-):
+def fa2_with_kvcache(q, k_cache, v_cache, *, cache_seqlens, block_table, softmax_scale, causal, window_size):
     assert causal and k_cache.shape[1] % 256 == 0
     left, right = window_size
     assert right == -1, "a right side of 0 would keep the package from reading keys once for a group of heads"
@@ -115,21 +77,17 @@ def fa2_varlen(
     q,
     k,
     v,
+    *,
     cu_seqlens_q,
     cu_seqlens_k,
     max_seqlen_q,
     max_seqlen_k,
-    dropout_p=0.0,
-    softmax_scale=None,
-    causal=False,
-    window_size=(-1, -1),
-    softcap=0.0,
-    alibi_slopes=None,
-    deterministic=False,
-    return_attn_probs=False,
-    block_table=None,
+    softmax_scale,
+    causal,
+    window_size,
+    block_table,
 ):
-    assert causal and dropout_p == 0 and k.shape[1] % 256 == 0
+    assert causal and k.shape[1] % 256 == 0
     lens = cu_seqlens_k.diff()
     assert cu_seqlens_k.dtype == torch.int32 and cu_seqlens_k[0] == 0
     assert max_seqlen_q >= cu_seqlens_q.diff().max() and max_seqlen_k >= lens.max() and cu_seqlens_q[0] == 0

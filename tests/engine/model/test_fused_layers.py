@@ -130,7 +130,7 @@ def test_a_call_is_split_where_the_stream_is_shown(kernels: NativeKernels) -> No
         ops = Counting(kernels)
         ops.in_one_call = in_one_call
         step = (token_ids, positions, made_cache(torch.bfloat16, decoder), NativeAttention(metadata), ops, depths)
-        found += [decoder.hidden_states_and_streams(*step)]
+        found += [decoder.hidden_states(*step)]
         assert ops.separate == (1 if in_one_call else 1 + 2 * len(decoder.layers))
     (split, shown), (one_by_one, each), (whole, last) = found
     assert torch.equal(split, whole) and last is whole
