@@ -1,6 +1,5 @@
 """The API as the official client sees it."""
 
-import asyncio
 import json
 import threading
 from collections.abc import Callable
@@ -141,23 +140,6 @@ def test_max_completion_tokens_and_the_window(server: Running):
     with pytest.raises(openai.BadRequestError, match="ask for fewer") as refused:
         client.chat.completions.create(**asked, max_completion_tokens=512)
     assert refused.value.code == "context_length_exceeded" and refused.value.param == "max_completion_tokens"
-
-
-def test_many_at_once_get_what_they_would_get_alone(server: Running, expected: Callable[..., str]):
-    prompts = [[{"role": "user", "content": f"What about the number {i}?"}] for i in range(24)]
-
-    async def one(client: openai.AsyncOpenAI, i: int) -> str:
-        asked = {"model": MODEL, "messages": prompts[i], **GREEDY}
-        if i % 2:
-            return (await client.chat.completions.create(**asked)).choices[0].message.content
-        stream = await client.chat.completions.create(**asked, stream=True)
-        return "".join([chunk.choices[0].delta.content async for chunk in stream])
-
-    async def main() -> list[str]:
-        async with server.async_client() as client:
-            return await asyncio.gather(*(one(client, i) for i in range(24)))
-
-    assert asyncio.run(main()) == [expected(prompt) for prompt in prompts]
 
 
 def json_schema(schema: dict) -> dict:
