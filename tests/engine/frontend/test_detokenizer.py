@@ -211,16 +211,6 @@ def smollm_tokenizer(smollm_path: Path):
     return AutoTokenizer.from_pretrained(smollm_path)
 
 
-@given(text=texts, prompt=texts)
-@settings(max_examples=150)
-def test_smollm_text_comes_back_whole(smollm_tokenizer, text, prompt):
-    prompt_ids = smollm_tokenizer.encode(prompt)
-    ids = [*smollm_tokenizer.encode(text), smollm_tokenizer.eos_token_id]
-    detokenizer = Detokenizer(smollm_tokenizer, prompt_ids)
-    parts = increments(detokenizer, ids)
-    assert "".join(parts) == smollm_tokenizer.decode(ids, skip_special_tokens=True)
-
-
 @given(ids=st.lists(st.integers(0, 49151), max_size=40))
 @settings(max_examples=150)
 def test_smollm_random_tokens_come_out_as_decoded(smollm_tokenizer, ids):

@@ -1,6 +1,5 @@
 """Grammars are tried in a child process: what kills it is one request's refusal, and nothing waits for it."""
 
-import contextlib
 import json
 import os
 import subprocess
@@ -8,24 +7,20 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 from frontend.grammars import compiled
-from hypothesis import HealthCheck, given, settings
-from server.nasty_grammars import WORST, asked, rules
+from server.nasty_grammars import WORST, rules
 
 from minillm import EngineConfig, SamplingParams, StructuredOutputsParams
-from minillm.core.errors import InvalidSamplingParamsError, QueueFullError
-from minillm.frontend import grammar_trials, grammar_worker, structured_outputs
+from minillm.core.errors import QueueFullError
+from minillm.frontend import grammar_trials, structured_outputs
 from minillm.frontend.engine import Engine
 from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.errors import EngineDeadError, InvalidGrammarError
 from minillm.frontend.structured_outputs import GrammarCompiler, resolve_tokens
 from minillm.model.loader import LoadedModel
-from minillm.server.errors import ApiError
-from minillm.server.protocol import CompletionBody, parse
 
 ROOT = Path(__file__).parents[3]
 CRASHING = StructuredOutputsParams(grammar=f"start: %json {json.dumps(WORST)}")
@@ -194,17 +189,6 @@ def test_no_step_waits_for_a_grammar(config: EngineConfig, model: LoadedModel, m
         slow.result(60)
 
 
-def test_a_request_that_is_cancelled_while_its_grammar_compiles_never_runs(
-    config: EngineConfig, model: LoadedModel
-) -> None:
-    with EngineThread(config, model) as thread:
-        outputs: list[object] = []
-        while not thread.submit_nowait([5], SamplingParams(structured_outputs=YES), outputs.append).cancel():
-            pass  # it was compiled already
-        thread.submit([5], SamplingParams(structured_outputs=YES)).result(60)
-        thread.call(lambda engine: engine.check_integrity()).result(60)
-
-
 def test_a_token_that_the_tokenizer_has_not_is_its_text() -> None:
     text = r'start: <a> "<a>" <b> /<a>/ [<a>] // <a>'
     assert resolve_tokens(text, {"<b>"}) == r'start: "<a>" "<a>" <b> /<a>/ [<a>] // <a>'
@@ -218,17 +202,3 @@ def test_what_is_kept_is_bounded_in_bytes(grammars: GrammarCompiler, monkeypatch
         compiled(grammars, StructuredOutputsParams(choice=[choice]))
         so_far.append(grammars.num_compiled - before)
     assert so_far == [1, 2, 2, 3, 3, 4]
-
-
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
-@given(fields=asked.filter(lambda fields: "tools" not in fields))
-def test_what_passed_its_trial_harms_nothing_here(grammars: GrammarCompiler, fields: dict[str, Any]) -> None:
-    """Compiled and followed in this process, for longer than in the trial: a crash would end the tests."""
-    try:
-        [params] = parse(json.dumps({"model": "m", "prompt": "", **fields}).encode(), CompletionBody).constraints()
-        matcher = compiled(grammars, params)
-    except (ApiError, InvalidSamplingParamsError):
-        return
-    with contextlib.suppress(ValueError):  # too large, further on
-        for seed in range(grammar_worker.WALKS, 3 * grammar_worker.WALKS):
-            grammar_worker.walk(matcher.deep_copy(), seed)

@@ -1,6 +1,5 @@
 """Structured output: what comes out satisfies the grammar, whatever is switched on, and harms no other request."""
 
-import asyncio
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -18,8 +17,6 @@ from minillm import Engine, EngineConfig, SamplingParams, StructuredOutputsParam
 from minillm.core.errors import InvalidSamplingParamsError
 from minillm.core.request import FinishReason, Request
 from minillm.core.timeline import Timeline, VirtualClock
-from minillm.frontend.async_engine import AsyncEngine, OutputCollector
-from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.grammar_matcher import CompiledGrammar
 from minillm.frontend.grammar_worker import compile_grammar
 from minillm.frontend.structured_outputs import GrammarCompiler, Vocabulary
@@ -195,14 +192,6 @@ def test_without_a_tokenizer_it_is_refused() -> None:
         engine.add_request([5], guided(regex="a"))
 
 
-@pytest.mark.parametrize("kind", [{"choice": ["né", "😀 \\ 'q'\n"]}, {"grammar": 'start: "(" start ")" | "x"'}])
-def test_choices_and_recursion(make_engine: Any, kind: dict[str, Any]) -> None:
-    engine = make_engine()
-    [output] = drain_one(engine, guided(3, way=dict(temperature=0.0), **kind))
-    text = output.text
-    assert text in kind.get("choice", [text.count("(") * "(" + "x" + text.count(")") * ")"])
-
-
 def drain_one(engine: Engine, params: SamplingParams, prompt: Sequence[int] = (5, 6, 7)) -> list[Any]:
     engine.add_request(list(prompt), params, stream=False)
     return list(drain(engine).values())
@@ -233,22 +222,6 @@ def test_what_ends_lets_go_of_its_matcher(make_engine: Any) -> None:
     assert [request.matcher is None for request in engine.recent_requests] == [True, True, False, False]
     engine.start_over()
     assert all(request.matcher is None for request in engine.recent_requests)
-
-
-def test_compiled_once_and_beside_the_engine_thread(config: EngineConfig, model: LoadedModel) -> None:
-    async def ask(engine: AsyncEngine) -> list[str]:
-        texts = []
-        for regex in ("[xy]{4}", "[xy]{4}", "(a"):
-            collector = OutputCollector()
-            await engine.submit([5], guided(regex=regex), collector, stream=False)
-            texts += [output.text for output in await collector.get()]
-        return texts
-
-    with EngineThread(config, model) as thread:
-        with pytest.raises(InvalidSamplingParamsError, match="unclosed group"):
-            asyncio.run(ask(AsyncEngine(thread)))
-        assert thread.call(lambda engine: engine.grammars.num_compiled).result() == 1
-        assert re.fullmatch("[xy]{4}", thread.submit([5], guided(regex="[xy]{4}")).result(60).text)
 
 
 @pytest.mark.parametrize("vocab_size", [49152, 49155, 49184])
