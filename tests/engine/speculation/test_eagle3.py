@@ -126,12 +126,6 @@ def test_same_tokens_and_a_right_cache(
     assert summary.num_rejected > 30 and sum(summary.accepted_at) > 30
 
 
-def test_its_own_guesses_change_no_token(target: LoadedModel, folder: Path, without: list[RequestOutput]) -> None:
-    engine = make_engine(target, folder)
-    assert [output.token_ids for output in serve(engine)] == [output.token_ids for output in without]
-    assert SpeculationSummary.of_steps(engine.steps).num_rejected > 30 and engine.runner.hidden_state_reader is not None
-
-
 def test_other_ways_to_write_the_same_head(target: LoadedModel, folder: Path, tmp_path: Path) -> None:
     """Tensors under layers.0, in safetensors, which go before a pickle; depths outside of eagle_config."""
     hf, tensors = read(folder)
