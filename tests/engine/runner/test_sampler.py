@@ -12,7 +12,6 @@ from scipy.stats import chisquare
 from transformers import (
     LogitsProcessorList,
     MinPLogitsWarper,
-    RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
@@ -234,19 +233,6 @@ def test_penalties_match_the_definitions(repetition, presence, frequency):
     apply_penalties(logits, [penalized, make_request()])
     torch.testing.assert_close(logits[0], torch.tensor(expected))
     assert torch.equal(logits[1], LOGITS), "the neighbour has no penalty"
-
-
-def test_repetition_penalty_is_hugging_faces():
-    torch.manual_seed(0)
-    logits = torch.randn(1, 100)
-    prompt, output = [5, 7, 7, 99], [0, 5, 50]
-    expected = RepetitionPenaltyLogitsProcessor(1.4)(torch.tensor([prompt + output]), logits.clone())
-    apply_penalties(logits, [make_request(0, output, prompt, repetition_penalty=1.4)])
-    torch.testing.assert_close(logits, expected)
-
-
-def test_penalties_change_the_greedy_choice():
-    assert Sampler()(LOGITS[None], [make_request(output=[3], temperature=0, frequency_penalty=2.0)]).token_ids == [7]
 
 
 def test_a_bias_is_added_before_the_penalties():
