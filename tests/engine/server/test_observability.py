@@ -90,20 +90,11 @@ def test_steps_are_counted_once_however_often_they_are_scraped(ahead: bool, ever
     assert read(text, "iteration_tokens_total_sum") == 200 * (3 + 49)
 
 
-class Kept(logging.Handler):
-    """Keeps the lines."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
-
-
-def test_the_access_log_says_everything_but_what_was_said(serve: Serve, monkeypatch: pytest.MonkeyPatch):
-    server, kept = serve(access_log=True), Kept()
-    for name, value in (("handlers", [kept]), ("level", logging.INFO), ("propagate", False)):
+def test_the_access_log_says_everything_but_what_was_said(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    server = serve(access_log=True)
+    for name, value in (("handlers", [caplog.handler]), ("level", logging.INFO), ("propagate", False)):
         monkeypatch.setattr(access_log.logger, name, value)
     secret = "xyzzy plugh"
     answer = server.client().chat.completions.create(
@@ -112,11 +103,12 @@ def test_the_access_log_says_everything_but_what_was_said(serve: Serve, monkeypa
     with pytest.raises(openai.BadRequestError):
         server.client().chat.completions.create(model=MODEL, messages=[{"role": secret, "content": secret}])
     server.stop(), server.join()
-    served, refused = map(json.loads, kept.lines)
+    lines = [message for name, _, message in caplog.record_tuples if name == access_log.logger.name]
+    served, refused = map(json.loads, lines)
     assert served["request_id"] == answer.id and served["outcome"] == "ok" and served["output_tokens"] == 12
     assert sum(served["phases_ms"].values()) == pytest.approx(served["e2e_ms"], abs=1)
     assert refused["status"] == 400 and refused["outcome"] == "invalid_value"
-    said = "".join(kept.lines)
+    said = "".join(lines)
     assert "xyzzy" not in said and answer.choices[0].message.content not in said
 
 
