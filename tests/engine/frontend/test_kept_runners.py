@@ -26,7 +26,6 @@ from minillm.model.loader import LoadedModel
 from minillm.runner import kept_runners, kv_pool, largest_step, torch_runner
 from minillm.runner.cuda_graphs import graph_sizes
 from minillm.runner.kept_runners import POOL_FIELDS, RUNNER_FIELDS, STEP_FIELDS, KeptRunners, suits
-from minillm.runner.kv_pool import MemoryClaim, check_claim
 from minillm.runner.torch_runner import LEAST_ROWS, TorchRunner
 from minillm.speculation import make
 
@@ -423,9 +422,3 @@ def test_a_pool_whose_size_was_left_open_suits_steps_of_the_same_size_only(
         assert suits(runner, model, sized.replace(max_num_batched_tokens=64)) == any_step
         assert not suits(runner, model, sized.replace(kv_cache_dtype="int8"))
         assert not suits(runner, replace(model), sized), "other weights"
-
-
-def test_what_drafts_need_beside_a_pool_that_is_there_must_fit(model: LoadedModel) -> None:
-    check_claim(MemoryClaim(bytes_per_token=1), 1000, model.device)
-    with pytest.raises(ConfigError, match="drafts and steps need beside the KV pool would take"):
-        check_claim(MemoryClaim(bytes_per_token=10**12), 1000, model.device)
