@@ -102,6 +102,12 @@ time.sleep(1000)
 """
 
 
+def wait_until_gone(pids: Path) -> None:
+    for pid in map(int, pids.read_text().split()):
+        while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.01)
+
+
 def test_one_that_hangs_is_ended_with_what_it_started(
     broken: Break, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,9 +119,7 @@ def test_one_that_hangs_is_ended_with_what_it_started(
         if not (tmp_path / "pids").exists():
             found = children.run("torch", dataclasses.replace(check, deadline_s=deadline_s))
     assert [finding.status for finding in found] == ["unfinished"] and "not done after" in found[0].found
-    for pid in map(int, (tmp_path / "pids").read_text().split()):
-        while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-            time.sleep(0.01)
+    wait_until_gone(tmp_path / "pids")
     assert children.running == set()
 
 
@@ -159,9 +163,7 @@ def test_ctrl_c_ends_the_children(broken: Break, tmp_path: Path, monkeypatch: py
         time.sleep(0.01)
     doctor.send_signal(2)
     assert b"KeyboardInterrupt" in doctor.communicate()[1], "and it doesn't wait for any deadline"
-    for pid in map(int, (tmp_path / "pids").read_text().split()):
-        while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-            time.sleep(0.01)
+    wait_until_gone(tmp_path / "pids")
 
 
 def test_how_it_ended_is_named() -> None:

@@ -34,24 +34,6 @@ def compute(kv: BlockManager, request: Request, end: int, prefix: list[int] | No
     return done
 
 
-def test_a_long_request_holds_a_window() -> None:
-    window = Window(size=10, sinks=5)
-    kv, request = make(window), make_request("a", 1)
-    most = 0
-    for end in range(1, 400):
-        assert compute(kv, request, end)
-        request.output_token_ids.append(7)
-        most = max(most, len(kv.held_blocks(request)))
-        held = kv.held_blocks(request).values()
-        assert len(held) == kv.pool.num_used
-        # What its next token sees is there, in its place.
-        for position in [*range(min(5, end)), *range(max(0, end - 9), end)]:
-            assert kv.block_ids(request)[position // 4] in held
-    assert most == window.most_blocks(1, 4) == 2 + 4
-    kv.free(request)
-    assert kv.pool.num_free == 64
-
-
 def test_a_prefix_that_was_found_is_shared_as_far_as_it_is_seen() -> None:
     kv = make(Window(8, 4), caching=True)
     first, second = make_request("a", 60), make_request("b", 60)

@@ -28,13 +28,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import psutil
 import pytest
 from draft_heads import make_head
 from fake_runner import FakeRunner, GuessingProposer, expected_output, greedy
 from patience import PATIENCE_S
+from robustness.faults import raising
 from robustness.judge import check_at_rest, check_steps, check_timeline
 
 import minillm
@@ -62,15 +63,6 @@ YEAR_S = 365 * 24 * 3600
 posix = pytest.mark.skipif(os.name != "posix", reason="these are signals")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the library is built on Linux only")
 Run = Callable[..., tuple[int, str, str]]
-
-
-def raising(error: BaseException) -> Callable[..., NoReturn]:
-    """A function that fails, however it is called."""
-
-    def fail(*_: object, **__: object) -> NoReturn:
-        raise error
-
-    return fail
 
 
 def no_room(code: int) -> OSError:
