@@ -87,6 +87,7 @@ def test_native_linear_hands_nan_and_infinity_on(kernels: NativeKernels) -> None
 
 def test_without_native_kernels_pytorchs_serves_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing_module, "native_kernels", lambda: None)
+    monkeypatch.setattr(packing_module, "has_dots", lambda: False)
     holder, x = torch.nn.Sequential(plain(64, 32)), torch.randn(2, 64)
     pack_linears(holder)
     assert holder[0].few is holder[0].many, "no second copy of the weights"
