@@ -135,6 +135,16 @@ def test_phases_tile_arrival_to_last_byte():
         assert sum(timeline.phases().values()) == pytest.approx(timeline.e2e)
 
 
+def test_the_stream_phase_ends_when_the_transport_says_so():
+    engine = make_engine()
+    engine.add_request([1], greedy(2), request_id="a")
+    timeline = drain(engine)["a"].timeline
+    before = timeline.e2e
+    timeline.accept(engine.clock.now() + 0.5)
+    assert timeline.phases()["stream"] == pytest.approx(0.5)
+    assert timeline.e2e == pytest.approx(before + 0.5)
+
+
 def test_steps_record_who_took_part_and_where_time_went():
     engine = make_engine()
     engine.add_request(list(range(20)), greedy(2), request_id="a")
