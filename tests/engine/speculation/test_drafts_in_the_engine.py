@@ -130,6 +130,19 @@ def test_a_proposer_that_fails_is_done_without(caplog: pytest.LogCaptureFixture)
     assert type(engine.speculator.proposer) is Proposer and "no idea" in caplog.text
 
 
+def test_ctrl_c_while_drafting_leaves_everything_in_order() -> None:
+    engine = make_engine()
+    proposer = engine.speculator.proposer = Failing(KeyboardInterrupt())
+    engine.add_request([1, 2, 3], greedy(20))
+    engine.step()
+    engine.step()
+    with pytest.raises(KeyboardInterrupt):
+        engine.step()
+    assert proposer.num_resets == 1
+    [output] = drain(engine).values()
+    assert output.token_ids == expected_output([1, 2, 3], 20)
+
+
 def test_running_ahead_and_speculating_exclude_each_other() -> None:
     with pytest.raises(ConfigError, match="a draft follows known tokens"):
         make_engine(async_scheduling=True)
