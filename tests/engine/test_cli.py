@@ -11,9 +11,7 @@ import pytest
 
 from minillm import cli as minillm_main
 from minillm.core.batch import ScheduledBatch
-from minillm.core.errors import ConfigError
 from minillm.core.timeline import PHASES
-from minillm.policies.config import EngineConfig, SpeculativeConfig, parse_fields
 from minillm.runner.torch_runner import TorchRunner
 
 Run = Callable[..., tuple[int, str, str]]
@@ -127,38 +125,6 @@ def test_mistakes_get_one_message_and_status_2(run: Run, arguments: list[str], s
         assert (status, out) == (2, "")
         assert said in err
         assert "Traceback" not in err
-
-
-def test_field_values_are_json_or_text() -> None:
-    given = ["block_size=32", "enable_prefix_caching=false", "max_model_len=null", "batching=none", 'stop=["a","="]']
-    assert parse_fields(given, "--set") == {
-        "block_size": 32,
-        "enable_prefix_caching": False,
-        "max_model_len": None,
-        "batching": "none",
-        "stop": ["a", "="],
-    }
-    assert parse_fields(None, "--set") == {}
-    with pytest.raises(ConfigError, match="--sample seed=7"):
-        parse_fields(["=3"], "--sample")
-
-
-def test_a_name_with_a_dot_is_a_field_of_a_field() -> None:
-    given = ["speculative.method=ngram", "block_size=32", "speculative.k=3"]
-    fields = {"speculative": {"method": "ngram", "k": 3}, "block_size": 32}
-    assert parse_fields(given, "--set") == fields
-    assert EngineConfig(**fields).speculative == SpeculativeConfig(method="ngram", k=3)
-    with pytest.raises(ConfigError, match="was given a plain value"):
-        parse_fields(["speculative=ngram", "speculative.k=3"], "--set")
-
-
-@pytest.mark.parametrize(
-    "given",
-    [["seed=1", "seed=2"], ["speculative.k=4", 'speculative={"method": "ngram"}'], ["a.b=1", "a.b=1"]],
-)
-def test_a_field_is_given_once(given: list[str]) -> None:
-    with pytest.raises(ConfigError, match="was given before"):
-        parse_fields(given, "--set")
 
 
 def check_output_json(output: dict[str, Any], max_tokens: int) -> None:

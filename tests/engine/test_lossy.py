@@ -103,7 +103,7 @@ LOSSY: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("toggle", [toggle for toggle in TOGGLES if toggle != "plain"])
 @pytest.mark.parametrize(
-    "lossy", [pytest.param(lossy, marks=[pytest.mark.slow] * (lossy == "int8 cache")) for lossy in LOSSY]
+    "lossy", [pytest.param(lossy, marks=[pytest.mark.slow] * (lossy in ("int8 cache", "sinks"))) for lossy in LOSSY]
 )
 def test_no_toggle_changes_a_token(
     model: LoadedModel, expected: dict[str, list[list[int]]], lossy: str, toggle: str

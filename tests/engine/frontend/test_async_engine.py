@@ -1,6 +1,5 @@
 """The engine thread and the async front, on a tiny real model."""
 
-import asyncio
 import queue
 import threading
 import weakref
@@ -18,7 +17,6 @@ from minillm.core.errors import ConfigError, DuplicateRequestError, PromptTooLon
 from minillm.core.params import SamplingParams
 from minillm.core.request import FinishReason
 from minillm.core.timeline import VirtualClock
-from minillm.frontend.async_engine import AsyncEngine, OutputCollector
 from minillm.frontend.engine import Engine
 from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.errors import EngineDeadError
@@ -221,53 +219,6 @@ def test_what_keeps_the_engine_from_being_built_reaches_the_caller(config: Engin
         EngineThread(config.replace(model="no-such-model"))
     with pytest.raises(ConfigError, match="memory"):
         EngineThread(config.replace(num_kv_blocks=10**12), model)
-
-
-async def read(engine: AsyncEngine, params: SamplingParams, limit: int | None = None, **options: str) -> list[int]:
-    """The tokens of one request, or at least the first `limit` of them."""
-    collector, token_ids = OutputCollector(), []
-    request_id = await engine.submit("Hello there", params, collector, **options)
-    try:
-        while limit is None or len(token_ids) < limit:
-            for output in await collector.get():
-                token_ids = output.token_ids
-                if output.finished:
-                    return token_ids
-    finally:
-        engine.thread.abort(request_id)
-    return token_ids
-
-
-def test_async_requests_run_side_by_side_and_leaving_early_aborts(thread: EngineThread, expected: list[int]):
-    engine = AsyncEngine(thread)
-
-    async def main() -> list[list[int]]:
-        return await asyncio.gather(read(engine, GREEDY), read(engine, ENDLESS, limit=3), read(engine, GREEDY))
-
-    first, left_early, third = asyncio.run(main())
-    assert first == third == expected and left_early[:3] == expected[:3]
-    thread.abort_all()
-    assert not thread.call(lambda engine: engine.has_unfinished).result()
-
-
-def test_a_submission_that_is_cancelled_and_aborted_leaves_nothing(thread: EngineThread):
-    go = threading.Event()
-
-    async def main() -> None:
-        held = thread.call(lambda _: go.wait(60))  # so that the engine has not taken it when its client leaves
-        doomed = AsyncEngine(thread).submit("Hello there", ENDLESS, OutputCollector(), request_id="doomed")
-        task = asyncio.create_task(doomed)
-        await asyncio.sleep(0.01)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        thread.abort("doomed")
-        go.set()
-        held.result()
-
-    asyncio.run(main())
-    thread.abort_all()
-    assert thread.submit("Hello there", GREEDY, request_id="doomed").result(timeout=PATIENCE_S).finished
 
 
 def test_a_client_whose_sink_fails_harms_nobody(config: EngineConfig, model: LoadedModel, expected: list[int]):

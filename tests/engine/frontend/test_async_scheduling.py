@@ -1,13 +1,9 @@
 """The next step put together while this one runs: same outputs, nothing lost, whatever happens in between."""
 
-import itertools
 from functools import partial
 
 import fake_runner
-import pytest
 from fake_runner import drain, expected_output, greedy
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from minillm import Engine, EngineConfig, SamplingParams
 from minillm.core.request import FinishReason
@@ -24,29 +20,6 @@ def test_a_step_is_launched_before_the_last_one_is_waited_for() -> None:
     assert output.token_ids == expected_output([1, 2, 3], 3)[:1]
     assert len(engine.runner.batches) == 2, "the second token is already on its way"
     assert drain(engine)[output.request_id].token_ids == expected_output([1, 2, 3], 3)
-
-
-def test_no_step_is_spent_on_a_token_that_the_limits_rule_out() -> None:
-    engine = make_engine()
-    engine.add_request([1, 2, 3], greedy(3))
-    drain(engine)
-    assert [batch.num_tokens for batch in engine.runner.batches] == [3, 1, 1]
-    engine = make_engine(max_model_len=8)
-    engine.add_request([1, 2, 3, 4, 5], greedy(100))
-    [output] = drain(engine).values()
-    assert len(output.token_ids) == 3 and output.finish_reason is FinishReason.LENGTH
-    assert len(engine.runner.batches) == 3
-
-
-def test_a_token_computed_past_a_stop_is_thrown_away() -> None:
-    expected = expected_output([1, 2, 3], 8)
-    engine = make_engine()
-    engine.add_request([1, 2, 3], greedy(8, stop_token_ids=(expected[2],)), request_id="stops")
-    engine.add_request([4, 5, 6], greedy(8), request_id="goes on")
-    outputs = drain(engine)
-    assert outputs["stops"].token_ids == expected[: expected.index(expected[2]) + 1]
-    assert outputs["stops"].finish_reason is FinishReason.STOP
-    assert outputs["goes on"].token_ids == expected_output([4, 5, 6], 8)
 
 
 def test_abort_while_a_step_is_in_flight_frees_everything_and_forgets_the_token() -> None:
@@ -113,61 +86,6 @@ def test_a_step_that_fails_on_the_device_takes_what_was_built_on_it_along() -> N
 class Broken:
     def wait(self) -> None:
         raise RuntimeError("illegal memory access")
-
-
-def test_records_of_steps_never_overlap_and_phases_still_tile() -> None:
-    engine = make_engine()
-    for number in range(5):
-        engine.add_request(list(range(number, number + 7)), greedy(6), request_id=str(number))
-    outputs = drain(engine)
-    records = list(engine.steps)
-    assert all(earlier.end <= later.start for earlier, later in itertools.pairwise(records))
-    for record in records:
-        assert sum(record.stages.values()) <= record.end - record.start + 1e-9
-        assert min(record.stages.values()) >= 0
-    for output in outputs.values():
-        assert sum(output.timeline.phases().values()) == pytest.approx(output.timeline.e2e)
-
-
-REQUESTS = st.lists(
-    st.tuples(st.integers(1, 30), st.integers(1, 12), st.integers(0, 6), st.booleans()), min_size=1, max_size=10
-)
-
-
-@settings(max_examples=80)
-@given(
-    requests=REQUESTS,
-    num_kv_blocks=st.integers(12, 40),
-    swap=st.booleans(),
-    batching=st.sampled_from(["continuous", "static", "none"]),
-    chunked=st.booleans(),
-    caching=st.booleans(),
-)
-def test_any_schedule_writes_what_each_request_would_alone(
-    requests: list, num_kv_blocks: int, swap: bool, batching: str, chunked: bool, caching: bool
-) -> None:
-    engine = make_engine(
-        num_kv_blocks,
-        num_host_blocks=8 if swap else 0,
-        preemption="swap" if swap else "recompute",
-        batching=batching,
-        enable_chunked_prefill=chunked,
-        enable_prefix_caching=caching,
-    )
-    waiting, expected, outputs, step = list(enumerate(requests)), {}, {}, 0
-    while waiting or engine.has_unfinished:
-        while waiting and waiting[0][1][2] <= step:
-            number, (length, max_tokens, _, penalty) = waiting.pop(0)
-            prompt = [number % 3] * length
-            expected[str(number)] = expected_output(prompt, max_tokens)
-            # A penalty needs history: such a request waits for each of its tokens.
-            params = greedy(max_tokens, presence_penalty=0.5 if penalty else 0.0)
-            engine.add_request(prompt, params, request_id=str(number))
-        outputs |= {output.request_id: output.token_ids for output in engine.step()}
-        engine.check_integrity()
-        step += 1
-    assert outputs == expected
-    assert engine.scheduler.kv.pool.num_used == 0
 
 
 def test_a_real_model_says_the_same_ahead_and_in_turn(model: LoadedModel) -> None:

@@ -195,17 +195,6 @@ def test_no_step_waits_for_a_grammar(config: EngineConfig, model: LoadedModel, m
         slow.result(60)
 
 
-def test_a_request_that_is_cancelled_while_its_grammar_compiles_never_runs(
-    config: EngineConfig, model: LoadedModel
-) -> None:
-    with EngineThread(config, model) as thread:
-        outputs: list[object] = []
-        while not thread.submit_nowait([5], SamplingParams(structured_outputs=YES), outputs.append).cancel():
-            pass  # it was compiled already
-        thread.submit([5], SamplingParams(structured_outputs=YES)).result(60)
-        thread.call(lambda engine: engine.check_integrity()).result(60)
-
-
 def test_a_token_that_the_tokenizer_has_not_is_its_text() -> None:
     text = r'start: <a> "<a>" <b> /<a>/ [<a>] // <a>'
     assert resolve_tokens(text, {"<b>"}) == r'start: "<a>" "<a>" <b> /<a>/ [<a>] // <a>'

@@ -20,14 +20,12 @@ from minillm import Engine, EngineConfig, SamplingParams
 from minillm.core.errors import ConfigError
 from minillm.core.timeline import WallClock
 from minillm.frontend.engine_thread import EngineThread
-from minillm.frontend.errors import EngineDeadError
 from minillm.frontend.parts import EngineParts
 from minillm.kernels.attention import select
 from minillm.model.loader import LoadedModel
 from minillm.runner import kept_runners, kv_pool, largest_step, torch_runner
 from minillm.runner.cuda_graphs import graph_sizes
 from minillm.runner.kept_runners import POOL_FIELDS, RUNNER_FIELDS, STEP_FIELDS, KeptRunners, suits
-from minillm.runner.kv_pool import MemoryClaim, check_claim
 from minillm.runner.torch_runner import LEAST_ROWS, TorchRunner
 from minillm.speculation import make
 
@@ -203,14 +201,6 @@ def test_a_step_is_padded_as_if_no_other_engine_had_recorded(
     assert graphed.graphs[8].num_replays == graphed.graphs[16].num_replays == 0
 
 
-def test_a_tour_through_all_numbers_of_slots_leaves_few_graphs(
-    thread: EngineThread, config: EngineConfig, recorder: Recorder
-) -> None:
-    for max_num_seqs in range(1, 16):
-        thread.reconfigure(config.replace(max_num_seqs=max_num_seqs))
-    assert sorted(recorder.runner.fast_decode.graphs) == [1, 2, 4, 8, 15]
-
-
 def test_graphs_that_are_recorded_anew_get_a_memory_pool_of_their_own(
     model: LoadedModel, config: EngineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,22 +256,6 @@ def test_a_kept_runner_goes_by_the_clock_of_its_engine(model: LoadedModel, confi
         runner = Engine(config, model, clock=clock, runners=runners).runner
         assert isinstance(runner, TorchRunner) and runner.clock is clock
         assert runners.turn_to(model, config)
-
-
-def test_a_warm_up_fits_the_longest_context(config: EngineConfig, recorder: Recorder) -> None:
-    """The longest context: 96 tokens here, in a pool of 256. What is recorded is as wide as that."""
-    with EngineThread(config) as thread:
-        assert num_graphs(recorder)[0] == 3 and serve(thread)
-
-
-def test_the_first_request_of_an_engine_finds_no_prefix(thread: EngineThread, config: EngineConfig) -> None:
-    prefilled = []
-    for max_num_seqs in (4, 3):
-        thread.reconfigure(config.replace(max_num_seqs=max_num_seqs))
-        thread.submit(PROMPTS[2], GREEDY).result(timeout=60)
-        steps = thread.call(lambda engine: list(engine.steps)).result()
-        prefilled.append(sum(step.num_prefill_tokens for step in steps))
-    assert prefilled == [len(PROMPTS[2])] * 2
 
 
 def test_a_draft_head_is_shown_nothing_after_its_engine(
@@ -384,21 +358,6 @@ def test_an_engine_that_cannot_be_built_leaves_the_runner_to_one_like_before(
         assert thread.config.max_num_seqs == 4 and serve(thread) == expected
 
 
-def test_a_thread_that_can_build_no_engine_at_all_ends_in_order(
-    thread: EngineThread, config: EngineConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse_all(*_: object) -> None:
-        raise ConfigError("no engine")
-
-    monkeypatch.setattr(Engine, "_assemble", refuse_all)
-    with pytest.raises(ConfigError, match="no engine"):
-        thread.reconfigure(config.replace(max_num_seqs=2))
-    thread.stop()
-    with pytest.raises(EngineDeadError, match="no engine"):
-        thread.check_alive()
-    assert not caplog.records
-
-
 def test_two_who_reconfigure_at_once_get_the_weights_of_their_own_configuration(
     thread: EngineThread, config: EngineConfig
 ) -> None:
@@ -463,9 +422,3 @@ def test_a_pool_whose_size_was_left_open_suits_steps_of_the_same_size_only(
         assert suits(runner, model, sized.replace(max_num_batched_tokens=64)) == any_step
         assert not suits(runner, model, sized.replace(kv_cache_dtype="int8"))
         assert not suits(runner, replace(model), sized), "other weights"
-
-
-def test_what_drafts_need_beside_a_pool_that_is_there_must_fit(model: LoadedModel) -> None:
-    check_claim(MemoryClaim(bytes_per_token=1), 1000, model.device)
-    with pytest.raises(ConfigError, match="drafts and steps need beside the KV pool would take"):
-        check_claim(MemoryClaim(bytes_per_token=10**12), 1000, model.device)

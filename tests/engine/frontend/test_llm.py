@@ -6,7 +6,7 @@ import pytest
 
 from minillm import LLM, SamplingParams
 from minillm.core.errors import QueueFullError
-from minillm.frontend.errors import EmptyPromptError, InvalidPromptError
+from minillm.frontend.errors import EmptyPromptError
 
 GREEDY = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
 
@@ -53,13 +53,3 @@ def test_a_full_queue_refuses_the_whole_call(tiny_llama_path: Path):
 def test_as_many_params_as_prompts(llm: LLM):
     with pytest.raises(ValueError, match="2 prompts but 1"):
         llm.generate(["a", "b"], [GREEDY], use_tqdm=False)
-
-
-def test_half_a_surrogate_pair_is_not_text(llm: LLM):
-    for prompt in ("a\ud800b", [{"role": "user", "content": "a\ud800b"}]):
-        with pytest.raises(InvalidPromptError):
-            llm.generate(prompt, GREEDY, use_tqdm=False)
-
-
-def test_no_prompts_is_no_work(llm: LLM):
-    assert llm.generate([], GREEDY, use_tqdm=False) == []

@@ -195,14 +195,6 @@ def test_without_a_tokenizer_it_is_refused() -> None:
         engine.add_request([5], guided(regex="a"))
 
 
-@pytest.mark.parametrize("kind", [{"choice": ["né", "😀 \\ 'q'\n"]}, {"grammar": 'start: "(" start ")" | "x"'}])
-def test_choices_and_recursion(make_engine: Any, kind: dict[str, Any]) -> None:
-    engine = make_engine()
-    [output] = drain_one(engine, guided(3, way=dict(temperature=0.0), **kind))
-    text = output.text
-    assert text in kind.get("choice", [text.count("(") * "(" + "x" + text.count(")") * ")"])
-
-
 def drain_one(engine: Engine, params: SamplingParams, prompt: Sequence[int] = (5, 6, 7)) -> list[Any]:
     engine.add_request(list(prompt), params, stream=False)
     return list(drain(engine).values())

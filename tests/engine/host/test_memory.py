@@ -37,25 +37,22 @@ def test_without_a_limit_it_is_the_machines(root: Path) -> None:
     assert memory.available_bytes(root) == pytest.approx(psutil.virtual_memory().available, rel=0.2)
 
 
-def test_the_narrowest_group_around_us_counts(root: Path) -> None:
-    limit(root, "/pod/container", f"{64 * MB}\n", used_mb=60, reclaimable_mb=10)
-    limit(root, "/pod", f"{32 * MB}\n", used_mb=20)
-    assert memory.available_bytes(root) == 12 * MB
+CONTAINER = "/pod/container"
+GROUPS: dict[str, tuple[list[tuple[str, int, int, int]], int]] = {
+    "the narrowest group around us counts": ([(CONTAINER, 64, 60, 10), ("/pod", 32, 20, 0)], 12),
+    "what the kernel would give back is not used": ([(CONTAINER, 64, 64, 14)], 14),
+    "above the limit there is none": ([(CONTAINER, 64, 65, 0)], 0),
+    "in a container the path is the host's and the mount is ours": ([("", 64, 24, 0)], 40),
+}
+"""Groups: (path, limit, used, reclaimable), and what is left; MB."""
 
 
-def test_what_the_kernel_would_give_back_is_not_used(root: Path) -> None:
-    limit(root, "/pod/container", str(64 * MB), used_mb=64, reclaimable_mb=14)
-    assert memory.available_bytes(root) == 14 * MB
-
-
-def test_above_the_limit_there_is_none(root: Path) -> None:
-    limit(root, "/pod/container", str(64 * MB), used_mb=65)
-    assert memory.available_bytes(root) == 0
-
-
-def test_in_a_container_the_path_is_the_hosts_and_the_mount_is_ours(root: Path) -> None:
-    limit(root, "", str(64 * MB), used_mb=24)
-    assert memory.available_bytes(root) == 40 * MB
+@pytest.mark.parametrize("what", GROUPS)
+def test_a_limit_counts(root: Path, what: str) -> None:
+    groups, left = GROUPS[what]
+    for path, most, used, reclaimable in groups:
+        limit(root, path, f"{most * MB}\n", used, reclaimable)
+    assert memory.available_bytes(root) == left * MB
 
 
 def test_version_1(tmp_path: Path) -> None:

@@ -185,11 +185,15 @@ def test_a_compiler_that_hangs_is_given_up(
         native_kernels.cache_clear()
 
 
-def test_a_build_without_a_verdict_is_made_anew(builds: list[Path]) -> None:
+def test_a_build_without_a_verdict_or_for_another_processor_is_made_anew(
+    builds: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = build()
     assert first == Library(first.path, None, is_new=True) and build() == Library(first.path, None, is_new=False)
     (first.path.parent / compiling.VERDICT).unlink()
     assert build().is_new and len(builds) == 2
+    monkeypatch.setattr(compiling, "cpu_identity", lambda: "another processor")
+    assert build().is_new and len(builds) == 3
 
 
 def test_flags_nobody_can_read_are_named(

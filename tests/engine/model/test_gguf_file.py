@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tiny_gguf import END, TOKENS, TURN, write_gguf
+from tiny_gguf import TOKENS, write_gguf
 
-from minillm.model.checkpoints import eos_token_ids, load_config, resolve
+from minillm.model.checkpoints import load_config, resolve
 from minillm.model.config import ModelConfig
 from minillm.model.errors import CorruptCheckpointError, ModelError, UnsupportedArchitectureError
 from minillm.model.pull import CONVERSION, sha256_of
@@ -155,11 +155,6 @@ def test_a_window_limits_the_context(tmp_path: Path, family: str, named: str) ->
     file = write_gguf(tmp_path / "a.gguf", make_model(family), family.lower(), attention__sliding_window=24)
     config = ModelConfig.from_hf(load_config(resolve(str(file))))
     assert (config.architecture, config.max_position_embeddings) == (f"{named}ForCausalLM", 24)
-
-
-def test_ends_of_text_and_of_turns_end_an_output(tmp_path: Path) -> None:
-    file = write_gguf(tmp_path / "a.gguf", make_model(), "llama")
-    assert eos_token_ids(resolve(str(file))) == {END, TURN}
 
 
 Unsupported, Corrupt = UnsupportedArchitectureError, CorruptCheckpointError

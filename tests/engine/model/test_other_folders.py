@@ -188,6 +188,11 @@ REFUSED: dict[str, tuple[Callable[[Path], None], type[ModelError], str]] = {
     },
     "no number": (lambda folder: put(folder, model__norm__weight=torch.full((48,), torch.nan)), Corrupt, NORM),
     "infinite": (lambda folder: put(folder, lm_head__weight=torch.full((97, 48), -torch.inf)), Corrupt, HEAD),
+    "another rotary embedding": (
+        lambda folder: edit(folder, rope_parameters={"rope_type": "odd", "rope_theta": 1e4}),
+        Unsupported,
+        "odd",
+    ),
     "an adapter": (lambda folder: edit(folder, "adapter_config.json", r=8), Unsupported, "adapter_config.json"),
 }
 
@@ -228,6 +233,7 @@ def test_what_float16_cannot_hold_is_named(folder: Path) -> None:
         dict(hidden_act="gelu"),
         dict(head_dim=7),
         dict(hidden_size="48"),
+        dict(hidden_size=None),
         dict(num_hidden_layers=3.0),
         dict(rms_norm_eps=-1e-6),
         dict(num_key_value_heads=4),
@@ -254,6 +260,11 @@ def test_fields_that_change_nothing_are_read_over(folder: Path) -> None:
         ("Mistral", dict(sliding_window=32, use_sliding_window=False), 32),  # a switch that is Qwen's
         ("Qwen3", dict(sliding_window=32, use_sliding_window=False), 64),
         ("Llama", dict(sliding_window=32), 32),
+        ("Mistral", dict(sliding_window=32), 32),
+        ("Mistral", dict(sliding_window=None), 64),
+        ("Qwen2", dict(sliding_window=32), 64),
+        ("Qwen2", dict(sliding_window=32, use_sliding_window=True), 32),
+        ("Llama", dict(rope_scaling=dict(type="yarn", factor=8.0, original_max_position_embeddings=32)), 256),
     ],
 )
 def test_the_window_is_transformers(architecture: str, fields: dict[str, Any], longest: int) -> None:

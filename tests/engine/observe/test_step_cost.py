@@ -83,13 +83,6 @@ def test_noise_and_a_slow_start_do_not_hide_it() -> None:
     assert charged == pytest.approx(true, rel=0.1)
 
 
-def test_short_prompts_beside_decodes() -> None:
-    model, mixed = StepCostModel(), StepTokens(3, 18, 16, 0)
-    for step in (PREFILL, DECODE, mixed):
-        model.observe(step, linear(step))
-    assert model.split(mixed, linear(mixed)) == pytest.approx((0.010, 0.0003, 0.0016, 0.0), rel=1e-2, abs=1e-6)
-
-
 def test_a_prompt_and_a_mixed_step_tell_the_two_apart() -> None:
     """No step of decodes alone was seen yet."""
     model, mixed = StepCostModel(), StepTokens(3, 15, 16, 0)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from minillm import EngineConfig, SamplingParams
-from minillm.core.errors import ConfigError, DuplicateRequestError, PromptTooLongError
+from minillm import SamplingParams
+from minillm.core.errors import PromptTooLongError
 from minillm.core.request import FinishReason
 from minillm.frontend.outputs import RequestOutput
 
@@ -104,11 +104,6 @@ def test_decodes_go_on_while_a_long_prompt_is_computed(lively: Any, ids: list[in
         assert step.num_tokens <= 128
 
 
-def test_unknown_config_fields_are_errors_that_name_the_likely_one() -> None:
-    with pytest.raises(ConfigError, match="enable_prefix_caching"):
-        EngineConfig(enable_prefix_cachin=True)
-
-
 def test_temperature_zero_is_greedy_whatever_the_other_filters_say(lively: Any, ids: list[int]) -> None:
     engine = lively.engine(num_kv_blocks=64)
     filtered = SamplingParams(temperature=0.0, top_k=50, top_p=0.9, min_p=0.05, seed=7, max_tokens=8, ignore_eos=True)
@@ -149,19 +144,3 @@ def test_penalties_change_what_is_written(lively: Any, ids: list[int]) -> None:
     assert len(set(penalised["repetition_penalty"])) == 32
     assert len(set(penalised["frequency_penalty"])) > len(set(plain))
     assert all(tokens != plain for tokens in penalised.values())
-
-
-def test_a_request_id_is_free_again_once_its_request_has_ended(lively: Any, ids: list[int]) -> None:
-    engine = lively.engine(num_kv_blocks=64)
-    engine.add_request(ids[:20], GREEDY, request_id="mine", stream=False)
-    engine.step()
-    with pytest.raises(DuplicateRequestError, match="mine"):
-        engine.add_request(ids[:30], GREEDY, request_id="mine")
-    first = run(engine)["mine"]
-    second = ask(engine, ids[:30], request_id="mine")
-    assert (len(first.prompt_token_ids), len(second.prompt_token_ids)) == (20, 30)
-    assert len(first.token_ids) == len(second.token_ids) == GREEDY.max_tokens
-    engine.add_request(ids[:20], GREEDY, request_id="mine", stream=False)
-    engine.step()
-    assert engine.abort("mine").finish_reason is FinishReason.ABORT
-    assert ask(engine, ids[:20], request_id="mine").token_ids == first.token_ids

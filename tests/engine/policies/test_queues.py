@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minillm.core.block_manager import BlockManager
 from minillm.core.params import SamplingParams
-from minillm.core.request import FinishReason, Request, RequestStatus
-from minillm.core.scheduler import Scheduler, SchedulerConfig
+from minillm.core.request import Request, RequestStatus
 from minillm.core.seams import QueuePolicy, SortedQueue
 from minillm.core.timeline import Timeline
 from minillm.policies.queues import FairQueue, QueueTimeout, StaticBatches, TwoLaneQueue, by_priority, shortest_prompt
@@ -141,32 +139,14 @@ def test_no_call_walks_all_that_wait(make: Callable[[], QueuePolicy], num_tenant
 def test_a_batch_stays_closed_when_a_member_gives_up() -> None:
     """Three start together; b is aborted before it was admitted. d, which came later, takes no slot of that batch."""
     queue = StaticBatches(SortedQueue(), 3)
-    limits = SchedulerConfig(max_model_len=64, max_num_batched_tokens=16, max_num_seqs=3)
-    scheduler = Scheduler(limits, BlockManager(64, 4, enable_prefix_caching=False), queue=queue)
     a, b, c, d = (request(16) for _ in range(4))
     for each in (a, b, c):
-        scheduler.add(each)
-    seen: list[set[Request]] = []
-
-    def step() -> None:
-        batch = scheduler.schedule(0.0)
-        for part in batch.requests:
-            scheduler.commit(part, 1)
-            part.request.output_token_ids += [1] * part.samples
-        seen.append({part.request for part in batch.requests})
-
-    step()
-    scheduler.finish(b, FinishReason.ABORT)
-    scheduler.add(d)
-    for _ in range(3):
-        step()
-    assert seen == [{a}, {a, c}, {a, c}, {a, c}]
-    scheduler.finish(a, FinishReason.LENGTH)
-    step()
-    assert seen[-1] == {c}, "the longest goes on"
-    scheduler.finish(c, FinishReason.LENGTH)
-    step()
-    assert seen[-1] == {d}
+        queue.push(each)
+    assert queue.peek(0) is a and queue.pop() is a
+    queue.remove(b)
+    queue.push(d)
+    assert queue.peek(1) is c and queue.pop() is c
+    assert queue.peek(2) is queue.peek(1) is None and queue.peek(0) is d
 
 
 def test_a_shorter_prompt_does_not_overtake_members_of_a_closed_batch() -> None:

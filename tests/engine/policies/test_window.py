@@ -34,62 +34,6 @@ def compute(kv: BlockManager, request: Request, end: int, prefix: list[int] | No
     return done
 
 
-def test_a_long_request_holds_a_window() -> None:
-    window = Window(size=10, sinks=5)
-    kv, request = make(window), make_request("a", 1)
-    most = 0
-    for end in range(1, 400):
-        assert compute(kv, request, end)
-        request.output_token_ids.append(7)
-        most = max(most, len(kv.held_blocks(request)))
-        held = kv.held_blocks(request).values()
-        assert len(held) == kv.pool.num_used
-        # What its next token sees is there, in its place.
-        for position in [*range(min(5, end)), *range(max(0, end - 9), end)]:
-            assert kv.block_ids(request)[position // 4] in held
-    assert most == window.most_blocks(1, 4) == 2 + 4
-    kv.free(request)
-    assert kv.pool.num_free == 64
-
-
-def test_without_a_window_nothing_is_given_back() -> None:
-    kv, request = make(Window()), make_request("a", 200)
-    compute(kv, request, 100)
-    compute(kv, request, 200)
-    assert len(kv.held_blocks(request)) == 50 and kv.null_block not in kv.block_ids(request)
-
-
-def test_rejected_drafts_do_not_take_what_will_be_seen_again() -> None:
-    kv, request = make(Window(4), block_size=1), make_request("a", 10)
-    compute(kv, request, 15)  # 5 drafts behind 10 known tokens
-    make_room(kv, request, 16)
-    assert kv.block_ids(request)[6] != kv.null_block, "position 9 may be computed again, and sees 6 to 9"
-    assert kv.block_ids(request)[5] == kv.null_block
-
-
-def test_swapped_out_and_in_again() -> None:
-    window = Window(6, 3)
-    kv, request, other = make(window, 12), make_request("a", 60), make_request("b", 24)
-    for end in (20, 40, 50):
-        compute(kv, request, end)
-    held = kv.held_blocks(request, 50)
-    kv.free(request)
-    compute(kv, other, 24)
-    assert compute(kv, request, 52)
-    new = kv.held_blocks(request, 50)
-    assert {12, 0} < new.keys() <= held.keys(), "what it needs of the 50 tokens was held, and so can be copied back"
-
-
-def test_computed_again_from_the_start_after_preemption() -> None:
-    kv, request = make(Window(6)), make_request("a", 60)
-    compute(kv, request, 40)
-    compute(kv, request, 60)
-    kv.free(request)
-    request.num_computed_tokens = 0
-    compute(kv, request, 8)
-    assert kv.null_block not in kv.block_ids(request)
-
-
 def test_a_prefix_that_was_found_is_shared_as_far_as_it_is_seen() -> None:
     kv = make(Window(8, 4), caching=True)
     first, second = make_request("a", 60), make_request("b", 60)

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -27,6 +27,15 @@ ERRORS: tuple[Callable[[], BaseException], ...] = (
 
 class Panic(BaseException):
     """As Rust code raises it through pyo3 (tokenizers, safetensors): no Exception."""
+
+
+def raising(error: BaseException) -> Callable[..., NoReturn]:
+    """A function that fails, however it is called."""
+
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise error
+
+    return fail
 
 
 class TickingClock:

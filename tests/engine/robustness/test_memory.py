@@ -11,7 +11,7 @@ from minillm.frontend.engine import Engine
 from minillm.host.device import memory_errors
 from minillm.host.errors import OutOfMemoryError
 from minillm.model import loader
-from minillm.model.loader import LoadedModel, load_model
+from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
 from minillm.runner import kv_pool, torch_runner
 from minillm.runner.kv_pool import NO_CLAIM, size_kv_pool
@@ -53,12 +53,6 @@ def test_other_errors_stay_what_they_are() -> None:
     with pytest.raises(RuntimeError, match="shapes") as told, memory_errors(GPU, "the weights", "Choose"):
         raise RuntimeError("shapes do not match")
     assert not isinstance(told.value, OutOfMemoryError)
-
-
-def test_weights_that_find_no_room(config: EngineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader, "Decoder", full)
-    with pytest.raises(OutOfMemoryError, match=r"no room for the weights of .*smaller model"):
-        load_model(config)
 
 
 def test_a_kv_pool_that_finds_no_room_and_then_does(

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from robustness.faults import Panic
+from robustness.faults import Panic, raising
 
 from course.lab.lab import Lab
 from minillm.core.params import SamplingParams
@@ -20,13 +20,6 @@ ENDLESS = SamplingParams(temperature=0, max_tokens=400, ignore_eos=True)
 @pytest.fixture(scope="module")
 def config(tiny_llama_path: Path) -> EngineConfig:
     return EngineConfig(model=str(tiny_llama_path), dtype="float32", num_kv_blocks=128, max_num_seqs=2)
-
-
-def raising(error: BaseException):
-    def do(*_: object, **__: object) -> None:
-        raise error
-
-    return do
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), Panic("in Rust"), SystemExit(3)], ids=repr)

@@ -82,16 +82,18 @@ def test_buckets_hold_every_batch_with_little_padding() -> None:
             assert min(size for size in sizes if size >= n) - n <= 7
 
 
-@pytest.mark.parametrize("ahead", [False, True], ids=["in turn", "ahead"])
-def test_replayed_steps_write_what_eager_ones_do(model: LoadedModel, use_backend: Any, ahead: bool) -> None:
-    """Contexts grow from 1 token to 70 in the replays, five batch sizes come and go, prompts come in between."""
+@pytest.mark.parametrize("fields", [{}, {"async_scheduling": True}, {"num_kv_blocks": 40}], ids=str)
+def test_replayed_steps_write_what_eager_ones_do(model: LoadedModel, use_backend: Any, fields: dict[str, Any]) -> None:
+    """Contexts grow from 1 token to 70 in the replays, five batch sizes come and go, prompts come in between. In a
+    tight pool preempted requests come back to them."""
     use_backend(TensorLengthAttention)
     expected = serve(make_engine(model, captured=False, async_scheduling=False))
-    engine = make_engine(model, captured=True, async_scheduling=ahead)
+    engine = make_engine(model, captured=True, **fields)
     assert serve(engine) == expected
     assert sorted(engine.runner.fast_decode.graphs) == [1, 2, 4, 6]
     assert replayed_decodes(engine) > 40 and replayed_in_pieces(engine) > 3
     assert replayed_decodes(engine) + replayed_in_pieces(engine) == len(engine.steps), "every step is replayed"
+    assert any(step.preempted for step in engine.steps) == ("num_kv_blocks" in fields)
 
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -125,14 +127,6 @@ def test_a_step_larger_than_all_that_is_captured_is_launched(
     assert serve(engine) == serve(make_engine(model, captured=False, **fields))
     large = [step for step in engine.steps if step.num_tokens > 16]
     assert large and replayed_in_pieces(engine) == len(engine.steps) - len(large)
-
-
-def test_preempted_requests_come_back_to_replays(model: LoadedModel, use_backend: Any) -> None:
-    use_backend(TensorLengthAttention)
-    expected = serve(make_engine(model, captured=False, num_kv_blocks=40))
-    engine = make_engine(model, captured=True, num_kv_blocks=40)
-    assert serve(engine) == expected and replayed_decodes(engine) > 40
-    assert any(step.preempted for step in engine.steps)
 
 
 @pytest.mark.parametrize(("stream", "most"), [(False, 20), (True, 23)])  # Python 3.14 counts 0.2 more of them

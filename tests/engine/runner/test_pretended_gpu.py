@@ -80,6 +80,7 @@ def test_an_image_is_told_what_it_lacks_and_where_it_says_how_to_bring_it(lackin
     assert "pip download" in (ROOT / "docs" / "gpu-box.md").read_text()
 
 
+@pytest.mark.slow
 def test_an_image_with_pydantic_runs_all_but_the_server(tiny_llama_path: Path) -> None:
     target = ("--quick", "--model", tiny_llama_path)
     compared = in_image("minillm", "bench", "throughput", "--compare", "hf", *target)

@@ -65,42 +65,6 @@ def tokens(length: int, seed: int = 0) -> list[int]:
     return torch.randint(5, VOCAB_SIZE, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
 
 
-@pytest.mark.parametrize("backend", ["eager", "sdpa"])
-def test_interleaved_requests_match_hugging_face(model: LoadedModel, backend: str) -> None:
-    runner = make_runner(model, attention_backend=backend)
-    a, b = make_request("a", tokens(9)), make_request("b", tokens(21, seed=1))
-    blocks_a, blocks_b = [3, 30, 7, 11, 12], [5, 2, 31, 9, 1, 0, 8, 6]
-    output = execute(runner, batch_of((b, 10, blocks_b), (a, 9, blocks_a)))
-    assert set(output.tokens) == {"a"}, "b has prompt left to compute: it must not sample"
-    take(output, a)
-    take(execute(runner, batch_of((b, 11, blocks_b), (a, 1, blocks_a))), a, b)
-    for _ in range(4):
-        take(execute(runner, batch_of((a, 1, blocks_a), (b, 1, blocks_b))), a, b)
-    assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 6)
-    assert b.output_token_ids == hf_greedy(model.name, b.prompt_token_ids, 5)
-
-
-def test_a_block_filled_by_another_in_the_same_step_can_be_read(model: LoadedModel) -> None:
-    runner = make_runner(model)
-    prompt = tokens(11)
-    first, second = make_request("first", prompt), make_request("second", prompt)
-    second.num_computed_tokens = 8
-    # Listed before the request that computes its two shared blocks.
-    output = execute(runner, batch_of((second, 3, [4, 5, 9]), (first, 11, [4, 5, 6])))
-    assert output.tokens["second"] == output.tokens["first"] == hf_greedy(model.name, prompt, 1)
-
-
-def test_swapped_out_and_back_in_elsewhere(model: LoadedModel) -> None:
-    runner = make_runner(model, preemption="swap", swap_space_gb=0.001)
-    assert runner.num_host_blocks > 8
-    a, b = make_request("a", tokens(7)), make_request("b", tokens(8, seed=2))
-    take(execute(runner, batch_of((a, 7, [0, 1]))), a)
-    # In one step: a's blocks leave for the host, b overwrites them.
-    execute(runner, batch_of((b, 8, [0, 1]), saves=(BlockCopy(0, 8), BlockCopy(1, 3))))
-    take(execute(runner, batch_of((a, 1, [20, 21]), loads=(BlockCopy(8, 20), BlockCopy(3, 21)))), a)
-    assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 2)
-
-
 def test_copies_alone(model: LoadedModel) -> None:
     runner = make_runner(model, preemption="swap", swap_space_gb=0.001)
     runner.kv_pool.layers[1][2] = 5.0
@@ -116,27 +80,6 @@ def test_stages_and_logprobs(model: LoadedModel) -> None:
     assert sum(output.stages.values()) <= WallClock().now() - before
     assert before < output.forward_end < WallClock().now()
     assert set(output.logprobs) == {"a"} and output.logprobs["a"][0].token_id == output.tokens["a"][0]
-
-
-def test_a_failed_step_leaves_the_runner_usable(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    runner = make_runner(model)
-    a = make_request("a", tokens(6))
-    with monkeypatch.context() as patch:
-        patch.setattr(runner, "attention", lambda metadata: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            execute(runner, batch_of((a, 6, [0, 1])))
-    a.num_computed_tokens = 0
-    take(execute(runner, batch_of((a, 6, [0, 1]))), a)
-    assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 1)
-
-
-def test_broken_logits_fail_their_request_only(model: LoadedModel) -> None:
-    runner = make_runner(model)
-    a, b = make_request("a", tokens(4)), make_request("b", tokens(4, seed=1))
-    take(execute(runner, batch_of((a, 4, [0, 1]), (b, 4, [2, 3]))), a, b)
-    runner.kv_pool.layers[1][0, :, 1] = float("nan")
-    output = execute(runner, batch_of((a, 1, [0, 1]), (b, 1, [2, 3])))
-    assert set(output.errors) == {"a"} and set(output.tokens) == {"b"}
 
 
 def test_a_block_that_held_nan_harms_no_later_request(model: LoadedModel) -> None:
@@ -185,12 +128,3 @@ def test_default_pool_leaves_room_on_a_small_machine(model: LoadedModel, monkeyp
     config = EngineConfig(model="any", block_size=4)
     num_blocks = kv_pool.size_kv_pool(config, large, 4, torch.float32, torch.device("cpu"), kv_pool.NO_CLAIM)
     assert 0 < num_blocks * 2048 < 3_000_000
-
-
-def test_two_runners_share_a_model_but_no_cache(model: LoadedModel) -> None:
-    one, two = make_runner(model), make_runner(model, attention_backend="eager")
-    a, b = make_request("a", tokens(5)), make_request("b", tokens(5, seed=4))
-    take(execute(one, batch_of((a, 5, [0, 1]))), a)
-    take(execute(two, batch_of((b, 5, [0, 1]))), b)
-    take(execute(one, batch_of((a, 1, [0, 1]))), a)
-    assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 2)

@@ -1,6 +1,5 @@
 """Log-probabilities belong to tokens. Text is no substitute: tokens share it, or are only a part of a character."""
 
-import json
 from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +8,7 @@ import pytest
 from frontend.test_detokenizer import Bytes, cuts, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from server.running import CHAT, MODEL, Running
+from server.running import MODEL, Running
 
 from minillm.core.request import TokenLogprob
 from minillm.frontend.detokenizer import Detokenizer
@@ -106,12 +105,3 @@ def test_completions_whole_and_streamed(server: Running, stop: str | None) -> No
         told_in_pieces = streamed[choice.index]
         assert [min(at, len(choice.text)) for at in told_in_pieces["text_offset"]] == told.text_offset
         assert told_in_pieces["tokens"] == told.tokens and set(map(len, told_in_pieces["top_logprobs"])) == {5}
-
-
-def test_the_bytes_of_a_chats_tokens_are_its_text(server: Running) -> None:
-    asked = {"model": MODEL, "messages": CHAT, "logprobs": True, "top_logprobs": 5, "max_tokens": 60}
-    told = server.http.post("/v1/chat/completions", json={**asked, "guided_choice": [FORCED]}).json()["choices"][0]
-    entries = told["logprobs"]["content"]
-    written = bytes(byte for entry in entries for byte in entry["bytes"])
-    assert written.removesuffix(b"<|im_end|>").decode() == told["message"]["content"] == FORCED
-    assert all(len(entry["top_logprobs"]) == 5 for entry in entries) and json.dumps(entries)

@@ -1,6 +1,5 @@
 """What the API has of OpenAI's reference and of vLLM's extensions, and what it says of the rest."""
 
-import itertools
 import json
 from collections.abc import Callable
 from functools import cached_property
@@ -8,8 +7,6 @@ from typing import Any
 
 import openai
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from openai.types import completion_create_params
 from openai.types.chat import ChatCompletion
 from openai.types.chat import completion_create_params as chat_create_params
@@ -18,7 +15,6 @@ from server.running import CHAT, GREEDY, MODEL, Running
 
 from minillm.server.errors import ApiError
 from minillm.server.protocol import ChatBody, CompletionBody, GenerationBody, ResponsesBody, parse
-from minillm.server.tools import ToolCallReader
 from minillm.server.unsupported import ENDPOINTS, PARAMETERS
 
 REFERENCE = {
@@ -89,12 +85,6 @@ def test_structured_outputs_by_their_names_in_vllm(server: Running, asked: dict,
 def test_what_contradicts_itself_is_refused(server: Running, fields: dict, words: str) -> None:
     with pytest.raises(openai.BadRequestError, match=words):
         server.client().chat.completions.create(model=MODEL, messages=CHAT, extra_body=fields)
-
-
-def test_a_json_object_by_vllms_name(server: Running) -> None:
-    asked = {"structured_outputs": {"json_object": True}}
-    answer = server.client().chat.completions.create(model=MODEL, messages=CHAT, max_tokens=5, extra_body=asked)
-    assert answer.choices[0].message.content.startswith("{")
 
 
 def test_tokenize_and_detokenize(server: Running) -> None:
@@ -232,20 +222,3 @@ def test_a_choice_that_is_no_tool_is_a_400(with_tools: Running) -> None:
     choice = {"type": "function", "function": {"name": "get_time"}}
     with pytest.raises(openai.BadRequestError, match="not among the tools"):
         with_tools.client().chat.completions.create(model=MODEL, messages=CHAT, tools=[WEATHER], tool_choice=choice)
-
-
-CALLS = [{"name": "f", "arguments": {"a": "</tool_call> <tool_call>"}}, {"name": "g", "arguments": {}}]
-WRITTEN = "Well <tool: " + "\n".join(f"<tool_call>\n{json.dumps(call)}\n</tool_call>" for call in CALLS)
-
-
-@given(cuts=st.sets(st.integers(1, len(WRITTEN) - 1)))
-def test_calls_are_read_from_pieces_of_any_size(cuts: set[int]) -> None:
-    reader, borders = ToolCallReader(), [0, *sorted(cuts), len(WRITTEN)]
-    read = [reader.read(WRITTEN[a:b], is_last=b == len(WRITTEN)) for a, b in itertools.pairwise(borders)]
-    assert "".join(text for text, _ in read).strip() == "Well <tool:"
-    called = [call["function"] for _, calls in read for call in calls]
-    assert [{**each, "arguments": json.loads(each["arguments"])} for each in called] == CALLS
-
-
-def test_a_call_that_is_broken_off_is_text() -> None:
-    assert ToolCallReader().read('So <tool_call>\n{"na', is_last=True) == ('So <tool_call>\n{"na', [])

@@ -379,25 +379,6 @@ def test_half_a_character_in_arguments_is_no_500(with_tools: Running) -> None:
     assert answer.status_code in (200, 400), answer.text
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_call_of_a_recursive_tool_end_to_end(with_tools: Running, stream: bool) -> None:
-    nullable = {"anyOf": [{"$ref": "#/$defs/N"}, {"type": "null"}]}
-    node = {"type": "object", "properties": {"next": nullable}, "required": ["next"], "additionalProperties": False}
-    schema = {"type": "object", "properties": {"n": {"$ref": "#/$defs/N"}}, "required": ["n"], "$defs": {"N": node}}
-    offered = [tool("f", {**schema, "additionalProperties": False}).model_dump(exclude_none=True)]
-    asked = {"model": MODEL, "messages": CHAT, "tools": offered, "tool_choice": "required"}
-    asked |= {"max_tokens": 300, "seed": 4}
-    answer = with_tools.client().chat.completions.create(**asked, parallel_tool_calls=False, stream=stream)
-    if stream:
-        [call] = [one for chunk in answer for one in chunk.choices[0].delta.tool_calls or []]
-    else:
-        [call] = answer.choices[0].message.tool_calls
-    inner = json.loads(call.function.arguments)["n"]
-    while inner is not None:
-        assert inner.keys() == {"next"}
-        inner = inner["next"]
-
-
 @pytest.mark.parametrize(
     ("fields", "param"),
     [

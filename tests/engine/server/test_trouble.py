@@ -38,10 +38,6 @@ def raw_request(server: Running, body: dict, receive_buffer: int | None = None) 
     return sock
 
 
-def num_unfinished(server: Running) -> int:
-    return server.engine(lambda engine: len(engine.scheduler.running) + len(engine.scheduler.waiting))
-
-
 # -------------------------------------------------------------------- clients that leave
 
 
@@ -52,18 +48,6 @@ def test_a_client_that_leaves_frees_its_blocks(server: Running, stream: bool):
     sock.close()
     server.wait_until_idle()
     assert server.service.limiter.num_sequences == 0
-
-
-def test_a_client_that_leaves_while_it_waits_frees_its_place(serve: Serve):
-    server = serve(engine={"max_num_seqs": 1, "max_queue_len": 1})
-    first = raw_request(server, {"max_tokens": 400, "ignore_eos": True})
-    second = raw_request(server, {"max_tokens": 400, "ignore_eos": True})
-    server.wait_until(lambda engine: len(engine.scheduler.waiting) == 1)
-    second.close()
-    server.wait_until(lambda engine: len(engine.scheduler.waiting) == 0)
-    assert num_unfinished(server) == 1
-    first.close()
-    server.wait_until_idle()
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -104,15 +88,6 @@ def test_a_full_queue_answers_429_at_once_and_says_when_to_come_back(serve: Serv
     chat(server).result()
     with pytest.raises(openai.BadRequestError, match="never fit"):
         chat(server, n=6).result()
-
-
-def test_the_official_client_retries_by_itself(serve: Serve):
-    server = serve(engine={"max_num_seqs": 1, "max_queue_len": 1})
-    with ThreadPoolExecutor(4) as pool:
-        client = server.client(max_retries=20)
-        asked = {"model": MODEL, "messages": CHAT, **GREEDY, "max_tokens": 2}
-        answers = [pool.submit(client.chat.completions.create, **asked) for _ in range(4)]
-        assert len({answer.result().choices[0].message.content for answer in answers}) == 1
 
 
 def test_queue_timeout(serve: Serve):

@@ -280,7 +280,9 @@ def test_on_a_cpu_all_but_the_first_matrix_is_in_8_bits(smollm_path: Path) -> No
     assert 0.99 < similar.min() < 0.999999
 
 
-@pytest.mark.parametrize("make", [partial(make_head, every=50), make_eagle3], ids=["ours", "eagle3"])
+@pytest.mark.parametrize(
+    "make", [partial(make_head, every=50), pytest.param(make_eagle3, marks=pytest.mark.slow)], ids=["ours", "eagle3"]
+)
 def test_a_head_beside_quantized_weights(smollm_path: Path, tmp_path: Path, make: Callable[..., object]) -> None:
     """Then the embedding table is the rows of the output head, in 8 bits, and has to be widened for the draft head."""
     plain = EngineConfig(model=str(smollm_path), num_kv_blocks=32, quantization="int8", kv_cache_dtype="int8")

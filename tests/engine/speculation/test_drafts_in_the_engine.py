@@ -1,7 +1,6 @@
 """Drafts in the scheduler and the engine, over a runner that notices every block with wrong contents."""
 
 import logging
-import random
 from typing import Any
 
 import fake_runner
@@ -11,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minillm import Engine, EngineConfig
-from minillm.core.block_pool import ROOT, block_hashes
 from minillm.core.errors import ConfigError
-from minillm.core.request import FinishReason, Request
 from minillm.core.timeline import VirtualClock
 from minillm.observe.speculation import SpeculationSummary
 from minillm.speculation.base import Proposer
@@ -38,45 +35,6 @@ def test_a_step_yields_what_passed_and_one_more_in_one_delivery() -> None:
     assert output.token_ids == expected_output([1, 2, 3], 12)
     assert len(output.timeline.deliveries) == 4 and output.timeline.num_tokens == 12
     assert [batch.num_tokens for batch in engine.runner.batches] == [3, 5, 5, 1]
-
-
-def test_what_did_not_pass_is_taken_back_and_so_are_its_blocks() -> None:
-    engine = make_engine(rate=0.0)
-    engine.add_request([1, 2, 3], greedy(6), request_id="r")
-    engine.step()
-    [request] = engine.scheduler.running
-    for step in range(4):
-        engine.step()
-        computed = 4 + step
-        assert request.num_computed_tokens == computed == request.num_tokens - 1
-        assert len(engine.scheduler.kv.block_ids(request)) == -(-computed // BLOCK)
-    assert drain(engine)["r"].token_ids == expected_output([1, 2, 3], 6)
-
-
-@pytest.mark.parametrize("place", [1, 2, 3, 5, 6])
-def test_a_stop_in_the_middle_of_what_passed(place: int) -> None:
-    expected = expected_output([1, 2, 3], 20)
-    engine = make_engine(rate=1.0)
-    engine.add_request([1, 2, 3], greedy(20, stop_token_ids=(expected[place],)), request_id="r")
-    engine.add_request([4, 5], greedy(9), request_id="other")
-    outputs = drain(engine)
-    assert outputs["r"].token_ids == expected[: place + 1]
-    assert outputs["r"].finish_reason is FinishReason.STOP
-    assert outputs["r"].timeline.num_tokens == place + 1
-    assert outputs["other"].token_ids == expected_output([4, 5], 9)
-
-
-def test_limits_on_the_length_are_kept_to_the_token() -> None:
-    for max_tokens in range(1, 9):
-        engine = make_engine(rate=1.0)
-        engine.add_request([1, 2, 3], greedy(max_tokens))
-        [output] = drain(engine).values()
-        assert output.token_ids == expected_output([1, 2, 3], max_tokens)
-    engine = make_engine(rate=1.0, max_model_len=10)
-    engine.add_request([1, 2, 3], greedy(100))
-    [output] = drain(engine).values()
-    assert output.token_ids == expected_output([1, 2, 3], 7)
-    assert max(scheduled.end for batch in engine.runner.batches for scheduled in batch.requests) == 9
 
 
 def test_no_proposer_is_asked_for_more_than_the_window_holds() -> None:
@@ -106,18 +64,6 @@ def test_drafts_count_against_the_budget_and_nobody_goes_without_for_them() -> N
     assert any(sum(s.num_drafts for s in batch.requests) == 2 for batch in full)
 
 
-def test_nobody_is_preempted_for_a_guess() -> None:
-    """In the first step with drafts one block is left, which one's draft and the other's own token want. The own tokens
-    of both fit the 5 blocks to the end."""
-    engine = make_engine(rate=0.0, num_kv_blocks=5, enable_prefix_caching=False)
-    requests = {"drafts": ([1, 2, 3, 4], 6), "wants its own": ([5, 6, 7, 8, 9, 10, 11, 12], 3)}
-    for name, (prompt, max_tokens) in requests.items():
-        engine.add_request(prompt, greedy(max_tokens), request_id=name)
-    outputs = drain(engine)
-    assert engine.scheduler.num_preemptions == 0
-    assert all(outputs[name].token_ids == expected_output(*request) for name, request in requests.items())
-
-
 tight_requests = st.lists(st.tuples(st.integers(1, 12), st.integers(2, 12)), min_size=2, max_size=6)
 
 
@@ -135,35 +81,6 @@ def test_drafts_that_never_pass_change_no_step_of_anybody(sizes: list[tuple[int,
         steps = [{s.request.request_id: s.end - s.num_drafts for s in b.requests} for b in engine.runner.batches]
         runs.append((steps, engine.scheduler.num_preemptions))
     assert runs[0] == runs[1]
-
-
-@pytest.mark.parametrize("num_host_blocks", [0, 32])
-def test_preempted_requests_lose_their_drafts_and_nothing_else(num_host_blocks: int) -> None:
-    preemption = "swap" if num_host_blocks else "recompute"
-    engine = make_engine(num_kv_blocks=9, num_host_blocks=num_host_blocks, preemption=preemption)
-    for i in range(4):
-        engine.add_request([i, 1, 2], greedy(18), request_id=str(i))
-    outputs = {}
-    while engine.has_unfinished:
-        outputs |= {output.request_id: output for output in engine.step() if output.finished}
-        assert not any(request.draft.token_ids for request in engine.scheduler.waiting)
-    assert engine.scheduler.num_preemptions > 0
-    assert all(outputs[str(i)].token_ids == expected_output([i, 1, 2], 18) for i in range(4))
-
-
-def test_no_block_is_findable_before_all_its_tokens_are_known() -> None:
-    engine = make_engine(rate=0.5)
-    for i in range(3):
-        engine.add_request([i, 1, 2], greedy(40), request_id=str(i))
-    requests: list[Request] = list(engine.recent_requests)
-    most = 0
-    while engine.has_unfinished:
-        engine.step()
-        known = {h for r in requests for h in block_hashes(ROOT, r.token_ids(0, r.num_known_tokens), BLOCK)}
-        found = set(engine.scheduler.kv.pool.index)
-        assert found <= known
-        most = max(most, len(found))
-    assert most > 25, "and those are found"
 
 
 def test_what_was_drafted_is_in_the_records() -> None:
@@ -224,35 +141,6 @@ def test_ctrl_c_while_drafting_leaves_everything_in_order() -> None:
     assert proposer.num_resets == 1
     [output] = drain(engine).values()
     assert output.token_ids == expected_output([1, 2, 3], 20)
-
-
-def test_a_failing_step_with_drafts_harms_nobody_else() -> None:
-    engine = make_engine(rate=0.8, max_num_seqs=2)
-    for i in range(4):
-        engine.add_request([i, 1, 2], greedy(12), request_id=str(i))
-    for _ in range(2):
-        engine.step()
-    engine.runner.fail_next = RuntimeError("boom")
-    outputs = drain(engine)
-    assert [outputs[str(i)].finish_reason for i in range(2)] == [FinishReason.ERROR] * 2
-    assert all(outputs[str(i)].token_ids == expected_output([i, 1, 2], 12) for i in (2, 3))
-
-
-def test_aborts_at_any_moment() -> None:
-    rng = random.Random(0)
-    engine = make_engine(num_kv_blocks=12)
-    for i in range(12):
-        engine.add_request([i, 1, 2], greedy(12), request_id=str(i))
-    outputs = {}
-    while engine.has_unfinished:
-        outputs |= {output.request_id: output for output in engine.step()}
-        if rng.random() < 0.2 and (output := engine.abort(str(rng.randrange(12)))):
-            outputs[output.request_id] = output
-        engine.check_integrity()
-    for i in range(12):
-        tokens = outputs[str(i)].token_ids
-        assert tokens == expected_output([i, 1, 2], 12)[: len(tokens)]
-    assert engine.speculator.length._requests == {}
 
 
 def test_running_ahead_and_speculating_exclude_each_other() -> None:

@@ -112,7 +112,11 @@ class HintedEagle3(Hinted):
         return run_eagle3_densely(hf, weights, states @ weights["fc.weight"].T, embedded, first)
 
 
-@pytest.mark.parametrize("way", WAYS)
+IN_TURN = ("tight, swapped", "large blocks")
+"""Ways of `make test`. Slots and rows are those of our own heads, which meet every way there."""
+
+
+@pytest.mark.parametrize("way", [pytest.param(way, marks=[pytest.mark.slow] * (way not in IN_TURN)) for way in WAYS])
 def test_same_tokens_and_a_right_cache(
     target: LoadedModel, folder: Path, without: list[RequestOutput], way: str
 ) -> None:
@@ -124,12 +128,6 @@ def test_same_tokens_and_a_right_cache(
     assert (engine.scheduler.num_preemptions > 0) == way.startswith("tight")
     summary = SpeculationSummary.of_steps(engine.steps)
     assert summary.num_rejected > 30 and sum(summary.accepted_at) > 30
-
-
-def test_its_own_guesses_change_no_token(target: LoadedModel, folder: Path, without: list[RequestOutput]) -> None:
-    engine = make_engine(target, folder)
-    assert [output.token_ids for output in serve(engine)] == [output.token_ids for output in without]
-    assert SpeculationSummary.of_steps(engine.steps).num_rejected > 30 and engine.runner.hidden_state_reader is not None
 
 
 def test_other_ways_to_write_the_same_head(target: LoadedModel, folder: Path, tmp_path: Path) -> None:
