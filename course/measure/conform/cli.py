@@ -85,6 +85,8 @@ def conform(
         raise ConformError("--checkpoint says what a server at --url serves; a COMMAND gets one of its own")
     if server_log is not None and not command:
         raise ConformError("--log keeps what a COMMAND prints: there's none here")
+    if badge_file is not None and only:
+        raise ConformError("--badge counts every check: leave --only out")
     check_writable(server_log, badge_file)
     if checkpoint is not None and not (checkpoint / "config.json").is_file():
         raise ConformError(f"{checkpoint} holds no checkpoint: it has no config.json")
