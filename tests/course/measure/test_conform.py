@@ -310,6 +310,12 @@ def test_nothing_or_two_things_to_try(run: Run, tmp_path: Path) -> None:
     assert status == 2 and __file__ in err
 
 
+def test_a_server_that_never_gets_ready_is_given_up(tmp_path: Path) -> None:
+    waits = [sys.executable, "-c", "import signal; signal.pause()"]
+    with pytest.raises(ServerError, match="isn't ready after 0.1 s"), serving(waits, tmp_path / "log", limit_s=0.1):
+        pass
+
+
 def test_what_a_command_has_started_ends_with_it(tmp_path: Path) -> None:
     script = "import subprocess; print(subprocess.Popen(['sleep', '600']).pid)"
     log = tmp_path / "log"
