@@ -49,7 +49,7 @@ def outcome_of(run: Callable[[], None]) -> Found:
     except httpx.ConnectError as error:
         return Outcome.CRASH, "", "a server that listens", f"it's gone: {error}"
     except httpx.TransportError as error:
-        return Outcome.CRASH, "", "a whole answer", f"the server hung up: {error}"
+        return Outcome.FAIL, "", "a whole answer", f"the server hung up: {error}"
     except LimitError as error:
         return Outcome.FAIL, _notes(error), "an end", f"{error}; it was at {_place(error)}"
     except Exception as error:

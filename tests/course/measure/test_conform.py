@@ -24,7 +24,7 @@ from course.measure.conform.report import badge
 from course.measure.conform.runs import outcome_of, scheduling_verdicts
 from course.measure.conform.scheduling import SCHEDULING_CHECKS
 from course.measure.conform.serving import SERVING_CHECKS
-from course.measure.conform.verdict import Outcome, Verdict
+from course.measure.conform.verdict import ConformityError, Outcome, Verdict
 
 Run = Callable[..., tuple[int, str, str]]
 QUICK = [check for check in SCHEDULING_CHECKS if check.name not in ("leaks", "batch invariance")]
@@ -278,7 +278,7 @@ def test_a_careless_server_is_found(tiny: Path, monkeypatch: pytest.MonkeyPatch)
         (None, Outcome.FAIL, "data"),
         (httpx.ReadTimeout("nothing came"), Outcome.FAIL, "none after"),
         (httpx.ConnectError("refused"), Outcome.CRASH, "gone: refused"),
-        (httpx.RemoteProtocolError("cut off"), Outcome.CRASH, "hung up: cut off"),
+        (httpx.RemoteProtocolError("cut off"), Outcome.FAIL, "hung up: cut off"),
     ],
 )
 def test_a_server_that_says_something_else_or_nothing_fails(
@@ -294,6 +294,19 @@ def test_a_server_that_says_something_else_or_nothing_fails(
     [usage] = (check for check in SERVING_CHECKS if check.name == "usage")
     found, _, expected, got = outcome_of(lambda: usage.run(Client("http://odd")))
     assert found is outcome and expected and said in got
+
+
+@pytest.mark.parametrize("line", ["data: <html>", "data: [1]", 'data: {"choices": [3]}'])
+def test_a_stream_of_something_else_fails(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/models":
+            return httpx.Response(200, json={"data": [{"id": "tiny"}]})
+        return httpx.Response(200, text=f"{line}\n\n")
+
+    make = httpx.Client
+    monkeypatch.setattr(httpx, "Client", lambda **options: make(transport=httpx.MockTransport(answer)))
+    with pytest.raises(ConformityError, match="OpenAI's API"):
+        Client("http://odd").stream("a prompt")
 
 
 def test_nothing_or_two_things_to_try(run: Run, tmp_path: Path) -> None:
@@ -312,7 +325,7 @@ def test_nothing_or_two_things_to_try(run: Run, tmp_path: Path) -> None:
 
 def test_a_server_that_never_gets_ready_is_given_up(tmp_path: Path) -> None:
     waits = [sys.executable, "-c", "import signal; signal.pause()"]
-    with pytest.raises(ServerError, match="isn't ready after 0.1 s"), serving(waits, tmp_path / "log", limit_s=0.1):
+    with pytest.raises(ServerError, match="isn't ready after"), serving(waits, tmp_path / "log", limit_s=0.1):
         pass
 
 
