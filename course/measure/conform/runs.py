@@ -64,8 +64,11 @@ def _notes(error: Exception) -> str:
 
 def _place(error: Exception) -> str:
     """Where an exception was raised, and by whom that was called."""
-    frames = traceback.extract_tb(error.__traceback__)[-1 : -1 - DEPTH : -1]
-    return " < ".join(f"{Path(each.filename).name}:{each.lineno} {each.name}" for each in frames)
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, LimitError):
+        frames.pop()  # the signal's handler
+    innermost = frames[::-1][:DEPTH]
+    return " < ".join(f"{Path(each.filename).name}:{each.lineno} {each.name}" for each in innermost)
 
 
 def scheduling_verdicts(adapter: str, only: Sequence[str] = ()) -> Iterator[Verdict]:

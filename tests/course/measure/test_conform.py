@@ -205,7 +205,9 @@ def test_a_crash_and_an_endless_step_say_what_was_asked_and_where() -> None:
     crash, sent, _, got = outcome_of(lambda: SCHEDULING_CHECKS[0].run(Raises))
     assert crash is Outcome.CRASH and "1 x 1+20" in sent and "step < " in got
     late, sent, _, got = outcome_of(endless)
-    assert late is Outcome.FAIL and "1 x 1+20" in sent and "0.05 s" in got and "step < " in got
+    assert (
+        late is Outcome.FAIL and "1 x 1+20" in sent and "0.05 s; it was at test_conform.py" in got and "step < " in got
+    )
 
 
 # ------------------------------------------------------------------ over HTTP
