@@ -32,7 +32,11 @@ class ServerError(MinillmError):
 
 @contextmanager
 def serving(
-    command: Sequence[str], log: Path, words: Mapping[str, object] = {}, env: Mapping[str, str] = {}
+    command: Sequence[str],
+    log: Path,
+    words: Mapping[str, object] = {},
+    env: Mapping[str, str] = {},
+    limit_s: float = START_LIMIT_S,
 ) -> Iterator[str]:
     """Start a command in which {port} and other {words} are filled in, and wait until its /v1/models answers.
 
@@ -41,10 +45,11 @@ def serving(
     Args:
         log: gets what it prints.
         env: environment variables beside ours.
+        limit_s: seconds that it may take to answer.
     Returns:
         Its URL, without /v1.
     Raises:
-        ServerError: it ended, or doesn't answer within ten minutes.
+        ServerError: it ended, or doesn't answer in time.
     """
     port = _free_port()
     filled = [_filled(word, {**words, "port": port}) for word in command]
@@ -59,7 +64,7 @@ def serving(
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # it has the server ended, too
     try:
         with _guarded(process.pid):
-            _wait(url, process, log)
+            _wait(url, process, log, limit_s)
             yield url
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -100,16 +105,20 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + START_LIMIT_S
+def _wait(url: str, process: subprocess.Popen[bytes], log: Path, limit_s: float) -> None:
+    """Wait until /v1/models answers. Raises ServerError, with what it answered last, if it doesn't in time."""
+    deadline, last = time.monotonic() + limit_s, "nothing listens there"
     while process.poll() is None and time.monotonic() < deadline:
         try:
-            if httpx.get(f"{url}/v1/models", timeout=5).status_code == 200:
+            status = httpx.get(f"{url}/v1/models", timeout=5).status_code
+            if status == 200:
                 return
-        except httpx.HTTPError:
-            pass  # nothing listens there yet
+            last = f"HTTP {status}"
+        except httpx.HTTPError as error:
+            last = str(error)
         time.sleep(0.3)
-    ended = "it ended" if process.poll() is not None else f"nothing answers at {url} after {START_LIMIT_S:.0f} s"
+    late = f"{url}/v1/models isn't ready after {limit_s:g} s ({last})"
+    ended = late if process.poll() is None else f"it ended with status {process.returncode}"
     raise ServerError(f"{ended}. The end of what it printed:\n{log.read_text(errors='replace')[-LOG_END:]}")
 
 

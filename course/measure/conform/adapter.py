@@ -62,8 +62,16 @@ class Adapter(Protocol):
         ...
 
 
+METHODS = ("add", "step", "is_idle", "num_free_tokens", "abort")
+"""What an adapter must have, besides its constructor."""
+
+
 class AdapterError(MinillmError):
-    """The adapter's file can't be used. The message says why."""
+    """The adapter can't be used: what's wrong is in its file, not in the engine. The message says why."""
+
+
+class LimitError(TimeoutError):
+    """What `time_limit` raises."""
 
 
 BUILT_IN = Path(__file__).parent / "adapters"
@@ -81,7 +89,7 @@ def load_adapter(name: str, limit_s: float = IMPORT_LIMIT_S) -> type[Adapter]:
     Args:
         limit_s: seconds that its import may take.
     Raises:
-        AdapterError: there's no such file, it can't be imported in time, or it has no such class.
+        AdapterError: there's no such file, it can't be imported in time, or its class Adapter is missing or not whole.
     """
     built_in = BUILT_IN / f"{name.replace('-', '_')}.py"
     path = built_in if built_in.exists() else Path(name)
@@ -93,21 +101,28 @@ def load_adapter(name: str, limit_s: float = IMPORT_LIMIT_S) -> type[Adapter]:
     assert spec is not None  # a loader is given
     module = importlib.util.module_from_spec(spec)
     try:
-        with redirect_stdout(sys.stderr), _time_limit(limit_s):
+        with redirect_stdout(sys.stderr), time_limit(limit_s, "its import"):
             loader.exec_module(module)
     except (Exception, SystemExit) as error:
         raise AdapterError(f"{path}: {type(error).__name__}: {error}") from error
-    if not hasattr(module, "Adapter"):
+    make = getattr(module, "Adapter", None)
+    if not isinstance(make, type):
         raise AdapterError(f"{path} has no class Adapter")
-    return module.Adapter
+    if lacks := [name for name in METHODS if not callable(getattr(make, name, None))]:
+        raise AdapterError(f"{path}: its class Adapter lacks {', '.join(lacks)}")
+    return make
 
 
 @contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError where the code below is by then; a wait inside a lock or a socket is interrupted, too."""
+def time_limit(seconds: float, what: str) -> Iterator[None]:
+    """Raise LimitError where the code below is by then; a wait inside a lock or a socket is interrupted, too.
+
+    Args:
+        what: begins the error's message.
+    """
 
     def stop(*_: object) -> None:
-        raise TimeoutError(f"its import hasn't ended after {seconds:g} s")
+        raise LimitError(f"{what} hasn't ended after {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds)

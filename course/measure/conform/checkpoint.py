@@ -23,6 +23,7 @@ def write_checkpoint(folder: Path) -> Path:
     import torch
     import transformers
 
+    transformers.utils.logging.disable_progress_bar()  # no bars of its own among ours
     tokenizer = _tokenizer()
     config = transformers.LlamaConfig(
         vocab_size=VOCABULARY,

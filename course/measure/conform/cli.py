@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from course.measure.child import START_LIMIT_S
 from minillm.bench.options import check_writable
 from minillm.core.errors import MinillmError
 from minillm.host.storage import storage_errors, write_whole
@@ -39,6 +40,7 @@ WriteCheckpoint = Annotated[
 ]
 Only = Annotated[list[str] | None, typer.Option(help="Only checks with this word in their name; may be repeated.")]
 Requests = Annotated[int, typer.Option(min=16, help="Requests of a server's check for leaks.")]
+StartLimit = Annotated[float, typer.Option(min=1, help="Seconds that the COMMAND may take to answer /v1/models.")]
 ServerLog = Annotated[Path | None, typer.Option("--log", help="Keep what the COMMAND prints in this file.")]
 BadgeFile = Annotated[Path | None, typer.Option("--badge", help="Write an SVG for a README.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
@@ -62,6 +64,7 @@ def conform(
     write_checkpoint: WriteCheckpoint = None,
     only: Only = None,
     requests: Requests = 512,
+    start_limit: StartLimit = START_LIMIT_S,
     server_log: ServerLog = None,
     badge_file: BadgeFile = None,
     as_json: Json = False,
@@ -85,6 +88,8 @@ def conform(
         raise ConformError("--checkpoint says what a server at --url serves; a COMMAND gets one of its own")
     if server_log is not None and not command:
         raise ConformError("--log keeps what a COMMAND prints: there's none here")
+    if badge_file is not None and only:
+        raise ConformError("--badge counts every check: leave --only out")
     check_writable(server_log, badge_file)
     if checkpoint is not None and not (checkpoint / "config.json").is_file():
         raise ConformError(f"{checkpoint} holds no checkpoint: it has no config.json")
@@ -96,7 +101,7 @@ def conform(
             report.show(verdict, console)
     else:
         subject = url or shlex.join(command or ())
-        with _client(command, url, checkpoint, requests, server_log) as client:
+        with _client(command, url, checkpoint, requests, server_log, start_limit) as client:
             for verdict in serving_verdicts(client, only or ()):
                 verdicts.append(verdict)
                 report.show(verdict, console)
@@ -121,7 +126,12 @@ def _write_checkpoint(folder: Path) -> None:
 
 @contextmanager
 def _client(
-    command: list[str] | None, url: str | None, checkpoint: Path | None, requests: int, server_log: Path | None
+    command: list[str] | None,
+    url: str | None,
+    checkpoint: Path | None,
+    requests: int,
+    server_log: Path | None,
+    start_limit: float,
 ) -> Iterator["Client"]:
     """A client of the server at `url`, or of one that is started."""
     from course.measure.child import serving
@@ -138,5 +148,5 @@ def _client(
         if any("{gguf}" in word for word in command):
             write_gguf(model, gguf, "float32", with_tokenizer=True)
         log = server_log or Path(folder) / "server.log"
-        with serving(command, log, {"model": model, "gguf": gguf}) as started:
+        with serving(command, log, {"model": model, "gguf": gguf}, limit_s=start_limit) as started:
             yield Client(started, Reference(model), requests)

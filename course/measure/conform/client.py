@@ -49,7 +49,8 @@ class Client:
             models = self.http.get(f"{self.url}/v1/models").raise_for_status()
             self.model = models.json()["data"][0]["id"]
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError) as error:
-            raise UnreachableError(f"{self.url}/v1/models: {type(error).__name__}: {error}") from error
+            why = f"{type(error).__name__}: {error}"
+            raise UnreachableError(f"{self.url}/v1/models doesn't answer as OpenAI's API does: {why}") from error
 
     def known(self) -> Reference:
         """What it should say. Raises NotOfferedError if nobody knows."""
@@ -75,17 +76,25 @@ class Client:
         return self.http.post(f"{self.url}/v1/completions", json=self._body(prompt, options)).status_code
 
     def stream(self, prompt: Any, **options: Any) -> tuple[list[str], list[str]]:
-        """The pieces of a streamed answer that have text, and every finish_reason."""
-        pieces, reasons = [], []
+        """The pieces of a streamed answer that have text, and every finish_reason.
+
+        Raises:
+            ConformityError: a piece isn't what OpenAI's API sends.
+        """
+        pieces: list[str] = []
+        reasons: list[str] = []
         body = {**self._body(prompt, options), "stream": True}
         with self.http.stream("POST", f"{self.url}/v1/completions", json=body) as response:
             for line in response.iter_lines():
                 data = line.removeprefix("data:").strip()
                 if not line.startswith("data:") or data == "[DONE]":
                     continue
-                for choice in json.loads(data).get("choices", []):
-                    pieces.append(choice.get("text") or "")
-                    reasons += [choice["finish_reason"]] if choice.get("finish_reason") else []
+                try:
+                    choices = json.loads(data).get("choices", [])
+                    pieces += [choice.get("text") or "" for choice in choices]
+                    reasons += [choice["finish_reason"] for choice in choices if choice.get("finish_reason")]
+                except (ValueError, TypeError, AttributeError) as error:
+                    raise ConformityError(str(options), "pieces as OpenAI's API has them", line[:200]) from error
         return [piece for piece in pieces if piece], reasons
 
     def leave(self, prompt: Any, after: int, **options: Any) -> None:

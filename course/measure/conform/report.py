@@ -9,11 +9,12 @@ from rich.console import Console
 from rich.text import Text
 
 from course.measure.conform.verdict import Outcome, Verdict
+from minillm import __version__
 
 STYLES = {Outcome.PASS: "green", Outcome.FAIL: "bold red", Outcome.CRASH: "bold red", Outcome.SKIPPED: "dim"}
 BADGE = """\
-<svg xmlns="http://www.w3.org/2000/svg" width="220" height="20" role="img" aria-label="{label}: {value}">
-<title>{label}: {value}</title>
+<svg xmlns="http://www.w3.org/2000/svg" width="220" height="20" role="img" aria-label="{label}: {title}">
+<title>{label}: {title}</title>
 <rect width="130" height="20" fill="#444"/><rect x="130" width="90" height="20" fill="{colour}"/>
 <g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11" text-anchor="middle">
 <text x="65" y="14">{label}</text><text x="175" y="14">{value}</text></g></svg>
@@ -29,7 +30,7 @@ def show(verdict: Verdict, console: Console) -> None:
     if verdict.outcome is Outcome.SKIPPED:
         details = {"": verdict.got}
     elif verdict.seen:
-        details["seen before"] = verdict.seen
+        details["a public bug that this check finds"] = verdict.seen
     for name, text in details.items():
         if text:
             console.print(Text(f"        {name + ': ' if name else ''}{text}", style="dim"))
@@ -48,8 +49,9 @@ def is_conforming(verdicts: Sequence[Verdict]) -> bool:
 
 
 def as_json(subject: str, verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """One object: what was tried, the counts, and every verdict."""
+    """One object: what was tried, by which version, the counts, and every verdict."""
     return {
+        "minillm": __version__,
         "subject": subject,
         "conforms": is_conforming(verdicts),
         "counts": Counter(str(verdict.outcome) for verdict in verdicts),
@@ -62,4 +64,6 @@ def badge(verdicts: Sequence[Verdict]) -> str:
     ran = [verdict for verdict in verdicts if verdict.outcome is not Outcome.SKIPPED]
     passed = sum(verdict.outcome is Outcome.PASS for verdict in ran)
     colour = "#2a7f3f" if is_conforming(verdicts) else "#b02a2a"
-    return BADGE.format(label=escape("minillm conform"), value=f"{passed} of {len(ran)}", colour=colour)
+    value = f"{passed} of {len(ran)}"
+    title = f"{value} checks passed, {len(verdicts) - len(ran)} skipped"
+    return BADGE.format(label=escape("minillm conform"), value=value, title=title, colour=colour)

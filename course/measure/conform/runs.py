@@ -12,34 +12,63 @@ from pathlib import Path
 
 import httpx
 
-from course.measure.conform.adapter import load_adapter
+from course.measure.conform.adapter import Adapter, AdapterError, LimitError, Limits, load_adapter, time_limit
 from course.measure.conform.client import TIMEOUT_S, Client
 from course.measure.conform.scheduling import SCHEDULING_CHECKS
 from course.measure.conform.serving import SERVING_CHECKS
+from course.measure.conform.trial import Trial
 from course.measure.conform.verdict import ConformityError, NotOfferedError, Outcome, Verdict
 
 TIME_LIMIT_S = 120.0
 """A check takes seconds."""
+GRACE_S = 10.0
+"""An engine that doesn't react to its time limit is ended so much later."""
+DEPTH = 3
+"""Calls that a report shows of an exception, the innermost first."""
 
 Found = tuple[Outcome, str, str, str]
 """An outcome with what was sent, expected and got."""
 
 
 def outcome_of(run: Callable[[], None]) -> Found:
-    """What came of one check. An exception of the engine's own is a crash: the loop that serves everybody has ended."""
+    """What came of one check. An exception of the engine's own is a crash: the loop that serves everybody has ended.
+
+    Raises:
+        AdapterError: it's the adapter that is wrong.
+    """
     try:
         run()
+    except AdapterError:
+        raise
     except ConformityError as error:
         return Outcome.FAIL, error.sent, error.expected, error.got
     except (NotImplementedError, NotOfferedError) as error:
         return Outcome.SKIPPED, "", "", str(error)
     except httpx.TimeoutException:
         return Outcome.FAIL, "", "an answer", f"none after {TIMEOUT_S:.0f} s"
+    except httpx.ConnectError as error:
+        return Outcome.CRASH, "", "a server that listens", f"it's gone: {error}"
+    except httpx.TransportError as error:
+        return Outcome.FAIL, "", "a whole answer", f"the server hung up: {error}"
+    except LimitError as error:
+        return Outcome.FAIL, _notes(error), "an end", f"{error}; it was at {_place(error)}"
     except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{Path(where.filename).name}:{where.lineno}"
-        return Outcome.CRASH, "", "", f"{type(error).__name__} at {place}: {error}".rstrip(": ")
+        return Outcome.CRASH, _notes(error), "", f"{type(error).__name__} at {_place(error)}: {error}".rstrip(": ")
     return Outcome.PASS, "", "", ""
+
+
+def _notes(error: Exception) -> str:
+    """What the engine had been asked, as its trial noted it."""
+    return "; ".join(getattr(error, "__notes__", ()))
+
+
+def _place(error: Exception) -> str:
+    """Where an exception was raised, and by whom that was called."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, LimitError):
+        frames.pop()  # the signal's handler
+    innermost = frames[::-1][:DEPTH]
+    return " < ".join(f"{Path(each.filename).name}:{each.lineno} {each.name}" for each in innermost)
 
 
 def scheduling_verdicts(adapter: str, only: Sequence[str] = ()) -> Iterator[Verdict]:
@@ -51,10 +80,18 @@ def scheduling_verdicts(adapter: str, only: Sequence[str] = ()) -> Iterator[Verd
         AdapterError: it can't be used.
     """
     make = load_adapter(adapter)
+    outcome, *_, got = _in_a_process(lambda: _make_one(make))
+    if outcome not in (Outcome.PASS, Outcome.SKIPPED):
+        raise AdapterError(f"{adapter}: its Adapter can't be made with {Limits()}: {got}")
     for check in SCHEDULING_CHECKS:
         if not only or any(word in check.name for word in only):
             outcome, sent, expected, got = _in_a_process(partial(check.run, make))
             yield Verdict(check.name, outcome, check.about, sent, expected, got, check.seen)
+
+
+def _make_one(make: type[Adapter]) -> None:
+    """Make an engine with the limits that most checks want."""
+    Trial(make, Limits())
 
 
 def serving_verdicts(client: Client, only: Sequence[str] = ()) -> Iterator[Verdict]:
@@ -70,12 +107,23 @@ def serving_verdicts(client: Client, only: Sequence[str] = ()) -> Iterator[Verdi
 
 
 def _in_a_process(run: Callable[[], None]) -> Found:
-    """What came of a check that runs in a process of its own. What the engine prints goes to standard error."""
+    """What came of a check that runs in a process of its own. What the engine prints goes to standard error.
+
+    Raises:
+        AdapterError: as `outcome_of` does.
+    """
+
+    def limited() -> None:
+        with time_limit(TIME_LIMIT_S, "the check"):
+            run()
 
     def send() -> None:
         os.dup2(2, 1)  # an extension's
         with redirect_stdout(sys.stderr):
-            theirs.send(outcome_of(run))
+            try:
+                theirs.send(outcome_of(limited))
+            except AdapterError as error:
+                theirs.send(error)
 
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
@@ -83,12 +131,15 @@ def _in_a_process(run: Callable[[], None]) -> Found:
     process.start()
     theirs.close()
     try:
-        if not ours.poll(TIME_LIMIT_S):
-            return Outcome.FAIL, "", "an end", f"none after {TIME_LIMIT_S:.0f} s"
-        return ours.recv()
+        if not ours.poll(TIME_LIMIT_S + GRACE_S):
+            return Outcome.FAIL, "", "an end", f"none after {TIME_LIMIT_S + GRACE_S:.0f} s"
+        found: Found | AdapterError = ours.recv()
     except EOFError:
         process.join()
         return Outcome.CRASH, "", "", f"the process ended with status {process.exitcode}"
     finally:
         process.kill()
         process.join()
+    if isinstance(found, AdapterError):
+        raise found
+    return found

@@ -1,9 +1,10 @@
 """An engine's life in a check: requests go in, tokens come out, and are compared with what the model says by itself."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
-from course.measure.conform.adapter import Adapter, Limits, RefusedError
+from course.measure.conform.adapter import Adapter, AdapterError, Limits, RefusedError
 from course.measure.conform.counting import CountingModel, expected_tokens
 from course.measure.conform.verdict import ConformityError
 
@@ -37,20 +38,36 @@ class Trial:
         """Queue a request. One that's refused is in `refused`."""
         self.asked[name], self.tokens[name] = ([*prompt], max_tokens), []
         try:
-            self.adapter.add(name, [*prompt], max_tokens)
+            with self._noted():
+                self.adapter.add(name, [*prompt], max_tokens)
         except (RefusedError, ValueError):
             self.refused.add(name)
 
     def abort(self, name: str) -> None:
-        self.adapter.abort(name)
+        with self._noted():
+            self.adapter.abort(name)
         self.left.setdefault(name, len(self.tokens[name]))
 
     def step(self) -> set[str]:
-        """One step. Returns who got tokens."""
-        new = self.adapter.step()
+        """One step. Returns who got tokens. Raises AdapterError if the adapter returns anything but that."""
+        with self._noted():
+            new = self.adapter.step()
+        if not isinstance(new, dict):
+            raise AdapterError(f"the adapter's step() returned {new!r}: not a dictionary of new tokens by request")
         for name, token_ids in new.items():
+            if name not in self.tokens:
+                raise AdapterError(f"the adapter's step() returned tokens for {name!r}, which nobody added")
             self.tokens[name] += token_ids
         return {name for name, token_ids in new.items() if token_ids}
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """Have an exception of the engine's say what was asked of it: a report wants to tell."""
+        try:
+            yield
+        except Exception as error:
+            error.add_note(self.sent)
+            raise
 
     def run(self) -> None:
         """Step until nothing is left. Raises ConformityError if that never comes."""
@@ -108,7 +125,9 @@ class Trial:
         """Nothing is held when nothing runs."""
         free = self.adapter.num_free_tokens()
         if free != self.free_at_first:
-            raise ConformityError(self.sent, f"{self.free_at_first} free KV positions, as at first", f"{free}")
+            lost = self.free_at_first - free
+            got = f"{free}: {lost} weren't given back" if lost > 0 else f"{free}: {-lost} were given back twice"
+            raise ConformityError(self.sent, f"{self.free_at_first} free KV positions, as at first", got)
 
     def check_left(self) -> None:
         """Who left got at most what was in flight then: two steps' tokens. What they got is right."""

@@ -1,6 +1,7 @@
 """`minillm conform` passes a right engine, and names what is wrong with a wrong one."""
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,17 +14,17 @@ import pytest
 from patience import wait_for
 
 from course.measure.child import ServerError, serving
-from course.measure.conform.adapter import Adapter, AdapterError, Limits, load_adapter
+from course.measure.conform.adapter import Adapter, AdapterError, Limits, load_adapter, time_limit
 from course.measure.conform.adapters.minillm import Adapter as Minillm
 from course.measure.conform.adapters.minillm import CountingRunner
 from course.measure.conform.checkpoint import Reference, write_checkpoint
 from course.measure.conform.client import Client
 from course.measure.conform.counting import CountingModel, KernelError, Row, expected_tokens
 from course.measure.conform.report import badge
-from course.measure.conform.runs import outcome_of
+from course.measure.conform.runs import outcome_of, scheduling_verdicts
 from course.measure.conform.scheduling import SCHEDULING_CHECKS
 from course.measure.conform.serving import SERVING_CHECKS
-from course.measure.conform.verdict import Outcome, Verdict
+from course.measure.conform.verdict import ConformityError, Outcome, Verdict
 
 Run = Callable[..., tuple[int, str, str]]
 QUICK = [check for check in SCHEDULING_CHECKS if check.name not in ("leaks", "batch invariance")]
@@ -117,13 +118,15 @@ def test_the_model_depends_on_all_that_it_reads() -> None:
 
 
 def test_an_adapter_that_cannot_be_used(tmp_path: Path) -> None:
-    names = ("broken.py", "ends.py", "hangs.py", "text.txt", "empty.py")
-    broken, ends, hangs, text, empty = (tmp_path / name for name in names)
+    names = ("broken.py", "ends.py", "hangs.py", "text.txt", "empty.py", "number.py", "half.py")
+    broken, ends, hangs, text, empty, number, half = (tmp_path / name for name in names)
     broken.write_text("import nobody_has_this")
     ends.write_text("import sys; sys.exit(3)")
     hangs.write_text("import signal; signal.pause()")
     text.write_text("some text")
     empty.write_text("")
+    number.write_text("Adapter = 3")
+    half.write_text("class Adapter:\n    def add(self, name, prompt, max_tokens): pass")
     for name, said in {
         "no_such_engine": "mini_sglang",
         str(broken): "nobody_has_this",
@@ -131,6 +134,8 @@ def test_an_adapter_that_cannot_be_used(tmp_path: Path) -> None:
         str(hangs): "its import hasn't ended",
         str(text): "SyntaxError",
         str(empty): "no class Adapter",
+        str(number): "no class Adapter",
+        str(half): "lacks step, is_idle, num_free_tokens, abort",
     }.items():
         with pytest.raises(AdapterError, match=said):
             load_adapter(name, limit_s=0.2 if name == str(hangs) else 60)
@@ -148,7 +153,8 @@ class Adapter(Minillm):
         return super().step()
 """
 SILENT = """
-class Adapter:
+from course.measure.conform.adapters.minillm import Adapter as Minillm
+class Adapter(Minillm):
     def __init__(self, limits, model):
         raise NotImplementedError("none of it")
 """
@@ -157,12 +163,51 @@ class Adapter:
 def test_an_adapter_that_prints_and_one_that_offers_nothing(run: Run, tmp_path: Path) -> None:
     noisy, silent, badge_file = tmp_path / "noisy.py", tmp_path / "silent.py", tmp_path / "conform.svg"
     noisy.write_text(NOISY)
-    status, out, err = run("conform", "--adapter", str(noisy), "--only", "alone", "--json", "--badge", str(badge_file))
+    status, out, err = run("conform", "--adapter", str(noisy), "--only", "alone", "--json")
     assert status == 0 and json.loads(out)["counts"] == {"pass": 1}
-    assert "imported" in err and "a step" in err and "from C" in err and "1 of 1" in badge_file.read_text()
+    assert "imported" in err and "a step" in err and "from C" in err
+    status, _, err = run("conform", "--adapter", str(noisy), "--only", "alone", "--badge", str(badge_file))
+    assert status == 2 and "--only" in err and not badge_file.exists()
     silent.write_text(SILENT)
     status, out, _ = run("conform", "--adapter", str(silent), "--only", "alone", "--json")
     assert status == 1 and not json.loads(out)["conforms"]
+
+
+def test_a_mistake_in_the_adapter_is_not_the_engine_s(tmp_path: Path) -> None:
+    for method, body, said in (
+        ("__init__", "raise KeyError('no engine')", "can't be made.*no engine"),
+        ("step", "pass", r"step\(\) returned None"),
+        ("step", "return {'stranger': [1]}", "'stranger', which nobody added"),
+    ):
+        file = tmp_path / "mine.py"
+        file.write_text(
+            "from course.measure.conform.adapters.minillm import Adapter as Minillm\n"
+            f"class Adapter(Minillm):\n    def {method}(self, *arguments):\n        {body}\n"
+        )
+        with pytest.raises(AdapterError, match=said):
+            list(scheduling_verdicts(str(file), ["alone"]))
+
+
+def test_a_crash_and_an_endless_step_say_what_was_asked_and_where() -> None:
+    class Raises(Minillm):
+        def step(self) -> dict[str, list[int]]:
+            raise KeyError("block 7")
+
+    class Endless(Minillm):
+        def step(self) -> dict[str, list[int]]:
+            while True:
+                signal.pause()
+
+    def endless() -> None:
+        with time_limit(0.05, "the check"):
+            SCHEDULING_CHECKS[0].run(Endless)
+
+    crash, sent, _, got = outcome_of(lambda: SCHEDULING_CHECKS[0].run(Raises))
+    assert crash is Outcome.CRASH and "1 x 1+20" in sent and "step < " in got
+    late, sent, _, got = outcome_of(endless)
+    assert (
+        late is Outcome.FAIL and "1 x 1+20" in sent and "0.05 s; it was at test_conform.py" in got and "step < " in got
+    )
 
 
 # ------------------------------------------------------------------ over HTTP
@@ -229,20 +274,41 @@ def test_a_careless_server_is_found(tiny: Path, monkeypatch: pytest.MonkeyPatch)
         assert outcome_of(lambda name=name: checks[name].run(client))[0] is outcome, name  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("answers_at_all", [True, False])
+@pytest.mark.parametrize(
+    ("trouble", "outcome", "said"),
+    [
+        (None, Outcome.FAIL, "data"),
+        (httpx.ReadTimeout("nothing came"), Outcome.FAIL, "none after"),
+        (httpx.ConnectError("refused"), Outcome.CRASH, "gone: refused"),
+        (httpx.RemoteProtocolError("cut off"), Outcome.FAIL, "hung up: cut off"),
+    ],
+)
 def test_a_server_that_says_something_else_or_nothing_fails(
-    answers_at_all: bool, monkeypatch: pytest.MonkeyPatch
+    trouble: Exception | None, outcome: Outcome, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def answer(request: httpx.Request) -> httpx.Response:
-        if request.url.path == "/v1/completions" and not answers_at_all:
-            raise httpx.ReadTimeout("nothing came")
+        if request.url.path == "/v1/completions" and trouble:
+            raise trouble
         return httpx.Response(200, json={"data": [{"id": "tiny"}]})
 
     make = httpx.Client
     monkeypatch.setattr(httpx, "Client", lambda **options: make(transport=httpx.MockTransport(answer)))
     [usage] = (check for check in SERVING_CHECKS if check.name == "usage")
-    outcome, _, expected, _ = outcome_of(lambda: usage.run(Client("http://odd")))
-    assert outcome is Outcome.FAIL and expected
+    found, _, expected, got = outcome_of(lambda: usage.run(Client("http://odd")))
+    assert found is outcome and expected and said in got
+
+
+@pytest.mark.parametrize("line", ["data: <html>", "data: [1]", 'data: {"choices": [3]}'])
+def test_a_stream_of_something_else_fails(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/models":
+            return httpx.Response(200, json={"data": [{"id": "tiny"}]})
+        return httpx.Response(200, text=f"{line}\n\n")
+
+    make = httpx.Client
+    monkeypatch.setattr(httpx, "Client", lambda **options: make(transport=httpx.MockTransport(answer)))
+    with pytest.raises(ConformityError, match="OpenAI's API"):
+        Client("http://odd").stream("a prompt")
 
 
 def test_nothing_or_two_things_to_try(run: Run, tmp_path: Path) -> None:
@@ -257,6 +323,12 @@ def test_nothing_or_two_things_to_try(run: Run, tmp_path: Path) -> None:
     assert status == 2 and "config.json" in err
     status, _, err = run("conform", "--write-checkpoint", __file__)
     assert status == 2 and __file__ in err
+
+
+def test_a_server_that_never_gets_ready_is_given_up(tmp_path: Path) -> None:
+    waits = [sys.executable, "-c", "import signal; signal.pause()"]
+    with pytest.raises(ServerError, match="isn't ready after"), serving(waits, tmp_path / "log", limit_s=0.1):
+        pass
 
 
 def test_what_a_command_has_started_ends_with_it(tmp_path: Path) -> None:
@@ -293,4 +365,4 @@ def is_over(pid: int) -> bool:
 
 def test_a_badge_counts_what_ran() -> None:
     verdicts = [Verdict("a", Outcome.PASS, ""), Verdict("b", Outcome.SKIPPED, ""), Verdict("c", Outcome.FAIL, "")]
-    assert "1 of 2" in badge(verdicts)
+    assert ">1 of 2<" in badge(verdicts) and "1 skipped" in badge(verdicts)
