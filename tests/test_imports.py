@@ -323,3 +323,15 @@ def test_everything_declared_is_pinned() -> None:
 def normal(name: str) -> str:
     """A package's name as the index knows it (PEP 503), without extras and environment marker."""
     return re.sub(r"[-_.]+", "-", name.partition(";")[0].partition("[")[0]).lower()
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """Of the engine and the course together. `Adapter` is what `minillm conform` looks for in anybody's file."""
+    files = collections.defaultdict(list)
+    for file in source_files():
+        module = nodes_of(file)[0]
+        assert isinstance(module, ast.Module)
+        for node in module.body:
+            if isinstance(node, ast.ClassDef) and node.name != "Adapter":
+                files[node.name].append(module_name(file))
+    assert {name: found for name, found in files.items() if len(found) > 1} == {}

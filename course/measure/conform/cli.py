@@ -16,7 +16,7 @@ from minillm.core.errors import MinillmError
 from minillm.host.storage import storage_errors, write_whole
 
 if TYPE_CHECKING:
-    from course.measure.conform.client import Client
+    from course.measure.conform.client import ServerUnderTest
 
 Command = Annotated[
     list[str] | None,
@@ -132,15 +132,15 @@ def _client(
     requests: int,
     server_log: Path | None,
     start_limit: float,
-) -> Iterator["Client"]:
+) -> Iterator["ServerUnderTest"]:
     """A client of the server at `url`, or of one that is started."""
     from course.measure.child import serving
     from course.measure.conform.checkpoint import Reference, write_checkpoint
-    from course.measure.conform.client import Client
+    from course.measure.conform.client import ServerUnderTest
     from course.measure.peers.gguf_export import write_gguf
 
     if url is not None:
-        yield Client(url, None if checkpoint is None else Reference(checkpoint), requests)
+        yield ServerUnderTest(url, None if checkpoint is None else Reference(checkpoint), requests)
         return
     assert command is not None
     with tempfile.TemporaryDirectory(prefix="conform-") as folder:
@@ -149,4 +149,4 @@ def _client(
             write_gguf(model, gguf, "float32", with_tokenizer=True)
         log = server_log or Path(folder) / "server.log"
         with serving(command, log, {"model": model, "gguf": gguf}, limit_s=start_limit) as started:
-            yield Client(started, Reference(model), requests)
+            yield ServerUnderTest(started, Reference(model), requests)

@@ -19,7 +19,7 @@ class UnreachableError(MinillmError):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ServerAnswer:
     """One choice of a completion."""
 
     text: str
@@ -28,7 +28,7 @@ class Answer:
     logprobs: list[float] | None
 
 
-class Client:
+class ServerUnderTest:
     """Asks a server.
 
     Args:
@@ -61,7 +61,7 @@ class Client:
     def _body(self, prompt: Any, options: dict[str, Any]) -> dict[str, Any]:
         return {"model": self.model, "prompt": prompt, "temperature": 0, **options}
 
-    def complete(self, prompt: Any, **options: Any) -> Answer:
+    def complete(self, prompt: Any, **options: Any) -> ServerAnswer:
         """A whole answer. Raises ConformityError if the server doesn't give one."""
         response = self.http.post(f"{self.url}/v1/completions", json=self._body(prompt, options))
         if response.status_code != 200:
@@ -121,7 +121,7 @@ class Client:
         return self.gauge("num_requests_running") or 0.0
 
 
-def _answer(body: Any) -> Answer:
+def _answer(body: Any) -> ServerAnswer:
     """The first choice of a completion."""
     choice = body["choices"][0]
     logprobs = choice.get("logprobs") or {}
@@ -129,4 +129,4 @@ def _answer(body: Any) -> Answer:
     if listed is None and logprobs.get("content"):  # llama.cpp's server has them in the chat API's form
         listed = [token["logprob"] for token in logprobs["content"]]
     used = (body.get("usage") or {}).get("completion_tokens")
-    return Answer(choice["text"], choice["finish_reason"], used, listed)
+    return ServerAnswer(choice["text"], choice["finish_reason"], used, listed)

@@ -21,7 +21,7 @@ class KernelError(Exception):
     """A batch that no attention kernel would take."""
 
 
-class Row(NamedTuple):
+class KernelRow(NamedTuple):
     """One request's part of a step, as a runner lays it out for the GPU."""
 
     token_ids: Sequence[int]
@@ -50,7 +50,7 @@ class CountingModel:
         self.most_rows = 0
         """Rows of the step with most."""
 
-    def forward(self, rows: Sequence[Row]) -> list[int]:
+    def forward(self, rows: Sequence[KernelRow]) -> list[int]:
         """Compute one step.
 
         Returns:
@@ -70,7 +70,7 @@ class CountingModel:
             self._second_layer(row)
         return [self._next_token(row) for row in rows]
 
-    def _second_layer(self, row: Row) -> None:
+    def _second_layer(self, row: KernelRow) -> None:
         """Each new token's digest, over its own context."""
         digest, num_old = 0, len(row.context) - len(row.token_ids)
         for place, slot in enumerate(row.context):
@@ -78,13 +78,13 @@ class CountingModel:
             if place >= num_old:
                 self._digests[row.slots[place - num_old]] = digest
 
-    def _next_token(self, row: Row) -> int:
+    def _next_token(self, row: KernelRow) -> int:
         seen = 0
         for slot in row.context:
             seen = hash((seen, self._digests.get(slot, slot)))
         return seen % VOCABULARY
 
-    def _remark(self, row: Row) -> None:
+    def _remark(self, row: KernelRow) -> None:
         """The first position of the context that holds something else than it should."""
         for place, slot in enumerate(row.context):
             token_id, position = self._ids.get(slot, (None, None))
@@ -94,7 +94,7 @@ class CountingModel:
                 return
 
 
-def _check(row: Row) -> None:
+def _check(row: KernelRow) -> None:
     if not row.token_ids:
         raise KernelError("a row without a token: nothing to compute, so there's no next token (a grid of size 0)")
     if not len(row.token_ids) == len(row.positions) == len(row.slots) <= len(row.context):
@@ -107,7 +107,7 @@ def expected_tokens(prompt: Sequence[int], num_tokens: int) -> list[int]:
     model, tokens = CountingModel(), [*prompt]
     pending = list(range(len(tokens)))
     while len(tokens) < len(prompt) + num_tokens:
-        [token] = model.forward([Row([tokens[i] for i in pending], pending, pending, range(len(tokens)))])
+        [token] = model.forward([KernelRow([tokens[i] for i in pending], pending, pending, range(len(tokens)))])
         pending = [len(tokens)]
         tokens.append(token)
     return tokens[len(prompt) :]

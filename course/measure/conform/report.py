@@ -8,10 +8,15 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from course.measure.conform.verdict import Outcome, Verdict
+from course.measure.conform.verdict import CheckOutcome, CheckVerdict
 from minillm import __version__
 
-STYLES = {Outcome.PASS: "green", Outcome.FAIL: "bold red", Outcome.CRASH: "bold red", Outcome.SKIPPED: "dim"}
+STYLES = {
+    CheckOutcome.PASS: "green",
+    CheckOutcome.FAIL: "bold red",
+    CheckOutcome.CRASH: "bold red",
+    CheckOutcome.SKIPPED: "dim",
+}
 BADGE = """\
 <svg xmlns="http://www.w3.org/2000/svg" width="220" height="20" role="img" aria-label="{label}: {title}">
 <title>{label}: {title}</title>
@@ -21,13 +26,13 @@ BADGE = """\
 """
 
 
-def show(verdict: Verdict, console: Console) -> None:
+def show(verdict: CheckVerdict, console: Console) -> None:
     """One line for a check, and what someone would need to see it again below, where it isn't right."""
     console.print(Text(f"{verdict.outcome:8}", style=STYLES[verdict.outcome]) + Text(verdict.check))
-    if verdict.outcome is Outcome.PASS:
+    if verdict.outcome is CheckOutcome.PASS:
         return
     details = {"": verdict.about, "sent": verdict.sent, "expected": verdict.expected, "got": verdict.got}
-    if verdict.outcome is Outcome.SKIPPED:
+    if verdict.outcome is CheckOutcome.SKIPPED:
         details = {"": verdict.got}
     elif verdict.seen:
         details["a public bug that this check finds"] = verdict.seen
@@ -36,19 +41,19 @@ def show(verdict: Verdict, console: Console) -> None:
             console.print(Text(f"        {name + ': ' if name else ''}{text}", style="dim"))
 
 
-def summary(verdicts: Sequence[Verdict]) -> str:
+def summary(verdicts: Sequence[CheckVerdict]) -> str:
     """How many of each, in a line."""
     counts = Counter(verdict.outcome for verdict in verdicts)
-    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
+    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in CheckOutcome if counts[outcome])
 
 
-def is_conforming(verdicts: Sequence[Verdict]) -> bool:
+def is_conforming(verdicts: Sequence[CheckVerdict]) -> bool:
     """Whether something passed and nothing failed. What isn't offered isn't wrong."""
     outcomes = {verdict.outcome for verdict in verdicts}
-    return Outcome.PASS in outcomes and outcomes <= {Outcome.PASS, Outcome.SKIPPED}
+    return CheckOutcome.PASS in outcomes and outcomes <= {CheckOutcome.PASS, CheckOutcome.SKIPPED}
 
 
-def as_json(subject: str, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+def as_json(subject: str, verdicts: Sequence[CheckVerdict]) -> dict[str, Any]:
     """One object: what was tried, by which version, the counts, and every verdict."""
     return {
         "minillm": __version__,
@@ -59,10 +64,10 @@ def as_json(subject: str, verdicts: Sequence[Verdict]) -> dict[str, Any]:
     }
 
 
-def badge(verdicts: Sequence[Verdict]) -> str:
+def badge(verdicts: Sequence[CheckVerdict]) -> str:
     """An SVG for a README: how many checks passed of those that ran."""
-    ran = [verdict for verdict in verdicts if verdict.outcome is not Outcome.SKIPPED]
-    passed = sum(verdict.outcome is Outcome.PASS for verdict in ran)
+    ran = [verdict for verdict in verdicts if verdict.outcome is not CheckOutcome.SKIPPED]
+    passed = sum(verdict.outcome is CheckOutcome.PASS for verdict in ran)
     colour = "#2a7f3f" if is_conforming(verdicts) else "#b02a2a"
     value = f"{passed} of {len(ran)}"
     title = f"{value} checks passed, {len(verdicts) - len(ran)} skipped"

@@ -13,11 +13,11 @@ from pathlib import Path
 import httpx
 
 from course.measure.conform.adapter import Adapter, AdapterError, LimitError, Limits, load_adapter, time_limit
-from course.measure.conform.client import TIMEOUT_S, Client
+from course.measure.conform.client import TIMEOUT_S, ServerUnderTest
 from course.measure.conform.scheduling import SCHEDULING_CHECKS
 from course.measure.conform.serving import SERVING_CHECKS
 from course.measure.conform.trial import Trial
-from course.measure.conform.verdict import ConformityError, NotOfferedError, Outcome, Verdict
+from course.measure.conform.verdict import CheckOutcome, CheckVerdict, ConformityError, NotOfferedError
 
 TIME_LIMIT_S = 120.0
 """A check takes seconds."""
@@ -26,7 +26,7 @@ GRACE_S = 10.0
 DEPTH = 3
 """Calls that a report shows of an exception, the innermost first."""
 
-Found = tuple[Outcome, str, str, str]
+Found = tuple[CheckOutcome, str, str, str]
 """An outcome with what was sent, expected and got."""
 
 
@@ -41,20 +41,20 @@ def outcome_of(run: Callable[[], None]) -> Found:
     except AdapterError:
         raise
     except ConformityError as error:
-        return Outcome.FAIL, error.sent, error.expected, error.got
+        return CheckOutcome.FAIL, error.sent, error.expected, error.got
     except (NotImplementedError, NotOfferedError) as error:
-        return Outcome.SKIPPED, "", "", str(error)
+        return CheckOutcome.SKIPPED, "", "", str(error)
     except httpx.TimeoutException:
-        return Outcome.FAIL, "", "an answer", f"none after {TIMEOUT_S:.0f} s"
+        return CheckOutcome.FAIL, "", "an answer", f"none after {TIMEOUT_S:.0f} s"
     except httpx.ConnectError as error:
-        return Outcome.CRASH, "", "a server that listens", f"it's gone: {error}"
+        return CheckOutcome.CRASH, "", "a server that listens", f"it's gone: {error}"
     except httpx.TransportError as error:
-        return Outcome.FAIL, "", "a whole answer", f"the server hung up: {error}"
+        return CheckOutcome.FAIL, "", "a whole answer", f"the server hung up: {error}"
     except LimitError as error:
-        return Outcome.FAIL, _notes(error), "an end", f"{error}; it was at {_place(error)}"
+        return CheckOutcome.FAIL, _notes(error), "an end", f"{error}; it was at {_place(error)}"
     except Exception as error:
-        return Outcome.CRASH, _notes(error), "", f"{type(error).__name__} at {_place(error)}: {error}".rstrip(": ")
-    return Outcome.PASS, "", "", ""
+        return CheckOutcome.CRASH, _notes(error), "", f"{type(error).__name__} at {_place(error)}: {error}".rstrip(": ")
+    return CheckOutcome.PASS, "", "", ""
 
 
 def _notes(error: Exception) -> str:
@@ -71,7 +71,7 @@ def _place(error: Exception) -> str:
     return " < ".join(f"{Path(each.filename).name}:{each.lineno} {each.name}" for each in innermost)
 
 
-def scheduling_verdicts(adapter: str, only: Sequence[str] = ()) -> Iterator[Verdict]:
+def scheduling_verdicts(adapter: str, only: Sequence[str] = ()) -> Iterator[CheckVerdict]:
     """Run the checks of a scheduler on an adapter, a file or the name of a built-in one. The engine is imported here.
 
     Args:
@@ -81,12 +81,12 @@ def scheduling_verdicts(adapter: str, only: Sequence[str] = ()) -> Iterator[Verd
     """
     make = load_adapter(adapter)
     outcome, *_, got = _in_a_process(lambda: _make_one(make))
-    if outcome not in (Outcome.PASS, Outcome.SKIPPED):
+    if outcome not in (CheckOutcome.PASS, CheckOutcome.SKIPPED):
         raise AdapterError(f"{adapter}: its Adapter can't be made with {Limits()}: {got}")
     for check in SCHEDULING_CHECKS:
         if not only or any(word in check.name for word in only):
             outcome, sent, expected, got = _in_a_process(partial(check.run, make))
-            yield Verdict(check.name, outcome, check.about, sent, expected, got, check.seen)
+            yield CheckVerdict(check.name, outcome, check.about, sent, expected, got, check.seen)
 
 
 def _make_one(make: type[Adapter]) -> None:
@@ -94,7 +94,7 @@ def _make_one(make: type[Adapter]) -> None:
     Trial(make, Limits())
 
 
-def serving_verdicts(client: Client, only: Sequence[str] = ()) -> Iterator[Verdict]:
+def serving_verdicts(client: ServerUnderTest, only: Sequence[str] = ()) -> Iterator[CheckVerdict]:
     """Run the checks of a server. One that stops answering fails the rest.
 
     Args:
@@ -103,7 +103,7 @@ def serving_verdicts(client: Client, only: Sequence[str] = ()) -> Iterator[Verdi
     for check in SERVING_CHECKS:
         if not only or any(word in check.name for word in only):
             outcome, sent, expected, got = outcome_of(partial(check.run, client))
-            yield Verdict(check.name, outcome, check.about, sent, expected, got, check.seen)
+            yield CheckVerdict(check.name, outcome, check.about, sent, expected, got, check.seen)
 
 
 def _in_a_process(run: Callable[[], None]) -> Found:
@@ -132,11 +132,11 @@ def _in_a_process(run: Callable[[], None]) -> Found:
     theirs.close()
     try:
         if not ours.poll(TIME_LIMIT_S + GRACE_S):
-            return Outcome.FAIL, "", "an end", f"none after {TIME_LIMIT_S + GRACE_S:.0f} s"
+            return CheckOutcome.FAIL, "", "an end", f"none after {TIME_LIMIT_S + GRACE_S:.0f} s"
         found: Found | AdapterError = ours.recv()
     except EOFError:
         process.join()
-        return Outcome.CRASH, "", "", f"the process ended with status {process.exitcode}"
+        return CheckOutcome.CRASH, "", "", f"the process ended with status {process.exitcode}"
     finally:
         process.kill()
         process.join()

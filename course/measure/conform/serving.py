@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from course.measure.conform.checkpoint import CLOSE
-from course.measure.conform.client import Client
+from course.measure.conform.client import ServerUnderTest
 from course.measure.conform.verdict import ConformityError, NotOfferedError
 
 VLLM = "https://github.com/vllm-project/vllm"
@@ -28,7 +28,7 @@ class ServingCheck:
 
     name: str
     about: str
-    run: Callable[[Client], None]
+    run: Callable[[ServerUnderTest], None]
     """Raises ConformityError; NotOfferedError if the server doesn't have it, or nothing says what would be right."""
     seen: str = ""
 
@@ -36,10 +36,12 @@ class ServingCheck:
 SERVING_CHECKS: list[ServingCheck] = []
 
 
-def check(about: str, seen: str = "") -> Callable[[Callable[[Client], None]], Callable[[Client], None]]:
+def check(
+    about: str, seen: str = ""
+) -> Callable[[Callable[[ServerUnderTest], None]], Callable[[ServerUnderTest], None]]:
     """Make a function one of the checks, by its name."""
 
-    def add(run: Callable[[Client], None]) -> Callable[[Client], None]:
+    def add(run: Callable[[ServerUnderTest], None]) -> Callable[[ServerUnderTest], None]:
         SERVING_CHECKS.append(ServingCheck(run.__name__.replace("_", " "), about, run, seen))
         return run
 
@@ -52,7 +54,7 @@ def hold(condition: bool, sent: str, expected: object, got: object) -> None:
         raise ConformityError(sent, str(expected), str(got))
 
 
-def together(client: Client, prompts: list[str], **options: object) -> list[str]:
+def together(client: ServerUnderTest, prompts: list[str], **options: object) -> list[str]:
     """The texts that the server answers when asked for all of them at the same time."""
     with ThreadPoolExecutor(len(prompts)) as pool:
         return [answer.text for answer in pool.map(lambda prompt: client.complete(prompt, **options), prompts)]
@@ -62,7 +64,7 @@ def together(client: Client, prompts: list[str], **options: object) -> list[str]
 
 
 @check("Greedy answers are Hugging Face's, from one token of prompt to many chunks.")
-def tokens_beside_hugging_face(client: Client) -> None:
+def tokens_beside_hugging_face(client: ServerUnderTest) -> None:
     reference = client.known()
     rng = random.Random(0)
     texts = [token_id for token_id in range(1, 400) if "\ufffd" not in reference.decode([token_id])]
@@ -73,7 +75,7 @@ def tokens_beside_hugging_face(client: Client) -> None:
         _same_text(f"a prompt of {length} token ids", client, expected, gaps, text)
 
 
-def _same_text(sent: str, client: Client, expected: list[int], gaps: list[float], text: str) -> None:
+def _same_text(sent: str, client: ServerUnderTest, expected: list[int], gaps: list[float], text: str) -> None:
     """The text is that of the expected tokens, up to the first place where two were equally likely."""
     reference = client.known()
     whole = reference.decode(expected)
@@ -84,7 +86,7 @@ def _same_text(sent: str, client: Client, expected: list[int], gaps: list[float]
 
 
 @check("A prompt that ends inside a character isn't repeated in the answer.", f"{VLLM}/issues/48853")
-def prompts_that_end_inside_a_character(client: Client) -> None:
+def prompts_that_end_inside_a_character(client: ServerUnderTest) -> None:
     reference = client.known()
     for ending in ("\N{HOT PEPPER}", "\N{CYRILLIC SMALL LETTER YA}"):
         prompt = reference.encode(f"{TEXTS[0]} {ending}")[:-1]
@@ -96,14 +98,14 @@ def prompts_that_end_inside_a_character(client: Client) -> None:
 
 
 @check("The same prompt again, now cached, has the same answer.", f"{VLLM}/issues/3944")
-def cached_prompts(client: Client) -> None:
+def cached_prompts(client: ServerUnderTest) -> None:
     for text in TEXTS:
         first, *others = (client.complete(text, max_tokens=16).text for _ in range(3))
         hold(others == [first, first], f"{text[:40]!r} three times", repr(first), others)
 
 
 @check("An answer doesn't depend on who else is served at the same time.")
-def batch_invariance(client: Client) -> None:
+def batch_invariance(client: ServerUnderTest) -> None:
     prompts = [f"{i} {TEXTS[i % len(TEXTS)]}" for i in range(CROWD)]
     alone = [client.complete(prompt, max_tokens=20).text for prompt in prompts]
     crowd = together(client, prompts, max_tokens=20)
@@ -112,7 +114,7 @@ def batch_invariance(client: Client) -> None:
 
 
 @check("A seed makes a sampled answer repeatable, alone and in a crowd; another seed gives another.")
-def seeds(client: Client) -> None:
+def seeds(client: ServerUnderTest) -> None:
     def sampled(prompt: str, seed: int) -> str:
         return client.complete(prompt, max_tokens=16, temperature=1.0, seed=seed).text
 
@@ -126,7 +128,7 @@ def seeds(client: Client) -> None:
 
 
 @check("Frequency and presence penalties count what was generated, as OpenAI defines them.")
-def penalties(client: Client) -> None:
+def penalties(client: ServerUnderTest) -> None:
     reference = client.known()
     for options in ({"frequency_penalty": 1.5}, {"presence_penalty": 1.5}):
         for text in TEXTS[:2]:
@@ -137,7 +139,7 @@ def penalties(client: Client) -> None:
 
 
 @check("Log probabilities are the model's, and the greedy token's is the largest.")
-def logprobs(client: Client) -> None:
+def logprobs(client: ServerUnderTest) -> None:
     reference = client.known()
     prompt = reference.encode(TEXTS[0])
     expected, _ = reference.answer(prompt, 8)
@@ -154,7 +156,7 @@ def logprobs(client: Client) -> None:
 
 
 @check("A streamed answer is the whole answer, in pieces, and says once why it ended.")
-def streams(client: Client) -> None:
+def streams(client: ServerUnderTest) -> None:
     for text in TEXTS:
         whole = client.complete(text, max_tokens=24)
         pieces, reasons = client.stream(text, max_tokens=24)
@@ -164,7 +166,7 @@ def streams(client: Client) -> None:
 
 
 @check("A stop string ends the answer before it, also where it spans tokens; no stream shows a part of it.")
-def stop_strings(client: Client) -> None:
+def stop_strings(client: ServerUnderTest) -> None:
     for prompt in TEXTS[:3]:
         text = client.complete(prompt, max_tokens=32).text
         for start in range(2, min(len(text) - 4, 26), 3):
@@ -181,7 +183,7 @@ def stop_strings(client: Client) -> None:
 
 
 @check("max_tokens is kept to the token, and usage counts what was used.")
-def usage(client: Client) -> None:
+def usage(client: ServerUnderTest) -> None:
     for count in (1, 2, 17):
         answer = client.complete(TEXTS[0], max_tokens=count)
         sent = f"max_tokens={count}"
@@ -193,14 +195,14 @@ def usage(client: Client) -> None:
 
 
 @check("A prompt that doesn't fit is refused with a 4xx, and the next request is served.", f"{VLLM}/issues/39734")
-def prompts_that_do_not_fit(client: Client) -> None:
+def prompts_that_do_not_fit(client: ServerUnderTest) -> None:
     status = client.status([5] * 50_000, max_tokens=4)
     hold(400 <= status < 500, "a prompt of 50,000 tokens", "a 4xx", status)
     client.complete(TEXTS[0], max_tokens=2)
 
 
 @check("Nonsense is refused with a 4xx, never a 500, and the next request is served.")
-def nonsense(client: Client) -> None:
+def nonsense(client: ServerUnderTest) -> None:
     for options in ({"max_tokens": "many"}, {"stop": 3}, {"temperature": "warm"}):
         _refused(client, str(options), TEXTS[0], **options)
     _refused(client, "a token id beyond the vocabulary", [10**9])
@@ -208,19 +210,19 @@ def nonsense(client: Client) -> None:
 
 
 @check("Values that OpenAI's API doesn't have are refused with a 4xx: nobody gets another setting than was asked for.")
-def values_out_of_range(client: Client) -> None:
+def values_out_of_range(client: ServerUnderTest) -> None:
     for options in ({"temperature": -1}, {"top_p": 7}, {"max_tokens": -5}):
         _refused(client, str(options), TEXTS[0], **options)
     client.complete(TEXTS[0], max_tokens=2)
 
 
-def _refused(client: Client, sent: str, prompt: object, **options: object) -> None:
+def _refused(client: ServerUnderTest, sent: str, prompt: object, **options: object) -> None:
     status = client.status(prompt, **{"max_tokens": 2, **options})
     hold(400 <= status < 500, sent, "a 4xx", status)
 
 
 @check("Clients that leave in the middle of a stream cost nothing afterwards: nothing runs, and others are served.")
-def clients_that_leave(client: Client) -> None:
+def clients_that_leave(client: ServerUnderTest) -> None:
     with ThreadPoolExecutor(CROWD) as pool:
         list(pool.map(lambda i: client.leave(f"{i} {TEXTS[3]}", after=i % 4, max_tokens=500), range(3 * CROWD)))
     expected = client.complete(TEXTS[0], max_tokens=8).text
@@ -229,7 +231,7 @@ def clients_that_leave(client: Client) -> None:
 
 
 @check("After many requests nothing is held: the KV cache's gauge says 0.")
-def leaks(client: Client) -> None:
+def leaks(client: ServerUnderTest) -> None:
     if client.kv_usage() is None:
         raise NotOfferedError("its /metrics has no kv_cache_usage_perc")
     _rest(client, "nothing yet")
@@ -240,7 +242,7 @@ def leaks(client: Client) -> None:
     _rest(client, f"{client.num_requests} requests")
 
 
-def _rest(client: Client, sent: str) -> None:
+def _rest(client: ServerUnderTest, sent: str) -> None:
     """Within ten seconds nothing runs and no KV is held, where /metrics says so."""
     deadline = time.monotonic() + 10
     while (running := client.num_running()) or (client.kv_usage() or 0) > 0:

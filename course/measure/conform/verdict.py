@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Any
 
 
-class Outcome(StrEnum):
+class CheckOutcome(StrEnum):
     PASS = "pass"
     FAIL = "fail"
     """A wrong answer, or one that never came."""
@@ -16,11 +16,11 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CheckVerdict:
     """One check's outcome, with what someone would need to see it again."""
 
     check: str
-    outcome: Outcome
+    outcome: CheckOutcome
     about: str
     """What the check holds, in a sentence."""
     sent: str = ""

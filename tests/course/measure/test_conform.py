@@ -18,26 +18,26 @@ from course.measure.conform.adapter import Adapter, AdapterError, Limits, load_a
 from course.measure.conform.adapters.minillm import Adapter as Minillm
 from course.measure.conform.adapters.minillm import CountingRunner
 from course.measure.conform.checkpoint import Reference, write_checkpoint
-from course.measure.conform.client import Client
-from course.measure.conform.counting import CountingModel, KernelError, Row, expected_tokens
+from course.measure.conform.client import ServerUnderTest
+from course.measure.conform.counting import CountingModel, KernelError, KernelRow, expected_tokens
 from course.measure.conform.report import badge
 from course.measure.conform.runs import outcome_of, scheduling_verdicts
 from course.measure.conform.scheduling import SCHEDULING_CHECKS
 from course.measure.conform.serving import SERVING_CHECKS
-from course.measure.conform.verdict import ConformityError, Outcome, Verdict
+from course.measure.conform.verdict import CheckOutcome, CheckVerdict, ConformityError
 
 Run = Callable[..., tuple[int, str, str]]
 QUICK = [check for check in SCHEDULING_CHECKS if check.name not in ("leaks", "batch invariance")]
 
 
-def outcomes(make: type[Adapter], *names: str) -> list[Outcome]:
+def outcomes(make: type[Adapter], *names: str) -> list[CheckOutcome]:
     checks = {check.name: check for check in SCHEDULING_CHECKS}
     return [outcome_of(lambda name=name: checks[name].run(make))[0] for name in names]  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("check", QUICK, ids=lambda check: check.name)
 def test_our_scheduler_conforms(check: Any) -> None:
-    assert outcome_of(lambda: check.run(Minillm)) == (Outcome.PASS, "", "", "")
+    assert outcome_of(lambda: check.run(Minillm)) == (CheckOutcome.PASS, "", "", "")
 
 
 class OneTooFar(Minillm):
@@ -72,7 +72,7 @@ class Generous(Minillm):
         def aliased(slots: Any) -> list[int]:
             return [slot - slot // size % 2 * size for slot in slots]
 
-        def wrong(part: Any) -> Row:
+        def wrong(part: Any) -> KernelRow:
             each = row(runner, part)
             return each._replace(slots=aliased(each.slots), context=aliased(each.context))
 
@@ -81,9 +81,9 @@ class Generous(Minillm):
 
 def test_wrong_engines_are_found() -> None:
     alone, leaving, together = "one request alone", "aborts in each state", "block borders"
-    assert outcomes(OneTooFar, alone, leaving) == [Outcome.FAIL, Outcome.FAIL]
-    assert outcomes(Forgetful, alone, leaving) == [Outcome.PASS, Outcome.FAIL]
-    assert outcomes(Generous, together) == [Outcome.FAIL]
+    assert outcomes(OneTooFar, alone, leaving) == [CheckOutcome.FAIL, CheckOutcome.FAIL]
+    assert outcomes(Forgetful, alone, leaving) == [CheckOutcome.PASS, CheckOutcome.FAIL]
+    assert outcomes(Generous, together) == [CheckOutcome.FAIL]
 
 
 def test_an_engine_that_raises_crashes_and_one_that_cannot_is_skipped() -> None:
@@ -95,12 +95,12 @@ def test_an_engine_that_raises_crashes_and_one_that_cannot_is_skipped() -> None:
             raise NotImplementedError("it can't")
 
     outcome, _, _, got = outcome_of(lambda: SCHEDULING_CHECKS[0].run(Raises))
-    assert outcome is Outcome.CRASH and "block 7" in got
+    assert outcome is CheckOutcome.CRASH and "block 7" in got
 
     class Stays(Minillm):
         abort = Raises.abort
 
-    assert outcomes(Stays, "aborts in each state") == [Outcome.SKIPPED]
+    assert outcomes(Stays, "aborts in each state") == [CheckOutcome.SKIPPED]
 
 
 def test_the_model_depends_on_all_that_it_reads() -> None:
@@ -109,12 +109,12 @@ def test_the_model_depends_on_all_that_it_reads() -> None:
     for place in (0, 7, 19):
         assert expected_tokens([*prompt[:place], 500, *prompt[place + 1 :]], 1) != [answer]
     model = CountingModel()
-    whole = model.forward([Row(prompt, range(20), range(100, 120), range(100, 120))])
+    whole = model.forward([KernelRow(prompt, range(20), range(100, 120), range(100, 120))])
     chunks = CountingModel()
-    chunks.forward([Row(prompt[:13], range(13), range(13), range(13))])
-    assert whole == chunks.forward([Row(prompt[13:], range(13, 20), range(13, 20), range(20))]) == [answer]
+    chunks.forward([KernelRow(prompt[:13], range(13), range(13), range(13))])
+    assert whole == chunks.forward([KernelRow(prompt[13:], range(13, 20), range(13, 20), range(20))]) == [answer]
     with pytest.raises(KernelError):
-        model.forward([Row([], [], [], [])])
+        model.forward([KernelRow([], [], [], [])])
 
 
 def test_an_adapter_that_cannot_be_used(tmp_path: Path) -> None:
@@ -203,10 +203,13 @@ def test_a_crash_and_an_endless_step_say_what_was_asked_and_where() -> None:
             SCHEDULING_CHECKS[0].run(Endless)
 
     crash, sent, _, got = outcome_of(lambda: SCHEDULING_CHECKS[0].run(Raises))
-    assert crash is Outcome.CRASH and "1 x 1+20" in sent and "step < " in got
+    assert crash is CheckOutcome.CRASH and "1 x 1+20" in sent and "step < " in got
     late, sent, _, got = outcome_of(endless)
     assert (
-        late is Outcome.FAIL and "1 x 1+20" in sent and "0.05 s; it was at test_conform.py" in got and "step < " in got
+        late is CheckOutcome.FAIL
+        and "1 x 1+20" in sent
+        and "0.05 s; it was at test_conform.py" in got
+        and "step < " in got
     )
 
 
@@ -261,15 +264,15 @@ def test_a_careless_server_is_found(tiny: Path, monkeypatch: pytest.MonkeyPatch)
     transport = httpx.MockTransport(Careless(tiny))
     make = httpx.Client
     monkeypatch.setattr(httpx, "Client", lambda **options: make(transport=transport))
-    client = Client("http://careless", Reference(tiny))
+    client = ServerUnderTest("http://careless", Reference(tiny))
     checks = {check.name: check for check in SERVING_CHECKS}
     for name, outcome in {
-        "cached prompts": Outcome.PASS,
-        "stop strings": Outcome.FAIL,
-        "usage": Outcome.FAIL,
-        "nonsense": Outcome.FAIL,
-        "tokens beside hugging face": Outcome.FAIL,
-        "leaks": Outcome.SKIPPED,
+        "cached prompts": CheckOutcome.PASS,
+        "stop strings": CheckOutcome.FAIL,
+        "usage": CheckOutcome.FAIL,
+        "nonsense": CheckOutcome.FAIL,
+        "tokens beside hugging face": CheckOutcome.FAIL,
+        "leaks": CheckOutcome.SKIPPED,
     }.items():
         assert outcome_of(lambda name=name: checks[name].run(client))[0] is outcome, name  # type: ignore[misc]
 
@@ -277,14 +280,14 @@ def test_a_careless_server_is_found(tiny: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("trouble", "outcome", "said"),
     [
-        (None, Outcome.FAIL, "data"),
-        (httpx.ReadTimeout("nothing came"), Outcome.FAIL, "none after"),
-        (httpx.ConnectError("refused"), Outcome.CRASH, "gone: refused"),
-        (httpx.RemoteProtocolError("cut off"), Outcome.FAIL, "hung up: cut off"),
+        (None, CheckOutcome.FAIL, "data"),
+        (httpx.ReadTimeout("nothing came"), CheckOutcome.FAIL, "none after"),
+        (httpx.ConnectError("refused"), CheckOutcome.CRASH, "gone: refused"),
+        (httpx.RemoteProtocolError("cut off"), CheckOutcome.FAIL, "hung up: cut off"),
     ],
 )
 def test_a_server_that_says_something_else_or_nothing_fails(
-    trouble: Exception | None, outcome: Outcome, said: str, monkeypatch: pytest.MonkeyPatch
+    trouble: Exception | None, outcome: CheckOutcome, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/v1/completions" and trouble:
@@ -294,7 +297,7 @@ def test_a_server_that_says_something_else_or_nothing_fails(
     make = httpx.Client
     monkeypatch.setattr(httpx, "Client", lambda **options: make(transport=httpx.MockTransport(answer)))
     [usage] = (check for check in SERVING_CHECKS if check.name == "usage")
-    found, _, expected, got = outcome_of(lambda: usage.run(Client("http://odd")))
+    found, _, expected, got = outcome_of(lambda: usage.run(ServerUnderTest("http://odd")))
     assert found is outcome and expected and said in got
 
 
@@ -308,7 +311,7 @@ def test_a_stream_of_something_else_fails(line: str, monkeypatch: pytest.MonkeyP
     make = httpx.Client
     monkeypatch.setattr(httpx, "Client", lambda **options: make(transport=httpx.MockTransport(answer)))
     with pytest.raises(ConformityError, match="OpenAI's API"):
-        Client("http://odd").stream("a prompt")
+        ServerUnderTest("http://odd").stream("a prompt")
 
 
 def test_nothing_or_two_things_to_try(run: Run, tmp_path: Path) -> None:
@@ -364,5 +367,9 @@ def is_over(pid: int) -> bool:
 
 
 def test_a_badge_counts_what_ran() -> None:
-    verdicts = [Verdict("a", Outcome.PASS, ""), Verdict("b", Outcome.SKIPPED, ""), Verdict("c", Outcome.FAIL, "")]
+    verdicts = [
+        CheckVerdict("a", CheckOutcome.PASS, ""),
+        CheckVerdict("b", CheckOutcome.SKIPPED, ""),
+        CheckVerdict("c", CheckOutcome.FAIL, ""),
+    ]
     assert ">1 of 2<" in badge(verdicts) and "1 skipped" in badge(verdicts)

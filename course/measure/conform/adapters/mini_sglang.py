@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from course.measure.conform.adapter import Limits, RefusedError
-from course.measure.conform.counting import CountingModel, Row
+from course.measure.conform.counting import CountingModel, KernelRow
 from course.measure.conform.stand_ins import replace, stand_in
 
 
@@ -80,7 +80,7 @@ class CountingEngine:
         for each in batch.reqs:
             end = start + each.extend_len
             context = self.page_table[each.table_idx, : each.device_len].tolist()
-            rows.append(Row(token_ids[start:end], positions[start:end], slots[start:end], context))
+            rows.append(KernelRow(token_ids[start:end], positions[start:end], slots[start:end], context))
             start = end
         tokens = torch.tensor(self.model.forward(rows), dtype=torch.int32)
         for each in batch.reqs:

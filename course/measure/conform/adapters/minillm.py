@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from course.measure.conform.adapter import Limits, RefusedError
-from course.measure.conform.counting import CountingModel, Row
+from course.measure.conform.counting import CountingModel, KernelRow
 from minillm.core.batch import ScheduledBatch, ScheduledRequest, StepOutput
 from minillm.core.errors import RequestError
 from minillm.core.params import SamplingParams
@@ -38,12 +38,12 @@ class CountingRunner:
     def copy_blocks(self, batch: ScheduledBatch) -> None:
         """Nothing is ever saved: preemption computes anew."""
 
-    def row(self, part: ScheduledRequest) -> Row:
+    def row(self, part: ScheduledRequest) -> KernelRow:
         request: Request = part.request
         tokens = [*request.prompt_token_ids, *request.output_token_ids]
         slots = [part.block_ids[p // self.block_size] * self.block_size + p % self.block_size for p in range(part.end)]
         new = range(part.start, part.end)
-        return Row(tokens[part.start : part.end], new, slots[part.start :], slots)
+        return KernelRow(tokens[part.start : part.end], new, slots[part.start :], slots)
 
 
 class Adapter:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from course.measure.conform.adapter import Limits
-from course.measure.conform.counting import CountingModel, Row
+from course.measure.conform.counting import CountingModel, KernelRow
 from course.measure.conform.stand_ins import stand_in
 
 
@@ -89,7 +89,7 @@ class Adapter:
         self.live = {name: each for name, each in self.live.items() if not each.is_finished}
         return new
 
-    def prompts(self, token_ids: list[int], positions: list[int]) -> list[Row]:
+    def prompts(self, token_ids: list[int], positions: list[int]) -> list[KernelRow]:
         """What it tells flash_attn_varlen_func."""
         context = get_context()
         slots, starts = context.slot_mapping.tolist(), context.cu_seqlens_q.tolist()
@@ -98,14 +98,14 @@ class Adapter:
         for i, (start, end) in enumerate(pairwise(starts)):
             own = slots[start:end]
             seen = own if context.block_tables is None else self.slots_of(context.block_tables[i], lengths[i])
-            rows.append(Row(token_ids[start:end], positions[start:end], own, seen))
+            rows.append(KernelRow(token_ids[start:end], positions[start:end], own, seen))
         return rows
 
-    def decodes(self, token_ids: list[int], positions: list[int]) -> list[Row]:
+    def decodes(self, token_ids: list[int], positions: list[int]) -> list[KernelRow]:
         """What it tells flash_attn_with_kvcache."""
         context = get_context()
         columns = zip(token_ids, positions, context.slot_mapping.tolist(), context.block_tables, context.context_lens)
-        return [Row([t], [p], [s], self.slots_of(table, int(length))) for t, p, s, table, length in columns]
+        return [KernelRow([t], [p], [s], self.slots_of(table, int(length))) for t, p, s, table, length in columns]
 
     def slots_of(self, table: torch.Tensor, length: int) -> list[int]:
         size = self.limits.block_size
