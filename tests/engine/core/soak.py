@@ -15,7 +15,7 @@ from minillm.core.batch import ScheduledBatch, ScheduledRequest, StepOutput
 from minillm.core.block_pool import blocks_for
 from minillm.core.errors import RequestError
 from minillm.core.params import SamplingParams
-from minillm.core.request import Draft, FinishReason, Request
+from minillm.core.request import Draft, FinishReason, Request, RequestStatus
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig
@@ -266,6 +266,8 @@ class Life:
         if self.config.batching == "static" and scheduler.running:
             begun = min(request.timeline.scheduled or 0.0 for request in scheduler.running)
             assert all(request.timeline.arrival <= begun for request in scheduler.running), "it joined a closed batch"
+            has_not_run = [request.status is RequestStatus.WAITING for request in scheduler.waiting]
+            assert has_not_run == sorted(has_not_run), "others come back before the batch's preempted requests"
 
     def check_at_rest(self) -> None:
         scheduler = self.engine.scheduler
