@@ -7,7 +7,6 @@ import hashlib
 import itertools
 import json
 import logging
-import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -73,9 +72,8 @@ def fastest(seconds: Seconds, rows: slice = slice(None)) -> str:
 def share_of_time(rounds: list[list[float]], others: list[list[float]], rows: slice) -> float:
     """The share of another product's time that one takes over these of ROWS, in all rounds but its worst. What else a
     machine does slows a round's products down together, if rarely by the same factor: so rounds have to agree."""
-    pairs = zip(rounds, others, strict=True)
-    shares = sorted(math.prod(own[rows]) / math.prod(other[rows]) for own, other in pairs)
-    return shares[-2] ** (1 / len(ROWS[rows]))
+    pairs = [zip(own[rows], other[rows]) for own, other in zip(rounds, others, strict=True)]
+    return sorted(statistics.geometric_mean(a / b for a, b in pair) for pair in pairs)[-2]
 
 
 def is_disturbed(seconds: Seconds) -> bool:
