@@ -4,9 +4,10 @@ is kept. No rule holds for all: a kernel that leads by half on one make of proce
 
 import contextlib
 import hashlib
+import itertools
 import json
 import logging
-import math
+import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -14,7 +15,6 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from minillm.host.bystanders import Bystanders, is_busy
 from minillm.host.errors import StorageError
 from minillm.host.memory import available_bytes
 from minillm.host.storage import cache_home
@@ -43,22 +43,33 @@ FINE = 1e-2
 off by about 1."""
 ROWS = (1, 8, 2 * FEW_ROWS)
 """Rows of x in a trial: a decode, some of them, and more than a few."""
-REPEATS = 3
+ROUNDS = 7
 SAMPLE = 1 << 25
 """Weights that a trial multiplies: at 64 MB, more than nearly every cache holds."""
 TOO_SMALL = 1 << 24
 """Weights of the largest matrix: a smaller one lies in caches, and times say little."""
+CLEAR = 0.9
+"""A product is preferred to the first one if it takes at most this share of its time."""
 BETTER = 0.85
 """A second copy of the weights, for many rows, is worth its memory if its kernel takes at most this share of time."""
 
-
-Seconds = dict[str, list[float]]
-"""What some products took, by name: for each of ROWS."""
+Seconds = dict[str, list[list[float]]]
+"""What some products took, by name: for each round of a trial, and for each of ROWS in it."""
 
 
 def fastest(seconds: Seconds, rows: slice = slice(None)) -> str:
-    """The name of the product that is fastest over these of ROWS."""
-    return min(seconds, key=lambda name: math.prod(seconds[name][rows]))
+    """The name of the product that is fastest over these of ROWS: the first one's, unless another clearly wins."""
+    first = next(iter(seconds))
+    shares = {name: share_of_time(seconds[name], seconds[first], rows) for name in seconds}
+    best = min(shares, key=lambda name: shares[name])
+    return best if shares[best] <= CLEAR else first
+
+
+def share_of_time(rounds: list[list[float]], others: list[list[float]], rows: slice) -> float:
+    """The share of another product's time that one takes over these of ROWS, in all rounds but its worst. What else a
+    machine does slows a round's products down together, if rarely by the same factor: so rounds have to agree."""
+    pairs = [zip(own[rows], other[rows]) for own, other in zip(rounds, others, strict=True)]
+    return sorted(statistics.geometric_mean(a / b for a, b in pair) for pair in pairs)[-2]
 
 
 def choose_packings(linears: list[Linear]) -> tuple[type[Packed], type[Packed]] | None:
@@ -76,7 +87,7 @@ def choose_packings(linears: list[Linear]) -> tuple[type[Packed], type[Packed]] 
     products = {name: partial(packing, some, None) for name, packing in right.items()}
     seconds = tried([linear.weight.shape for linear in linears], products, some.shape[1])
     best_few, best_many = fastest(seconds, slice(-1)), fastest(seconds, slice(-1, None))
-    is_better = seconds[best_many][-1] < BETTER * seconds[best_few][-1]
+    is_better = share_of_time(seconds[best_many], seconds[best_few], slice(-1, None)) < BETTER
     few, many = right[best_few], right[best_many if is_better else best_few]
     if issubclass(many, PackedInBands):  # they read one order of weights: then a row's company changes nothing about it
         return many, many
@@ -109,8 +120,7 @@ def works(packing: type[Packed], linear: Linear) -> bool:
 
 def tried(shapes: Iterable[Sequence[int]], products: Mapping[str, Callable[[], Product]], size: int) -> Seconds:
     """The trial of some products on this machine: a former one, if there was one, else a new one. It is kept in a file;
-    delete that for another trial. One that was made while the machine did other work counts as long as it does: what a
-    product has to share, the memory above all, decides which one leads.
+    delete that for another trial.
 
     Args:
         shapes: the model's matrices, each [out, in].
@@ -118,32 +128,30 @@ def tried(shapes: Iterable[Sequence[int]], products: Mapping[str, Callable[[], P
         size: numbers in each row that is multiplied, `in` of the matrix they're tried with.
     """
     matrices = sorted({tuple(shape) for shape in shapes})
-    identity = f"{matrices} {torch.get_num_threads()} {list(products)} {ROWS} {cpu_identity()} {torch.__version__}"
+    way = f"{list(products)} {ROWS} {ROUNDS}"
+    identity = f"{matrices} {torch.get_num_threads()} {way} {cpu_identity()} {torch.__version__}"
     name = f"trials-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, StorageError):
-        kept = json.loads((cache_home() / "native" / name).read_text())
-        if not kept["was_busy"] or is_busy():
-            return dict(kept["seconds"])
-    made = {name: make() for name, make in products.items()}
-    bystanders = Bystanders()
-    seconds = measure(made, size)
+        return dict(json.loads((cache_home() / "native" / name).read_text())["seconds"])
+    seconds = measure({name: make() for name, make in products.items()}, size)
     with contextlib.suppress(OSError, StorageError):  # a trial that can't be kept is made again next time
         file = cache_home() / "native" / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({"seconds": seconds, "was_busy": bystanders.are_busy}))
+        file.write_text(json.dumps({"seconds": seconds}))
     return seconds
 
 
 def measure(products: Mapping[str, Product], size: int) -> Seconds:
-    """Seconds of each product for each of ROWS, `size` wide: the least of REPEATS, in which all take turns."""
-    seconds = {name: [math.inf] * len(ROWS) for name in products}
-    for place, rows in enumerate(ROWS):
-        x = torch.randn(rows, size)
-        for _ in range(REPEATS):
-            for name, multiply in products.items():
-                start = time.perf_counter()
-                multiply(x)
-                seconds[name][place] = min(seconds[name][place], time.perf_counter() - start)
+    """Seconds of each product for each of ROWS, `size` wide, in ROUNDS in which all take turns."""
+    inputs = [torch.randn(rows, size) for rows in ROWS]
+    for multiply, x in itertools.product(products.values(), inputs):
+        multiply(x)  # the first call prepares what others use
+    seconds: Seconds = {name: [[0.0] * len(ROWS) for _ in range(ROUNDS)] for name in products}
+    for one_round, place in itertools.product(range(ROUNDS), range(len(ROWS))):
+        for name, multiply in products.items():
+            start = time.perf_counter()
+            multiply(inputs[place])
+            seconds[name][one_round][place] = time.perf_counter() - start
     return seconds
 
 

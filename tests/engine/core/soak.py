@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from minillm.core.batch import ScheduledBatch, ScheduledRequest, StepOutput
+from minillm.core.block_pool import blocks_for
 from minillm.core.errors import RequestError
 from minillm.core.params import SamplingParams
-from minillm.core.request import Draft, FinishReason, Request
+from minillm.core.request import Draft, FinishReason, Request, RequestStatus
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig
@@ -70,10 +71,12 @@ class CheckingRunner:
         self.device: defaultdict[int, dict[int, tuple[int, ...]]] = defaultdict(dict)
         """Block -> offset -> all tokens up to there."""
         self.host: dict[int, dict[int, tuple[int, ...]]] = {}
+        self.launched: list[ScheduledBatch] = []
         self.wrong: list[str] = []
         """What was found. (An exception would be taken for a step that failed.)"""
 
     def launch(self, batch: ScheduledBatch) -> "CheckingStep":
+        self.launched.append(batch)
         self.may_fail("launch")
         self.copy_blocks(batch)
         self.check_budget(batch)
@@ -124,6 +127,8 @@ class CheckingRunner:
         sequence = self.sequences[part.request]
         if part.end - part.num_drafts != len(sequence):
             self.wrong.append(f"{part.request.request_id} samples at {part.end}, and has {len(sequence)} tokens")
+        if part.request.params.has_penalty and part.request.num_known_tokens != len(sequence):
+            self.wrong.append(f"{part.request.request_id} is penalized for tokens that aren't all known")
         new = []
         for draft in (*part.request.draft.token_ids[: part.num_drafts], None):
             token = next_token(sequence)
@@ -236,9 +241,33 @@ class Life:
         self.requests += list(self.engine.recent_requests)[-params.n :]
 
     def step(self) -> None:
+        queued = [*self.engine.scheduler.waiting]
+        self.runner.launched.clear()
         self.engine.step()
         self.engine.check_integrity()
         assert not self.runner.wrong, self.runner.wrong[0]
+        for batch in self.runner.launched:
+            self.check_admissions(batch, queued)
+        self.check_running()
+
+    def check_admissions(self, batch: ScheduledBatch, queued: list[Request]) -> None:
+        """Those who were `queued` before a step joined it in the queue's own order, and none after a preemption."""
+        admitted = [part.request for part in batch.requests if part.request in queued]
+        assert not (admitted and batch.preempted), "a request took the blocks that another had just lost"
+        if not batch.timed_out:
+            assert admitted == queued[: len(admitted)], "the queue shows another order than that of admissions"
+
+    def check_running(self) -> None:
+        """Running requests hold no more blocks than their tokens fill, and static batches admit nothing."""
+        scheduler = self.engine.scheduler
+        for request in scheduler.running:
+            room = max(request.num_tokens, scheduler.kv.reserve_tokens)
+            assert len(scheduler.kv.block_ids(request)) <= blocks_for(room, scheduler.kv.block_size), "blocks left over"
+        if self.config.batching == "static" and scheduler.running:
+            begun = min(request.timeline.scheduled or 0.0 for request in scheduler.running)
+            assert all(request.timeline.arrival <= begun for request in scheduler.running), "it joined a closed batch"
+            has_not_run = [request.status is RequestStatus.WAITING for request in scheduler.waiting]
+            assert has_not_run == sorted(has_not_run), "others come back before the batch's preempted requests"
 
     def check_at_rest(self) -> None:
         scheduler = self.engine.scheduler
@@ -246,6 +275,7 @@ class Life:
         assert len(scheduler.waiting) == 0 and not list(scheduler.waiting)
         if isinstance(scheduler.preemption, Swap):
             scheduler.preemption.check_integrity()
+            assert scheduler.preemption.num_free == scheduler.preemption.num_blocks, "host blocks leaked"
         for request in self.requests:
             assert request.finish_reason is not None
             self.check_text(request)

@@ -10,7 +10,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from minillm.host.bystanders import Bystanders
 from minillm.kernels.cpu import NativeKernels, has_dots
 from minillm.kernels.cpu.bands import band_bfloat16, band_int4, band_int8, in_bands, numbers_of
 from minillm.model import packing as packing_module
@@ -24,7 +23,7 @@ from minillm.model.packed import (
     PackedInBands,
     chosen_packings,
 )
-from minillm.model.packing import choose_packings, pack_linears, works
+from minillm.model.packing import ROUNDS, Seconds, choose_packings, fastest, pack_linears, tried, works
 
 pytestmark = pytest.mark.usefixtures("two_threads")
 CPU = torch.device("cpu")
@@ -116,8 +115,8 @@ def test_the_best_kernel_of_a_trial_is_chosen_and_kept(
     layers = [plain(64, 64), plain(32, 64)]
     outcomes = {"PackedInBands": [1.0, 1.0, 9.0], "PackedForFBGEMM": [2.0, 2.0, 5.0]}
 
-    def measured(products: dict[str, object], size: int) -> dict[str, list[float]]:
-        return {name: outcomes.get(name, [3.0, 3.0, 8.5]) for name in products}
+    def measured(products: dict[str, object], size: int) -> Seconds:
+        return {name: [outcomes.get(name, [3.0, 3.0, 8.5])] * ROUNDS for name in products}
 
     monkeypatch.setattr(packing_module, "measure", measured)
     assert choose_packings(layers) == (PackedInBands, PackedForFBGEMM)
@@ -132,20 +131,24 @@ def test_the_best_kernel_of_a_trial_is_chosen_and_kept(
     assert choose_packings(layers) == (PackedInBands, PackedInBands), "no room for a second copy"
 
 
-@pytest.mark.parametrize("before", [True, False])
-@pytest.mark.parametrize("now", [True, False])
-def test_a_trial_on_a_busy_machine_counts_as_long_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool, now: bool
+def rounds_of(*seconds: float) -> list[list[float]]:
+    """A trial of one number of rows."""
+    return [[each] for each in seconds]
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "winner"),
+    [
+        (rounds_of(10, 10, 10, 10), rounds_of(8, 8, 8, 8), "other"),
+        (rounds_of(10, 10, 10, 10), rounds_of(9.5, 9.5, 9.5, 9.5), "first"),  # too little to rely on
+        (rounds_of(10, 90, 30, 10), rounds_of(8, 70, 25, 40), "other"),  # all rounds but one say so
+        (rounds_of(90, 30, 11, 40), rounds_of(8, 25, 30, 70), "first"),  # the least of each would say the other
+    ],
+)
+def test_another_kernel_is_taken_if_the_rounds_of_a_trial_agree_that_it_is_faster(
+    first: list[list[float]], other: list[list[float]], winner: str
 ) -> None:
-    monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
-    trials = iter(range(9))
-    monkeypatch.setattr(packing_module, "measure", lambda products, size: {"only": [float(next(trials))]})
-    found = []
-    for is_busy in (before, now, False):
-        monkeypatch.setattr(packing_module, "is_busy", lambda is_busy=is_busy: is_busy)
-        monkeypatch.setattr(Bystanders, "share", lambda self, is_busy=is_busy: float(is_busy))
-        found += packing_module.tried([(8, 8)], {"only": lambda: torch.sum}, 8)["only"]
-    assert found == ([0, 0, 1] if before and now else [0, 1, 1] if before else [0, 0, 0])
+    assert fastest({"first": first, "other": other}, slice(1)) == winner
 
 
 def test_an_account_without_a_home_folder_keeps_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,13 +164,15 @@ def test_an_account_without_a_home_folder_keeps_no_trial(monkeypatch: pytest.Mon
         return lambda x: x
 
     for _ in range(2):
-        assert list(packing_module.tried([(8, 8)], {"only": product}, 8)) == ["only"]
+        assert list(tried([(8, 8)], {"only": product}, 8)) == ["only"]
     assert len(made) == 2
 
 
 def test_a_trial_measures_every_kernel_at_every_number_of_rows() -> None:
     seconds = packing_module.measure({"bands": torch.sum, "other": torch.mean}, 256)
-    assert [len(taken) for taken in seconds.values()] == [3, 3] and min(map(min, seconds.values())) > 0
+    assert list(seconds) == ["bands", "other"]
+    for rounds in seconds.values():
+        assert [len(taken) for taken in rounds] == [3] * ROUNDS and min(map(min, rounds)) > 0
 
 
 def test_only_what_works_is_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from itertools import count
 
 import fake_runner
+import pytest
 from fake_runner import drain, expected_output, greedy
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from course.simulator.workload.lengths import Fixed
 from course.simulator.workload.requests import make_workload, merge
 from minillm.core.params import SamplingParams
 from minillm.core.request import Request, RequestStatus
+from minillm.core.seams import SortedQueue
 from minillm.core.timeline import Timeline
 from minillm.frontend.engine import Engine
 from minillm.policies.queues import FairQueue
@@ -149,3 +151,13 @@ def test_a_tenant_with_few_requests_does_not_wait_for_one_with_many() -> None:
         last[order] = max(record.e2e() for record in run.records if record.request.tenant == "few")
         assert all(record.completed for record in run.records)
     assert last["fair"] < last["fcfs"] / 5
+
+
+def test_no_arrival_or_admission_walks_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SortedQueue, "__iter__", lambda self: pytest.fail("the waiting requests were walked"))
+    queue = FairQueue()
+    for i in range(9):
+        request = Request(str(i), [1], SamplingParams(), Timeline(0.0), tenant=f"tenant {i % 3}")
+        request.arrival_index = i
+        queue.push(request)
+    assert [queue.pop().request_id for _ in range(9)] == [*"012345678"]
