@@ -30,7 +30,7 @@ from course.incidents.causes.base import TARGETS
 from course.incidents.classics import CLASSICS
 from course.incidents.convict import read_off, rules_out
 from course.incidents.evidence import IncidentScene
-from course.incidents.generate import LONGEST_RUN, PAGED_AT, IncidentError, best_at_once, drawn_order
+from course.incidents.generate import LONGEST_RUN, PAGED_AT, best_at_once, drawn_order
 from course.incidents.interventions import AT_ONCE
 from course.incidents.interventions import BY_ID as INTERVENTIONS
 from course.incidents.marking import Diagnosis, _secondary, second_phases
@@ -41,8 +41,8 @@ from course.incidents.service import play
 
 QUICK = ("few_slots", "slow_link", "far_clients")
 """Causes that are played whole in `make test`: before, in and outside the engine's steps. Tests below draw them too."""
-FIRST, OTHERS = 1, range(3, 13)
-"""Seeds."""
+FIRST = 1
+"""A seed. What comes out of another one, `generate` has held to the same: the fix restores, and the tempting one doesn't."""
 SEVERAL = ("slow_link", "far_clients")
 EACH_ONCE = tuple((cause, 101 + place) for place, cause in enumerate(CAUSES))
 """Thirty-odd incidents that no cause was made with."""
@@ -102,20 +102,10 @@ UNKNOWING: dict[str, Callable[[Incident], Result]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("cause", "seed"),
-    [
-        *(pytest.param(c, FIRST, marks=[] if c in QUICK else pytest.mark.slow) for c in CAUSES),
-        *(pytest.param(c, seed, marks=pytest.mark.slow) for seed in OTHERS for c in CAUSES),
-    ],
-)
+@pytest.mark.parametrize("cause", [pytest.param(c, marks=[] if c in QUICK else pytest.mark.slow) for c in CAUSES])
 @pytest.mark.usefixtures("stopped_clock")
-def test_a_cause(draw: Draw, cause: str, seed: int) -> None:
-    try:
-        incident = draw(cause, seed)
-    except IncidentError as error:  # whoever draws any cause then gets the next one
-        pytest.skip(str(error))
-    check(incident)
+def test_a_cause(draw: Draw, cause: str) -> None:
+    check(draw(cause, FIRST))
 
 
 @pytest.mark.usefixtures("stopped_clock")
