@@ -1,5 +1,9 @@
 """Runs made by hand, by a scheduler of thirty lines: pictures can be tested without an engine."""
 
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import accumulate
+
 from course.lab.run import Row, Run
 from course.lab.snapshot import FREE, EngineSnapshot, RequestView
 from minillm import EngineConfig
@@ -94,6 +98,16 @@ def made_run(
         START,
         done=all(view.finish_reason for view in views),
     )
+
+
+def with_views(run: Run, change: Callable[[Row], dict]) -> Run:
+    """The same run, with these fields of each request's view changed."""
+    return replace(run, rows=tuple(replace(row, view=replace(row.view, **change(row))) for row in run.rows))
+
+
+def bordered(row: Row, *seconds: float) -> tuple[float, ...]:
+    """The borders of a request whose phases take so many seconds, from its arrival on."""
+    return tuple(accumulate(seconds, initial=row.view.borders[0]))
 
 
 def _view(i: int, line: Timeline, now: float, prompt: int, written: int, output: int) -> RequestView:

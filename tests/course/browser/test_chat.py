@@ -1,16 +1,12 @@
 """The model in a real browser tab: the engine's own tokens, from a page that says first what it will fetch."""
 
-import threading
 from collections.abc import Iterator
-from functools import partial
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
+from browser.pages import assert_clean, assert_fits, opened
 
-from course.site.__main__ import QuietHandler
 from minillm import LLM, SamplingParams
 from minillm.frontend.outputs import RequestOutput
 from minillm.model.quantized import QuantizedLinear
@@ -26,28 +22,24 @@ ANSWERS = "[...document.querySelectorAll('.mm-said')].map(answer => answer.textC
 
 
 @pytest.fixture(scope="module")
-def page(site: Path, browser: Any) -> Iterator[Any]:
+def page(site: Path, address: str, browser: Any) -> Iterator[Any]:
     """The page of a visitor with a phone, who has let it fetch the model."""
     if not list(site.glob("model/*.bin")):
         pytest.skip("the model for the browser could not be had")
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(site))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        visitor = browser.new_context(viewport={"width": 390, "height": 844})
-        opened, asked, told = visitor.new_page(), [], []
-        opened.on("request", lambda request: asked.append(request.url))
-        opened.on("console", lambda message: told.append(message.text))
-        opened.on("pageerror", lambda error: told.append(str(error)))
-        opened.goto(f"http://127.0.0.1:{server.server_address[1]}/chat.html")
-        size = sum(file.stat().st_size for file in site.glob("model/*-*"))
-        button = opened.get_by_role("button", name=f"Fetch the model ({size / 1e6:.0f} MB)")
-        button.wait_for()
-        assert not any("/model/weights" in url for url in asked)
-        button.click()
-        opened.wait_for_selector("[data-is-live=yes]", timeout=START_MS)
-        yield opened
-        assert told == []
-        visitor.close()
-        server.shutdown()
+    visitor = browser.new_context(viewport={"width": 390, "height": 844})
+    asked: list[str] = []
+    told: list[str] = []
+    visitor.on("request", lambda request: asked.append(request.url))
+    chat = opened(visitor, f"{address}/chat.html", told)
+    size = sum(file.stat().st_size for file in site.glob("model/*-*"))
+    button = chat.get_by_role("button", name=f"Fetch the model ({size / 1e6:.0f} MB)")
+    button.wait_for()
+    assert not any("/model/weights" in url for url in asked)
+    button.click()
+    chat.wait_for_selector("[data-is-live=yes]", timeout=START_MS)
+    yield chat
+    assert told == []
+    visitor.close()
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +101,5 @@ def test_a_second_turn_finds_the_first_in_its_blocks_and_an_answer_can_be_stoppe
     page.get_by_role("button", name="Stop").click()
     page.wait_for_function(DONE, timeout=ANSWER_MS)
     assert page.locator(".mm-turns .mm-told").count() == 9
-    wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-    assert wide <= 0
-    worst = Axe().run(page).response["violations"]
-    assert not worst, [(each["id"], [node["html"][:120] for node in each["nodes"][:3]]) for each in worst]
+    assert_fits(page)
+    assert_clean(page)

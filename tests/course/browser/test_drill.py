@@ -4,20 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from browser.module_page import show
+from browser.pages import assert_clean
 
 from course.drills.desk import DrillDesk
 from course.drills.library import find_drill
 from course.drills.talk import talk_of
 
 pytestmark = pytest.mark.browser
-
-
-def assert_clean(page: Any) -> None:
-    """Axe finds nothing at all."""
-    worst = Axe().run(page).response["violations"]
-    assert not worst, [(each["id"], [node["html"][:120] for node in each["nodes"][:3]]) for each in worst]
 
 
 @pytest.mark.parametrize(("wide", "high", "scheme"), [(1280, 720, "light"), (390, 844, "dark")])

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
+from browser.pages import assert_clean, assert_fits
+from browser.pages import opened as opened_page
 from made_progress import BOTH, HERE, THERE, unordered
 
 from course.grading.exercises import find
@@ -19,14 +20,9 @@ BLOCKED = "Object.defineProperty(window, 'localStorage', { get() { throw new DOM
 
 
 def opened(browser: Any, path: Path, told: list[str], script: str = "") -> Any:
-    """A page of a visitor of its own; what it says on its console is noted."""
-    page = browser.new_context(viewport={"width": 390, "height": 844}, accept_downloads=True).new_page()
-    page.on("console", lambda message: told.append(message.text))
-    page.on("pageerror", lambda error: told.append(str(error)))
-    if script:
-        page.add_init_script(script)
-    page.goto(path.as_uri())
-    return page
+    """As a phone's visitor has it."""
+    size = {"width": 390, "height": 844}
+    return opened_page(browser, path.as_uri(), told, script, viewport=size, accept_downloads=True)
 
 
 def bring(page: Any, held: str) -> str:
@@ -86,11 +82,10 @@ def test_the_page_says_how_far_and_erases_only_when_sure(browser: Any, site: Pat
     points = find("percentiles").max_score
     assert f"{points:g} of {points:g} points" in shown and "3 graded" in shown and "2 right of 2, streak" in shown
     assert "mid, mid, mid (the latest last)" in shown and "◐ 06" in shown
-    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+    assert_fits(page)
     assert told == []
-    worst = Axe().run(page).response["violations"]
+    assert_clean(page)
     told.clear()  # it tries to load styles, which a page opened from disk can't
-    assert not worst, [(each["id"], [node["html"][:120] for node in each["nodes"][:3]]) for each in worst]
     for held, words in (("{", "isn't JSON"), ("[1]", "no progress"), ('{"daily.json": {"days": 1}}', "damaged")):
         assert words in bring(page, held)
     page.once("dialog", lambda dialog: dialog.dismiss())

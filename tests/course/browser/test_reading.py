@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
+from browser.pages import assert_clean
+from browser.pages import opened as opened_page
 
 from course.site.search import sections
 
@@ -14,17 +15,8 @@ THEMES = (("light", 1280), ("dark", 390))
 
 
 def opened(browser: Any, path: Path, told: list[str], theme: str = "light", width: int = 1280) -> Any:
-    page = browser.new_page(color_scheme=theme, viewport={"width": width, "height": 844})
-    page.on("console", lambda message: told.append(message.text))
-    page.on("pageerror", lambda error: told.append(str(error)))
-    page.goto(path.as_uri())
-    return page
-
-
-def assert_clean(page: Any) -> None:
-    """Axe finds nothing at all."""
-    worst = Axe().run(page).response["violations"]
-    assert not worst, [(each["id"], [node["html"][:120] for node in each["nodes"][:3]]) for each in worst]
+    size = {"width": width, "height": 844}
+    return opened_page(browser, path.as_uri(), told, color_scheme=theme, viewport=size)
 
 
 def test_a_page_is_read_by_section_without_code_bets_and_what_decides_them() -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
+from browser.pages import SERIOUS, assert_clean, assert_fits
+from browser.pages import opened as opened_page
 from made_run import made_run
 
 from course.lab.controls import FIELDS
@@ -23,13 +24,7 @@ AXED = {
 
 
 def opened(browser: Any, path: Path, told: list[str], **options: Any) -> Any:
-    """A page that notes what it says on its console, and each request to another host."""
-    page = browser.new_page(**options)
-    page.on("console", lambda message: told.append(f"{page.url}: {message.text}"))
-    page.on("pageerror", lambda error: told.append(f"{page.url}: {error}"))
-    page.on("request", lambda request: told.extend([request.url] * (not request.url.startswith(("file:", "data:")))))
-    page.goto(path.as_uri())
-    return page
+    return opened_page(browser, path.as_uri(), told, **options)
 
 
 @pytest.mark.parametrize("every", [10, pytest.param(1, marks=pytest.mark.slow)])
@@ -42,8 +37,7 @@ def test_every_page_opens_in_silence_and_fits_a_phone(browser: Any, site: Path, 
     assert len(of_one_form) > 20
     for path in sorted({*pages}.difference(of_one_form).union(of_one_form[::every])):
         page.goto(path.as_uri())
-        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        assert wide <= 0, f"{path.name} is {wide} px wider than a phone"
+        assert_fits(page)
     page.close()
     assert told == []
 
@@ -96,8 +90,7 @@ def test_the_dashboard_asks_for_a_bet_and_decides_it_on_one_screen(browser: Any,
     sizes = "all => Math.min(...all.map(each => parseFloat(getComputedStyle(each).fontSize)))"
     assert page.locator(".mm-dash *").evaluate_all(sizes) >= 11
     assert not told
-    serious = [each for each in Axe().run(page).response["violations"] if each["impact"] in ("serious", "critical")]
-    assert not serious, serious
+    assert_clean(page, *SERIOUS)
     page.close()
 
 
@@ -162,10 +155,7 @@ def test_an_explorer_shows_its_recordings_and_the_calculator_its_first_answer(br
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 360)])
 def test_axe_finds_nothing_serious(browser: Any, site: Path, theme: str, width: int) -> None:
-    found = []
     for name in AXED[theme]:
         page = opened(browser, site / f"{name}.html", [], color_scheme=theme, viewport={"width": width, "height": 780})
-        worst = [each for each in Axe().run(page).response["violations"] if each["impact"] in ("serious", "critical")]
-        found += [f"{name}: {each['id']}: {[node['html'][:120] for node in each['nodes'][:3]]}" for each in worst]
+        assert_clean(page, *SERIOUS)
         page.close()
-    assert found == []

@@ -7,7 +7,7 @@ from datetime import date
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
+from browser.pages import assert_clean, assert_fits, opened
 
 from course.lab.controls import shown_by
 from course.lessons.lesson_10b.explorer import regions_table
@@ -32,16 +32,6 @@ def context(browser: Any) -> Iterator[Any]:
     visitor = browser.new_context(viewport={"width": 390, "height": 844}, reduced_motion="reduce")
     yield visitor
     visitor.close()
-
-
-def opened(context: Any, address: str, told: list[str]) -> Any:
-    page = context.new_page()
-    page.on("console", lambda message: told.append(message.text))
-    page.on("pageerror", lambda error: told.append(str(error)))
-    own = ("http://127.0.0.1:", "data:", "blob:")
-    page.on("request", lambda request: told.extend([request.url] * (not request.url.startswith(own))))
-    page.goto(address)
-    return page
 
 
 def test_runs_in_a_tab_are_the_terminals_to_the_last_digit(context: Any, address: str) -> None:
@@ -115,9 +105,8 @@ def test_a_round_is_sat_to_its_end_on_a_phone(context: Any, address: str) -> Non
         page.wait_for_function("was => document.querySelector('h2').innerText !== was", arg=title)
     result = page.inner_text(".mm-round")
     assert "No hire yet" in result.replace("no hire", "No hire") and f"requirements: staff (“{said}”)" in result
-    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
-    worst = Axe().run(page).response["violations"]
-    assert not worst, [(each["id"], [node["html"][:120] for node in each["nodes"][:3]]) for each in worst]
+    assert_fits(page)
+    assert_clean(page)
     page.goto(f"{address}/rounds.html")
     assert "no hire yet" in page.locator("[data-sat=weights]").inner_text()
     assert told == []
@@ -180,9 +169,8 @@ def test_an_explorer_is_drawn_between_its_recordings(context: Any, address: str)
     right = re.findall(r"<td[^>]*>([^<]*)</td>", cells)
     said = json.dumps(right, separators=(",", ":"), ensure_ascii=False)
     page.wait_for_function(f"right => JSON.stringify({shown}) === right", arg=said)
-    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
-    worst = Axe().run(page).response["violations"]
-    assert not worst, [(each["id"], [node["html"][:120] for node in each["nodes"][:3]]) for each in worst]
+    assert_fits(page)
+    assert_clean(page)
     assert told == []
     page.close()
 
@@ -201,8 +189,7 @@ def test_a_lesson_is_explored_and_its_check_answered_without_a_network(context: 
     page.get_by_role("radio", name="compute from the last snapshot").click()
     page.locator(".mm-check").get_by_role("button", name="Check").last.press("Enter")
     page.get_by_text("1 of 3 right").wait_for()
-    worst = Axe().run(page).response["violations"]
-    assert not worst, [(each["id"], [node["html"][:120] for node in each["nodes"][:3]]) for each in worst]
+    assert_clean(page)
     context.set_offline(False)
     page.goto(f"{address}/progress.html")
     assert "q3" in page.evaluate("JSON.stringify(localStorage)")
@@ -221,8 +208,8 @@ def test_a_bet_on_the_front_page_is_decided_by_its_server(context: Any, address:
     assert "max_num_seqs=12" in page.url
     page.get_by_role("button", name="Go on").click()
     page.wait_for_selector(".mm-live-told:has-text('You said queue: right')", timeout=START_MS)
-    wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-    assert wide <= 0 and told == []
+    assert_fits(page)
+    assert told == []
     page.close()
 
 

@@ -143,6 +143,19 @@ def test_no_number_of_the_prompt_passes_for_the_one_that_is_asked_for(drill: Dri
         ("80 ms", "ms", 0.08, "s"),
         ("2.5 GiB", "", 2.5 * 2**30, "B"),
         ("40 Gbit/s", "", 5e9, "B/s"),
+        ("1.5 min", "", 90, "s"),
+        ("2,600 mb", "", 2.6e9, "B"),
+        ("at most about 87.6 requests.", "", 87.6, ""),
+        ("I'd say 2.2 GB, give or take", "", 2.2e9, "B"),
+        ("<= 2.2 gigabytes of KV", "", 2.2e9, "B"),
+        ("90 ± 10 ms", "", 0.09, "s"),
+        ("90 ms +/- 5%", "", 0.09, "s"),
+        ("90 msec a step", "", 0.09, "s"),
+        ("under 70 percent", "", 0.7, "ratio"),
+        ("2.4 million tokens", "", 2.4e6, "tokens"),
+        ("2.4 x 10^6 tokens", "", 2.4e6, "tokens"),
+        ("80k tokens per second", "", 8e4, "tokens/s"),
+        ("roughly $47k a month", "", 47e3, "$"),
     ],
 )
 def test_a_number_is_read_with_its_unit(number: str, unit: str, value: float, base: str) -> None:
@@ -158,6 +171,9 @@ def test_what_is_no_number_is_refused_and_a_bare_one_is_half() -> None:
         ("9" * 5000, "s"),
         ("-", "s"),
         ("1 to 2", "s"),
+        ("1 h 30 min", ""),
+        ("1.2.3 s", ""),
+        ("at most", "s"),
         ("80 ms", "s"),
     ):
         with pytest.raises(AmountError):

@@ -30,7 +30,7 @@ from course.incidents.causes.base import TARGETS
 from course.incidents.classics import CLASSICS
 from course.incidents.convict import read_off, rules_out
 from course.incidents.evidence import IncidentScene
-from course.incidents.generate import LONGEST_RUN, PAGED_AT, IncidentError, best_at_once, drawn_order
+from course.incidents.generate import LONGEST_RUN, PAGED_AT, best_at_once, drawn_order
 from course.incidents.interventions import AT_ONCE
 from course.incidents.interventions import BY_ID as INTERVENTIONS
 from course.incidents.marking import Diagnosis, _secondary, second_phases
@@ -41,8 +41,8 @@ from course.incidents.service import play
 
 QUICK = ("few_slots", "slow_link", "far_clients")
 """Causes that are played whole in `make test`: before, in and outside the engine's steps. Tests below draw them too."""
-FIRST, OTHERS = 1, range(3, 13)
-"""Seeds."""
+FIRST = 1
+"""A seed. `generate` holds what comes out of any to the same: the fix restores, and the tempting one doesn't."""
 SEVERAL = ("slow_link", "far_clients")
 EACH_ONCE = tuple((cause, 101 + place) for place, cause in enumerate(CAUSES))
 """Thirty-odd incidents that no cause was made with."""
@@ -102,20 +102,10 @@ UNKNOWING: dict[str, Callable[[Incident], Result]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("cause", "seed"),
-    [
-        *(pytest.param(c, FIRST, marks=[] if c in QUICK else pytest.mark.slow) for c in CAUSES),
-        *(pytest.param(c, seed, marks=pytest.mark.slow) for seed in OTHERS for c in CAUSES),
-    ],
-)
+@pytest.mark.parametrize("cause", [pytest.param(c, marks=[] if c in QUICK else pytest.mark.slow) for c in CAUSES])
 @pytest.mark.usefixtures("stopped_clock")
-def test_a_cause(draw: Draw, cause: str, seed: int) -> None:
-    try:
-        incident = draw(cause, seed)
-    except IncidentError as error:  # whoever draws any cause then gets the next one
-        pytest.skip(str(error))
-    check(incident)
+def test_a_cause(draw: Draw, cause: str) -> None:
+    check(draw(cause, FIRST))
 
 
 @pytest.mark.usefixtures("stopped_clock")
@@ -209,41 +199,10 @@ def test_one_replica_alone_is_ill_and_its_cards_say_how() -> None:
     assert set(hung["clock, share"]) == {1.0}
 
 
-@pytest.mark.slow
-def test_slow_clocks_a_bad_link_or_other_weights() -> None:
-    slow, link = (answer(cause, "cards") for cause in ("throttled_card", "bad_link"))
-    assert slow["clock, share"].iloc[0] < 0.5 < slow["clock, share"].iloc[1]
-    assert link["between cards, GB/s"].iloc[0] < link["between cards, GB/s"].iloc[1] / 5
-    wrong = answer("wrong_weights", "versions")
-    assert wrong["GB"].iloc[0] > 1.5 * wrong["GB"].iloc[1] and wrong["hash"].nunique() == 2
-
-
 def test_clients_that_hold_back_or_a_service_that_is_full() -> None:
     held, full = (answer(cause, "client_server")["p95"] for cause in ("client_cap", "overload"))
     assert held["TTFT, server"] < held["TTFT, client, since it was due"] / 10
     assert full["TTFT, server"] > full["TTFT, client, since it was due"] / 2
-
-
-@pytest.mark.slow
-def test_whole_prompts_or_large_chunks() -> None:
-    whole, large = (answer(cause, "chunks").loc["now"] for cause in ("unchunked", "large_chunks"))
-    assert whole["most"] > whole["budget of a step"]
-    assert large["most"] <= large["budget of a step"]
-
-
-@pytest.mark.slow
-def test_a_broken_prefix_or_an_evicted_one() -> None:
-    broken, evicted = (answer(cause, "shared_prefix").loc["now"] for cause in ("prefix_breaker", "evicted"))
-    assert broken["at the start"] < broken["anywhere"] / 100
-    assert evicted["at the start"] == evicted["anywhere"] > 1000
-
-
-@pytest.mark.slow
-def test_caching_that_is_off_or_a_broken_prefix() -> None:
-    off, broken = (answer(cause, "hit_rate")["hit rate, share"] for cause in ("prefix_off", "prefix_breaker"))
-    assert off["last week"] > 0.8 > 0.1 > off["now"] == broken["now"] == 0
-    begins = answer("prefix_off", "shared_prefix")["at the start"]
-    assert begins["now"] == pytest.approx(begins["last week"], rel=0.2)
 
 
 def test_drafts_without_their_kv_fail_behind_a_cached_prefix_only() -> None:
@@ -251,21 +210,6 @@ def test_drafts_without_their_kv_fail_behind_a_cached_prefix_only() -> None:
     yields = answer("draft_kv", "acceptance")["tokens per verification"]
     assert 1.4 < yields["now, prompt from a cache"] < 1.8 < 4 < yields["now, prompt computed"]
     assert 4.2 < yields["last week"] < 4.8
-
-
-@pytest.mark.slow
-def test_a_slow_attention_kernel_or_slow_launches() -> None:
-    kernel, launch = (answer(cause, "collectives").loc["now"] for cause in ("slow_attention", "launch_bound"))
-    assert kernel["attention, share"] > 0.5 > kernel["waiting for the host, share"]
-    assert launch["attention, share"] < 0.3
-
-
-@pytest.mark.slow
-def test_bad_drafts_or_a_full_batch() -> None:
-    first = "position 1, %"
-    bad, full = (answer(cause, "acceptance")[first] for cause in ("low_acceptance", "speculation_load"))
-    assert bad["now"] < bad["last week"] / 2
-    assert full["now"] > full["last week"] * 0.8
 
 
 def test_a_burst_drains_and_an_overload_does_not() -> None:
@@ -288,12 +232,6 @@ def test_a_busy_ingress_or_a_full_service() -> None:
     ingress, overload = (answer(cause, "ingress")["p95"] for cause in ("ingress", "overload"))
     assert ingress.iloc[0] > 10 * ingress.iloc[1]
     assert overload.iloc[1] > 10 * overload.iloc[0]
-
-
-@pytest.mark.slow
-def test_the_gpus_convict_nobody() -> None:
-    for cause in ("overload", "few_slots", "unchunked", "kv_pool"):
-        assert answer(cause, "gpu").iloc[0]["busy, %"] > 70
 
 
 # ---------------------------------------------------------------- what only some causes show

@@ -66,15 +66,6 @@ def test_the_alarming_number_is_the_runs_own(slots: Incident) -> None:
 
 
 @pytest.mark.usefixtures("stopped_clock")
-def test_questions_take_minutes_once(slots: Incident) -> None:
-    minutes = {question.id: question.minutes for question in slots.questions()}
-    slots.ask("kv_use")
-    slots.ask("kv_use")
-    slots.ask("batch")
-    assert slots.minutes == minutes["kv_use"] + minutes["batch"]
-
-
-@pytest.mark.usefixtures("stopped_clock")
 def test_every_question_has_an_answer_to_read_and_to_look_at(slots: Incident) -> None:
     pictures = 0
     for question in slots.questions():

@@ -5,13 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from course.lab import simulated_70b
 from course.lab.display import Html
 from course.lab.explorer import Explorer, buttons, choices, slider, switch
 from course.lab.frozen import as_image
 from course.lab.lab import Lab
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
-from course.simulator.errors import PricingError
 from minillm import EngineConfig
 
 
@@ -72,11 +70,6 @@ def test_one_variable_names_the_model_of_every_lesson(monkeypatch: pytest.Monkey
     assert Lab().config().model == EngineConfig().model
     monkeypatch.setenv("MINILLM_LAB_MODEL", "qwen3-0.6b")
     assert Lab().config().model == "qwen3-0.6b" and Lab(model="tiny").config().model == "tiny"
-
-
-def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(PricingError):
-        simulated_70b.deployment(kv_heads=7)
 
 
 def test_a_slow_picture_is_drawn_when_a_slider_is_let_go_and_says_so_meanwhile() -> None:

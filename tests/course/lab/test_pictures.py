@@ -65,12 +65,6 @@ def test_phases_have_names_and_where_wanted_patterns_beside_their_colours(monkey
         assert PHASE_LABELS[phase] in names
 
 
-def test_patterns_refer_to_what_this_picture_defines() -> None:
-    svg = draw_timeline(made_run()).svg()
-    defined = set(re.findall(r'<pattern id="([^"]+)"', svg))
-    assert set(re.findall(r"url\(#([^)]+)\)", svg)) == defined
-
-
 def test_the_block_map_has_a_cell_for_every_block() -> None:
     run = made_run(until=0.7)
     owners = (SHARED, CACHED, *run.snapshot.block_owners[2:])

@@ -98,16 +98,6 @@ def test_metrics_split_every_ttft_by_the_means() -> None:
     assert mean["first_token"] > 0
 
 
-def test_what_the_server_tells_is_not_inferred() -> None:
-    told = {"metrics": {"queue_time_ms": 10.0, "time_to_first_token_ms": 20.0, "generation_time_ms": 1.0}}
-    with FakeEndpoint(answer(ttft_s=0.05, extra=told)) as fake:
-        run = RemoteLab(fake.url).run(together())
-    assert run.remote.inferred == frozenset()
-    for view in run.views:
-        assert phases_of(view)["queue"] == pytest.approx(0.01)
-        assert phases_of(view)["prefill"] == pytest.approx(0.02)
-
-
 durations = st.floats(0.001, 5)
 
 

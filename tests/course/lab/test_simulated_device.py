@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from course.lab import services
 from course.lab.lab import Lab
 from course.lab.simulated_device import SimulatedDevice, SimulatedDeviceError
 from course.lab.stepped_engine import SteppedEngine, WatchableClock
@@ -27,9 +26,9 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     lab.close()
 
 
-@pytest.mark.parametrize("spelt", ["4 x h100-sxm", "4xh100-sxm", " 4 h100-sxm", "4 x NVIDIA H100-SXM"])
+@pytest.mark.parametrize("spelt", ["4 x h100-sxm", "4xh100-sxm", " 4 h100-sxm", "4 x NVIDIA H100-SXM", "h100-sxm"])
 def test_how_many_of_what(spelt: str) -> None:
-    assert SimulatedDevice.of(spelt) == SimulatedDevice("h100-sxm", 4)
+    assert SimulatedDevice.of(spelt) == SimulatedDevice("h100-sxm", 4 if "4" in spelt else 1)
 
 
 def test_an_engine_keeps_what_its_configuration_says(lab: Lab) -> None:
@@ -49,10 +48,6 @@ def test_a_configuration_that_does_not_fit_leaves_the_model_of_the_one_before(la
     with pytest.raises(ConfigError):
         engine.reconfigure(lab.config(model="qwen3-32b", num_kv_blocks=10**9))
     assert engine.config == lab.config() and engine.model.name == "llama-3.1-8b"
-
-
-def test_one_card() -> None:
-    assert SimulatedDevice.of("h200") == SimulatedDevice("h200", 1)
 
 
 @pytest.mark.parametrize(
@@ -84,11 +79,6 @@ def test_a_run_takes_what_the_steps_are_priced_at(lab: Lab) -> None:
     weights_s = priced.model.read_bytes("bfloat16") / priced.profile.hardware.bandwidth
     assert all(weights_s < gap < 2 * weights_s for gap in run.itl)
     assert [row.sent for row in run.rows] == [row.due for row in run.rows]
-
-
-def test_equal_runs_are_equal(lab: Lab) -> None:
-    once, again = (lab.run(services.together(6, lab)) for _ in range(2))
-    assert [view.borders for view in once.views] == [view.borders for view in again.views]
 
 
 def test_the_text_says_what_it_is(lab: Lab) -> None:

@@ -1,11 +1,11 @@
 """Lesson 00: which sentence is told depends on what the runs took, and on what they ran on."""
 
 from dataclasses import replace
-from itertools import accumulate, pairwise, product
+from itertools import pairwise, product
 from xml.etree import ElementTree
 
 import pytest
-from made_run import made_config, made_run
+from made_run import bordered, made_config, made_run, with_views
 
 from course.lab.control import Control
 from course.lab.run import Run, phases_of
@@ -21,13 +21,9 @@ ON = "simulated: llama-3.1-8b on h100-sxm"
 
 def phased(apart: float = 0.0, on: str = "", **taken: float) -> Run:
     """Two requests, `apart` seconds one after the other, whose phases all take so many seconds; 0.1 if not given."""
-    run = made_run(num_requests=2, apart=apart)
-    rows = []
-    for row in run.rows:
-        arrival = row.view.borders[0]
-        borders = tuple(accumulate((taken.get(phase, 0.1) for phase in PHASES), initial=arrival))
-        rows.append(replace(row, view=replace(row.view, borders=borders)))
-    return replace(run, rows=tuple(rows), simulated_on=on)
+    seconds = [taken.get(phase, 0.1) for phase in PHASES]
+    run = with_views(made_run(num_requests=2, apart=apart), lambda row: {"borders": bordered(row, *seconds)})
+    return replace(run, simulated_on=on)
 
 
 @pytest.mark.parametrize(

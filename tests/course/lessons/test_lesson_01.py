@@ -1,27 +1,22 @@
 """Lesson 01: which sentence is told of the two services depends on what their runs took."""
 
-from dataclasses import replace
-from itertools import accumulate
-
 import pytest
-from made_run import made_config, made_run
+from made_run import bordered, made_config, made_run, with_views
 
 from course.lab.control import Control
-from course.lab.run import Run
+from course.lab.run import Row, Run
 from course.lab.services_70b import BEFORE, INT8, ServiceFigures
 from course.lessons.lesson_01 import words
 
 
 def service(e2e: float = 1.0, gap: float = 0.01, ttft: float = 0.5) -> Run:
     """Two requests that take so long, with gaps of so many seconds."""
-    run = made_run(num_requests=2)
-    rows = []
-    for row in run.rows:
-        arrival = row.view.borders[0]
-        borders = tuple(accumulate((0.9 * ttft, 0.1 * ttft, 0.0, e2e - ttft, 0.0), initial=arrival))
-        deliveries = tuple(arrival + ttft + gap * i for i in range(4))
-        rows.append(replace(row, view=replace(row.view, borders=borders, deliveries=deliveries)))
-    return replace(run, rows=tuple(rows))
+
+    def change(row: Row) -> dict:
+        deliveries = tuple(row.view.borders[0] + ttft + gap * i for i in range(4))
+        return {"borders": bordered(row, 0.9 * ttft, 0.1 * ttft, 0.0, e2e - ttft, 0.0), "deliveries": deliveries}
+
+    return with_views(made_run(num_requests=2), change)
 
 
 @pytest.mark.parametrize(
@@ -99,12 +94,11 @@ def test_a_tail_is_put_down_to_long_prompts_only_where_they_are_in_it() -> None:
     run = made_run(num_requests=20, config=made_config(max_num_seqs=1), prompt=20, apart=9.0)
 
     def with_prompts(slow: int, long: int) -> Run:
-        rows = []
-        for row in run.rows:
-            prompt, late = 900 if row.index == long else 20, 5.0 * (row.index == slow)
-            deliveries = tuple(moment + late for moment in row.view.deliveries)
-            rows.append(replace(row, view=replace(row.view, num_prompt_tokens=prompt, deliveries=deliveries)))
-        return replace(run, rows=tuple(rows))
+        def change(row: Row) -> dict:
+            deliveries = tuple(moment + 5.0 * (row.index == slow) for moment in row.view.deliveries)
+            return {"num_prompt_tokens": 900 if row.index == long else 20, "deliveries": deliveries}
+
+        return with_views(run, change)
 
     assert "of the slowest 2, 1 had a long prompt" in str(words.tail(with_prompts(3, 3)))
     assert "don't explain" in str(words.tail(with_prompts(3, 7)))

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from made_run import made_config, made_run
+from made_run import bordered, made_config, made_run, with_views
 
 from course.lab import queueing
 from course.lab.lab import Lab
@@ -142,12 +142,8 @@ def test_what_a_second_slot_adds_is_told_by_the_step_that_both_share(both_s: flo
 
     def flat_out(slots: int, step_s: float) -> Run:
         run = made_run(num_requests=8, prompt=20, output=1, config=made_config(max_num_seqs=slots))
-        rows = []
-        for i, row in enumerate(run.rows):
-            end = run.start + step_s * (i // slots + 1)
-            rows.append(replace(row, view=replace(row.view, borders=(run.start,) * 4 + (end, end))))
-        steps = tuple(replace(step, end=step.start + step_s) for step in run.steps)
-        return replace(run, rows=tuple(rows), steps=steps)
+        run = with_views(run, lambda row: {"borders": bordered(row, 0, 0, 0, step_s * (row.index // slots + 1), 0)})
+        return replace(run, steps=tuple(replace(step, end=step.start + step_s) for step in run.steps))
 
     assert told in str(words.second_slot(flat_out(1, 0.02), flat_out(2, both_s)))
 

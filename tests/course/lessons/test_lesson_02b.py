@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from asserting import shows
-from made_run import made_config, made_run
+from made_run import made_config, made_run, with_views
 
 from course.lab.lab import Lab
 from course.lab.run import Run
@@ -155,11 +155,7 @@ def test_graders_reward_right_and_explain_wrong() -> None:
 
 def with_e2e(run: Run, *grew: float) -> Run:
     """The same, each request's end later by so many seconds."""
-    rows = []
-    for row, late in zip(run.rows, grew):
-        *borders, end = row.view.borders
-        rows.append(replace(row, view=replace(row.view, borders=(*borders, end + late))))
-    return replace(run, rows=tuple(rows))
+    return with_views(run, lambda row: {"borders": (*row.view.borders[:-1], row.view.borders[-1] + grew[row.index])})
 
 
 @pytest.mark.parametrize(
@@ -221,9 +217,7 @@ def test_two_lanes_are_compared_with_first_come(lanes: tuple[float, float], told
 
 def test_what_a_long_neighbour_costs_is_told_only_where_it_was_felt() -> None:
     def batch(ttft: float) -> Run:
-        run = made_run(num_requests=8)
-        views = [replace(row.view, deliveries=(row.view.borders[0] + ttft,)) for row in run.rows]
-        return replace(run, rows=tuple(replace(row, view=view) for row, view in zip(run.rows, views)))
+        return with_views(made_run(num_requests=8), lambda row: {"deliveries": (row.view.borders[0] + ttft,)})
 
     padded = made_run(num_requests=8, prompt=400)
     for ttft, told in ((0.3, "instead of eight (200 ms alone, 300 ms"), (0.2, "cost the seven nothing")):

@@ -158,12 +158,6 @@ def test_the_bill_of_a_70b_by_hand() -> None:
     assert "80 layers × 2 (key, value) × 8 heads × 128 numbers × 2 B" in large().formula()
 
 
-def test_a_window_helps_only_beyond_its_length() -> None:
-    short, long = (replace(large(), context=tokens) for tokens in (1500, 8192))
-    assert replace(short, window=2048).chat_bytes == short.chat_bytes
-    assert 0.24 < replace(long, window=2048).chat_bytes / long.chat_bytes < 0.27
-
-
 def test_the_bill_is_what_the_pool_allocates(tiny_lab: Lab) -> None:
     for dtype in ("float32", "bfloat16", "int8"):
         own = replace(next(iter(run.accounts(tiny_lab).values())), kv_dtype=dtype)

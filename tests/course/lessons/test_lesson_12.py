@@ -93,11 +93,6 @@ def test_cutting_people_off_helps_the_rest_and_leaves_many_with_nothing() -> Non
     assert UNANSWERED in effect.regressions
 
 
-def test_the_reveal_can_be_asked_for_some_changes_only(truth: Reveal) -> None:
-    assert set(truth.effects.index) == set(run.TRIED[:4])
-    assert truth.cause == "kv_pool" and truth.effects.index[0] == "kv_budget"
-
-
 # ---------------------------------------------------------------- pictures
 
 

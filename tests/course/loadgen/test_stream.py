@@ -26,16 +26,6 @@ USAGE = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
 WHOLE = sse(text(" été"), text(" 🙂"), text("", finish_reason="stop"), USAGE, "[DONE]")
 
 
-def test_an_event_has_the_stamp_of_its_last_byte() -> None:
-    answer = read_answer([(1.0, WHOLE[:20]), (2.0, WHOLE[20:])])
-    assert answer.deliveries == [2.0, 2.0]
-    assert answer.text == " été 🙂"
-    assert answer.usage["completion_tokens"] == 2
-    assert answer.finish_reason == "stop"
-    assert answer.is_whole
-    assert answer.error is None
-
-
 def test_a_token_without_text_came_when_its_event_came() -> None:
     used = {"choices": [], "usage": {"completion_tokens": 2}}
     silent, spoken, ended = sse(text("")), sse(text("a", finish_reason="length")), sse(text("", finish_reason="length"))
@@ -76,11 +66,6 @@ def test_an_event_has_its_own_stamp_however_lines_end(ending: bytes) -> None:
 def test_a_choice_without_news_is_no_error(nothing: dict) -> None:
     answer = read_answer([(1.0, sse({"choices": [{"index": 0, **nothing}]}) + WHOLE)])
     assert answer.error is None and answer.is_whole and answer.text == (nothing.get("text") or "") + " été 🙂"
-
-
-def test_the_opening_chunk_of_a_chat_is_no_token() -> None:
-    reads = [(1.0, sse(delta(role="assistant", content=""))), (2.0, sse(delta(content="Hi")))]
-    assert read_answer(reads).deliveries == [2.0]
 
 
 @pytest.mark.parametrize(

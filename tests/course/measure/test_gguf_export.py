@@ -10,7 +10,7 @@ import torch
 from gguf import GGUFReader
 
 from course.measure.conform.checkpoint import write_checkpoint
-from course.measure.peers.gguf_export import export_once, interleave_halves, write_gguf
+from course.measure.peers.gguf_export import export_once, write_gguf
 from minillm.bench.errors import BenchmarkError
 from minillm.model.checkpoints import iter_weights
 from minillm.model.config import ModelConfig
@@ -69,12 +69,6 @@ def test_what_transformers_reads_back_is_the_checkpoint(
         assert torch.equal(found[name], tensor.to(getattr(torch, dtype)).float()), name
     for key in ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"):
         assert getattr(read.config, key) == json.loads((folder / "config.json").read_text())[key]
-
-
-def test_rows_of_a_head_are_interleaved() -> None:
-    rows = torch.arange(8)[:, None]  # two heads of four: halves (0 1)(2 3) and (4 5)(6 7)
-    assert interleave_halves(rows, num_heads=2).flatten().tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
-    assert interleave_halves(rows[:, 0], num_heads=2).tolist() == [0, 2, 1, 3, 4, 6, 5, 7]  # a bias
 
 
 def test_vectors_stay_in_float32(tiny_llama_path: Path, tmp_path: Path) -> None:

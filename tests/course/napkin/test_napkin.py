@@ -150,37 +150,21 @@ def test_a_template_agrees_with_a_sum_of_its_own(template: Callable[..., Napkin]
 
 
 @pytest.mark.parametrize(
-    ("value", "unit", "typed", "read"),
+    ("unit", "typed", "read"),
     [
-        (0.025, SECONDS, "25 ms", 0.025),
-        (0.025, SECONDS, "~25ms", 0.025),
-        (90.0, SECONDS, "1.5 min", 90.0),
-        (2.6e9, BYTES, "2.5 GiB", 2.5 * 2**30),
-        (2.6e9, BYTES, "2,600 mb", 2.6e9),
-        (0.6, RATIO, "60%", 0.6),
-        (4.75, RATIO, "4.8x", 4.8),
-        (211.0, TOKENS, "0.2k", 200.0),
-        (2.4e6, TOKENS, "2.4 million tokens", 2.4e6),
-        (2.15, "$", "$2.1", 2.1),
-        (96.0, "", "96 requests", 96.0),
-        (87.6, "", "at most 87.6", 87.6),
-        (87.6, "", "at most about 87.6 requests.", 87.6),
-        (2.2e9, BYTES, "about 2.2 GB", 2.2e9),
-        (2.2e9, BYTES, "I'd say 2.2 GB, give or take", 2.2e9),
-        (2.2e9, BYTES, "<= 2.2 gigabytes of KV", 2.2e9),
-        (0.09, SECONDS, "90 ± 10 ms", 0.09),
-        (0.09, SECONDS, "90 ms +/- 5%", 0.09),
-        (0.09, SECONDS, "90 msec a step", 0.09),
-        (0.7, RATIO, "under 70 percent", 0.7),
-        (2.4e6, TOKENS, "2.4M", 2.4e6),
-        (2.4e6, TOKENS, "2.4 x 10^6 tokens", 2.4e6),
-        (8e4, "tokens/s", "80k tokens per second", 8e4),
-        (2.5, "requests/s", "~2.5 requests a second", 2.5),
-        (47e3, "$", "roughly $47k a month", 47e3),
+        (SECONDS, "~25ms", 0.025),
+        (BYTES, "2.5 GiB", 2.5 * 2**30),
+        (RATIO, "60%", 0.6),
+        (RATIO, "4.8x", 4.8),
+        (TOKENS, "0.2k", 200.0),
+        (TOKENS, "2.4M", 2.4e6),
+        ("", "96 requests", 96.0),
+        ("requests/s", "~2.5 requests a second", 2.5),
     ],
 )
-def test_an_answer_is_read_with_its_unit(value: float, unit: str, typed: str, read: float) -> None:
-    assert Quantity(value, unit).read(typed) == pytest.approx(read)
+def test_an_answer_is_read_in_its_own_unit(unit: str, typed: str, read: float) -> None:
+    """How numbers are written is held with the drills', which read them."""
+    assert Quantity(1.0, unit).read(typed) == pytest.approx(read)
 
 
 @pytest.mark.parametrize(
@@ -189,20 +173,13 @@ def test_an_answer_is_read_with_its_unit(value: float, unit: str, typed: str, re
         (SECONDS, "25"),
         (SECONDS, "25 GB"),
         (BYTES, "25 GB/s"),
+        (BYTES, "25 GB per second"),
         ("", "25 ms"),
         ("", "1,5"),
         (RATIO, "0.6"),
         (SECONDS, "-3 s"),
         (SECONDS, "0 s"),
-        (SECONDS, "1e999 s"),
-        (SECONDS, "soon"),
-        (SECONDS, "1.2.3 s"),
-        (SECONDS, "2 to 3 s"),
-        (SECONDS, "1 h 30 min"),
-        (SECONDS, "at most"),
         (SECONDS, "5 m"),
-        (BYTES, "25 GB per second"),
-        (BYTES, "about 2.2"),
         (SECONDS, ""),
     ],
 )

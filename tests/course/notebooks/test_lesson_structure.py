@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from course.grading.check_session import interview_line
 from course.lab.build import lesson_sources, read_source, sources
 from course.lessons.lesson_14.ledger import words_of
 from course.lessons.start.contents import EARLIER
@@ -56,39 +55,3 @@ def test_no_measured_number_is_typed_into_the_prose(path) -> None:
 
 
 INTERVIEW = re.compile(r"^## In the interview$.*?(?=^## )", re.DOTALL | re.MULTILINE)
-FIRST = ("01", "02", "02b", "03", "04", "05", "05b", "06", "06b")
-"""Lessons whose line stands before what goes deeper."""
-LEVELS = "| weak | senior | staff |\n|---|---|---|"
-MOST_SPOKEN, MOST_WORDS, MOST_CELLS, MOST_STEPS = 45, 1200, 22, 6
-
-
-def lesson_of(number: str) -> list[str]:
-    """The sources of a lesson's cells; code is fenced, so that a heading in it is none."""
-    [path] = (path for path in lesson_sources() if path.stem.startswith(f"{number}_"))
-    return [f"```\n{c.source}\n```" if c.cell_type == "code" else c.source for c in read_source(path).cells]
-
-
-@pytest.mark.parametrize("number", FIRST)
-def test_an_interview_has_a_line_follow_ups_three_answers_three_numbers_and_a_derivation(number: str) -> None:
-    section = INTERVIEW.search("\n".join(lesson_of(number)))[0]
-    assert 20 <= len(interview_line(number).split()) <= MOST_SPOKEN
-    told = section.partition("**Follow-ups**")[2]
-    questions, board = told.split("**On the whiteboard**")
-    assert len(re.findall(r'<details><summary>"[^\n]+"</summary>\n\n.{80,}?</details>', questions, re.DOTALL)) == 2
-    assert re.search(
-        r"^\| weak \| senior \| staff \|\n\|---\|---\|---\|\n(\|[^|\n]{15,}){3}\|$", questions, re.MULTILINE
-    )
-    assert "```\nwords.three_numbers()\n```" in questions
-    steps = re.findall(r"^(\d)\. ", board, re.MULTILINE)
-    assert board.count("<details>") == 1 and 3 <= len(steps) <= MOST_STEPS
-    assert str(words_of(number).three_numbers()).count("\n") == 3
-
-
-@pytest.mark.parametrize("number", FIRST)
-def test_to_its_line_a_lesson_is_one_bet_and_short(number: str) -> None:
-    cells = lesson_of(number)
-    to_the_line = cells[: next(i for i, cell in enumerate(cells) if cell.startswith("## In the interview"))]
-    prose = " ".join(cell for cell in to_the_line if not cell.startswith("```"))
-    assert len(to_the_line) <= MOST_CELLS
-    assert len(re.findall(r"[^\W_][\w'’-]*", prose)) <= MOST_WORDS
-    assert sum("lab.predict(" in cell for cell in to_the_line) == 1

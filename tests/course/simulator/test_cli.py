@@ -86,16 +86,6 @@ def test_calibrate_then_simulate(tmp_path: Path) -> None:
     assert report["provenance"]["error_percent_on_the_same_log"] == fitted["error_percent"]
 
 
-def test_made_up_traffic_over_replicas() -> None:
-    traffic = "--qps 6 --arrival gamma --cv 3 --prompt-tokens 400 --output-tokens 30 --num-requests 40 --seed 5"
-    arguments = ("simulate", *traffic.split(), "--replicas", 2, "--router", "round_robin", *SIMULATE)
-    report = call(*arguments, "--per-request")
-    assert len(report["requests"]) == 40 and report["outcomes"] == {"completed": 40}
-    assert {**report, "wall_s": None} == {**call(*arguments, "--per-request"), "wall_s": None}
-    alone = call(*arguments[:-1], "--replicas", 1, "--json")
-    assert alone["summary"]["e2e_s"]["mean"] > report["summary"]["e2e_s"]["mean"]
-
-
 def test_errors_say_what_to_do(run: Callable[..., tuple[int, str, str]]) -> None:
     for arguments, said in (
         (("simulate", "--model", "llama-3-8b", "--hardware", "h100"), "--requests, or a rate"),

@@ -168,26 +168,6 @@ def test_most_steps_of_a_decode_are_never_visited(monkeypatch: pytest.MonkeyPatc
     assert engine.scheduler.num_steps > 800 and len(visited) < 20
 
 
-def test_an_abort_finds_everything_up_to_date() -> None:
-    outputs = []
-    deployment = Deployment.of("qwen3-1.7b", GPU)
-    for make in (deployment.engine, deployment.fast_engine):
-        clock = VirtualClock()
-        engine = make(clock)
-        for i in range(3):
-            engine.add_request(
-                [i] * 20, SamplingParams(max_tokens=100, ignore_eos=True), request_id=f"{i}", stream=False
-            )
-        for _ in range(30):
-            engine.step()
-        outputs.append(facts(engine.abort("1")))
-        while engine.has_unfinished:
-            engine.step()
-        engine.check_integrity()
-        outputs[-1] += (clock.now(),)
-    assert outputs[0] == outputs[1]
-
-
 def test_starting_over_it_fast_forwards_as_a_new_one_does() -> None:
     deployment = Deployment.of("qwen3-1.7b", GPU, num_kv_blocks=70)
     clock = VirtualClock()

