@@ -94,8 +94,8 @@ def write(folder: Path, url: str = "", with_python: bool = True) -> list[Path]:
     """
     TEMPLATES.globals["url"] = url
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(HERE / "static", folder / "static")
-    shutil.copytree(COURSE / "images", folder / "images")
+    shutil.copytree(HERE / "static", folder / "static", ignore=shutil.ignore_patterns("README.md"))
+    shutil.copytree(COURSE / "images", folder / "images", ignore=shutil.ignore_patterns("README.md"))
     for picture in (ROOT / "docs").glob("*.png"):
         shutil.copy(picture, folder)
     write_frames(folder / "frames")

@@ -142,5 +142,6 @@ def _sources() -> Iterator[Path]:
         for path in (ROOT / top).rglob("*"):
             name = str(path.relative_to(ROOT))
             is_lesson = re.fullmatch(r"course/(\d\d\w*|start)\.py", name)
-            if path.suffix in KINDS and not is_lesson and (name.startswith(KEPT) or not name.startswith(LEFT_OUT)):
+            is_read = path.suffix in KINDS and path.name != "README.md" and not is_lesson
+            if is_read and (name.startswith(KEPT) or not name.startswith(LEFT_OUT)):
                 yield path

@@ -7,21 +7,40 @@ import pytest
 from pages import ROOT
 
 BOOKS = ("minillm", "course", "tests")
-FOLDERS = [
-    folder
-    for book in BOOKS
-    for folder in (ROOT / book, *(ROOT / book).iterdir(), *(ROOT / book / "kernels").glob("*/"))
-    if (folder.is_dir() and any(folder.glob("*.py"))) or folder.name in ("engine", "lessons")
-]
+SPOKEN_FOR = (
+    "course/data/example_runs/",
+    "course/data/site",
+    "course/lab/view/recorded",
+    "course/lessons/",
+    "minillm/speculation/heads/",
+    "tests/course/grading/right",
+    "tests/course/grading/wrong",
+    "tests/course/notebooks/without",
+)
+"""Folders whose paths begin so need no README of their own: the one above says what they are."""
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(ROOT)))
-def test_a_readme_of_ten_lines_is_true(folder: Path) -> None:
+def folders() -> list[str]:
+    """Each folder with a file in it or below, but for those that are spoken for."""
+    files = (file.relative_to(ROOT) for book in BOOKS for file in (ROOT / book).rglob("*") if file.is_file())
+    written = [file for file in files if not any(part.startswith((".", "__pycache__")) for part in file.parts)]
+    found = {folder.as_posix() for file in written for folder in file.parents} - {"."}
+    return sorted(folder for folder in found if not folder.startswith(SPOKEN_FOR))
+
+
+@pytest.mark.parametrize("path", folders())
+def test_a_readme_of_ten_lines_is_true(path: str) -> None:
+    folder = ROOT / path
     text = (folder / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 10
     for name in re.findall(r"`([\w./-]+(?:\.\w+|/))`", text):
-        if not name.startswith("."):  # a suffix such as .py
+        if "/" in name or not name.startswith("."):  # .py alone is a suffix
             assert (folder / name).exists() or (ROOT / name).exists() or is_in_a_room(folder, name), name
+
+
+@pytest.mark.parametrize("path", [path for path in SPOKEN_FOR if not path.endswith("/")])
+def test_a_folder_that_is_spoken_for_is_named_above(path: str) -> None:
+    assert f"`{Path(path).name}/`" in (ROOT / path).with_name("README.md").read_text(encoding="utf-8")
 
 
 def test_files_that_comments_of_the_engine_name_are_there() -> None:
