@@ -17,6 +17,7 @@ from made_run import made_run
 from course.lab import matrix_zeros
 from course.lab.claims import REGISTRY, Claim
 from course.lab.lab import Lab
+from course.lessons.lesson_06 import run as lesson_06
 from course.lessons.lesson_07 import words as lesson_07
 from course.lessons.lesson_07.simulated import CHAT
 from course.lessons.lesson_09 import words as lesson_09
@@ -56,6 +57,7 @@ QUICK = ("A1", "A9", "A17", "B1", "D3", "E4")
 def test_a_claim_measures_itself(claim: str, tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others in `make slow`: in `make test` each claim is measured by the cells of its lesson."""
     monkeypatch.setattr(lesson_07.simulated, "ladders", lambda: {"chats": lesson_07.simulated.ladder(CHAT, 60)})
+    monkeypatch.setattr(lesson_06, "CHARACTERS_PER_TOKEN", 1)  # the tiny model's vocabulary is as small
     monkeypatch.setattr(lesson_09.run, "BATCHES", (1, 4))
     monkeypatch.setattr(matrix_zeros, "SHORT_SIDE", matrix_zeros.TINY_SIDE)
     assert find_experiments()[claim].run(tiny_lab).id == claim
