@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,6 +34,8 @@ SHARE_OF_FREE_MEMORY = 0.9
 VLLM_BLOCK = 128
 """Tokens of its largest KV blocks, those on a CPU."""
 END_LIMIT_S = 20.0
+REST_S = 0.5
+"""After its run: OpenMP's threads spin for another 200 ms (Intel's KMP_BLOCKTIME), on the cores of who is next."""
 LOG_END = 8_000
 """Characters of its log that an error quotes."""
 QUIET = {"VLLM_LOGGING_LEVEL": "WARNING", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
@@ -121,7 +124,10 @@ class VLLM(Peer):
             env={**os.environ, **QUIET, **fastest, "PYTHONSAFEPATH": "1"},
         )
         weakref.finalize(self, _end, self.process)
-        self.settings = {**self._ask(arguments), "environment": fastest}
+        self.settings = {
+            **self._ask(arguments),
+            "environment": {name: Path(set_to).name for name, set_to in fastest.items()},
+        }
         if self.settings["device"] != device:
             raise BenchmarkError(f"that vLLM runs on {self.settings['device']}, and minillm on {device}")
 
@@ -131,6 +137,7 @@ class VLLM(Peer):
     def run(self, workload: BenchmarkWorkload) -> TimedRun:
         done = self._ask({"prompts": workload.prompts, "output_lens": workload.output_lens})
         check_counts(self.name, workload, done["counts"])
+        time.sleep(REST_S)
         return TimedRun.of(0.0, done["stamps"], workload.num_output_tokens, done["seconds"])
 
     def _ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
