@@ -22,7 +22,6 @@ from minillm.core.seams import DraftPolicy, NoDrafts
 from minillm.core.step_log import StepRecord
 from minillm.core.timeline import Clock, Timeline, WallClock
 from minillm.frontend.detokenizer import Detokenizer
-from minillm.frontend.grammar_matcher import GrammarMatcher
 from minillm.frontend.outputs import OutputProcessor, OutputSequence, RequestGroup, RequestOutput
 from minillm.frontend.parts import EngineParts
 from minillm.frontend.prompts import Prompt, encode_prompt
@@ -36,8 +35,7 @@ from minillm.speculation.draft_length import COSTLY_ROW
 from minillm.speculation.speculator import Speculator
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher
-
+    from minillm.frontend.grammar_matcher import CompiledGrammar
     from minillm.model.loader import LoadedModel
     from minillm.runner.kept_runners import KeptRunners
     from minillm.runner.torch_runner import TorchRunner
@@ -159,7 +157,7 @@ class Engine:
         tenant: str = "",
         arrival: float | None = None,
         stream: bool = True,
-        grammar: "LLMatcher | None" = None,
+        grammar: "CompiledGrammar | None" = None,
     ) -> str:
         """Queue a request. Returns its id.
 
@@ -186,7 +184,7 @@ class Engine:
 
         if grammar is None and params.structured_outputs is not None:
             grammar = self.grammars.start(params.structured_outputs).result()
-        matchers = GrammarMatcher.for_answers(grammar, params.n) if grammar else [None] * params.n
+        matchers = grammar.matchers(params.n) if grammar else [None] * params.n
         group = RequestGroup(request_id, text, stream)
         base_seed = self._seeds.getrandbits(48) if params.seed is None else params.seed
         for i, sequence_id in enumerate(ids):

@@ -29,7 +29,7 @@ from minillm.policies.config import EngineConfig
 from minillm.runner.kept_runners import KeptRunners
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher
+    from minillm.frontend.grammar_matcher import CompiledGrammar
 
 logger = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ class EngineThread:
 
         grammars = self.grammars
 
-        def add(grammar: "LLMatcher | None" = None) -> str:
+        def add(grammar: "CompiledGrammar | None" = None) -> str:
             if grammar is not None and self.grammars is not grammars:
                 raise RequestError(
                     "the engine was reconfigured while the request's grammar was compiled: send it again"
@@ -226,11 +226,13 @@ class EngineThread:
                 self._commands.put((command, reply))
         return reply
 
-    def _send_with(self, compiling: "Future[LLMatcher]", add: "Callable[[LLMatcher], str]") -> "Future[str]":
+    def _send_with(
+        self, compiling: "Future[CompiledGrammar]", add: "Callable[[CompiledGrammar], str]"
+    ) -> "Future[str]":
         """Send a request once its grammar is compiled, from the thread that compiled it: the engine waits for none."""
         reply: Future[str] = Future()
 
-        def go_on(compiled: "Future[LLMatcher]") -> None:
+        def go_on(compiled: "Future[CompiledGrammar]") -> None:
             if compiled.cancelled():
                 return
             error = compiled.exception()

@@ -1,12 +1,15 @@
-"""The matchers that follow a compiled grammar: one for each answer.
+"""A grammar that is compiled, and the matchers that follow it: one for each answer.
 
-llguidance's copies of a matcher share one lexer, and its states stay. So each request has its grammar compiled for
-itself (structured_outputs.py), and only its own n answers share one.
+llguidance's copies of a matcher share one lexer, and its states stay: those of all answers add up. So a compiled
+grammar counts the tokens that it has served, and after RENEW_TOKENS of them the compiler makes another
+(structured_outputs.py). An answer that meets a full lexer before that goes on with a matcher of its own.
 
 Masks are made in the engine's thread, where every row waits for them. So each request has a Meter.
 """
 
 import re
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from minillm.frontend.grammar_worker import ALLOWED_S, Meter
@@ -17,8 +20,19 @@ if TYPE_CHECKING:
 
 GRAMMAR_ERROR = "the grammar cannot be followed"
 """How the error of a request begins that failed by its own grammar, and by nothing else in the step."""
+GRAMMAR_FULL = "other answers have filled the lexer of the request's grammar; another is being made: send it again"
+"""The error of a request that can have its answer a moment later."""
+RENEW_TOKENS = 5000
+"""Tokens that one compiled grammar serves. The regex `[\\s\\S]*a[\\s\\S]{60}` makes 42 states of each; 250,000 are the
+limit, and most schemas make fewer than one."""
+TOKEN_BYTES = 4096
+"""Bytes that a served token adds to a compiled grammar, about as many as for that regex."""
+RENEW_S = 0.02
+"""Most CPU seconds that compiling again may take in the engine's thread."""
+TOO_MANY_STATES = "too many states"
+"""What llguidance says when its lexer is full."""
 EXPLANATIONS = {
-    "too many states": "its regular expressions need too many states: lower what they repeat or count",
+    TOO_MANY_STATES: "its regular expressions need too many states: lower what they repeat or count",
     r"current row has|too many items": "it is too ambiguous: let one text have one derivation, and repeat with * or +",
     r"lexer fuel|grammar size|too complex": "its regular expressions are too complex: make them smaller",
 }
@@ -32,24 +46,60 @@ def explain(message: str) -> str:
     return next((ours for theirs, ours in EXPLANATIONS.items() if re.search(theirs, first_line)), message)
 
 
+class CompiledGrammar:
+    """One grammar, which any number of answers may follow.
+
+    Args:
+        compile_again: makes a matcher at the grammar's beginning, with a lexer of its own.
+        num_bytes: that it takes at first, as its trial measured.
+    """
+
+    def __init__(self, compile_again: "Callable[[], LLMatcher]", num_bytes: int = 0) -> None:
+        self.compile_again = compile_again
+        start = time.thread_time()
+        self.first = compile_again()
+        """A matcher at the grammar's beginning, to be copied."""
+        self.compile_s = time.thread_time() - start
+        """CPU seconds that compiling takes."""
+        self._first_bytes = num_bytes
+        self.num_tokens = 0
+        """Served, over all answers."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Estimate of what it takes by now."""
+        return self._first_bytes + self.num_tokens * TOKEN_BYTES
+
+    @property
+    def is_worn(self) -> bool:
+        """Another should take its place."""
+        return self.num_tokens >= RENEW_TOKENS
+
+    def renewed(self) -> "CompiledGrammar":
+        """This grammar with an empty lexer."""
+        return CompiledGrammar(self.compile_again, self._first_bytes)
+
+    def matchers(self, count: int) -> "list[GrammarMatcher]":
+        """For the answers of one request, which share its meter."""
+        meter = Meter()
+        return [GrammarMatcher(self, meter) for _ in range(count)]
+
+
 class GrammarMatcher:
     """Follows a grammar through one answer. Once it has failed, it stays so.
 
     Args:
-        matcher: at the grammar's beginning; this has it for itself.
+        grammar: what it follows.
         meter: its request's.
     """
 
-    def __init__(self, matcher: "LLMatcher", meter: Meter) -> None:
-        self._matcher, self._meter = matcher, meter
+    def __init__(self, grammar: CompiledGrammar, meter: Meter) -> None:
+        self._grammar, self._meter = grammar, meter
+        self._matcher = grammar.first.deep_copy()
+        self._has_own_lexer = False
+        self._tokens: list[int] = []
         self.error: str | None = None
-        """Why it cannot go on: GRAMMAR_ERROR with an explanation."""
-
-    @classmethod
-    def for_answers(cls, compiled: "LLMatcher", count: int) -> "list[GrammarMatcher]":
-        """Matchers for the answers of one request, which share its meter."""
-        meter = Meter()
-        return [cls(compiled.deep_copy(), meter) for _ in range(count)]
+        """Why it cannot go on: GRAMMAR_ERROR with an explanation, or GRAMMAR_FULL."""
 
     def fill_mask(self, bitmask: "np.ndarray", row: int) -> None:
         """Write which tokens may come next: a bit each, in one row of an int32 array [R, V/32]."""
@@ -59,6 +109,8 @@ class GrammarMatcher:
             return
         with self._meter:
             fill_next_token_bitmask(self._matcher, bitmask, row)
+            if self._needs_own_lexer() and self._take_own_lexer():
+                fill_next_token_bitmask(self._matcher, bitmask, row)
         self._meter.allow_token()
         self._look_for_error()
 
@@ -68,6 +120,10 @@ class GrammarMatcher:
             return False
         with self._meter:
             self._matcher.consume_token(token_id)
+            if self._needs_own_lexer() and self._take_own_lexer():
+                self._matcher.consume_token(token_id)
+        self._tokens.append(token_id)
+        self._grammar.num_tokens += 1
         self._look_for_error()
         return self.error is None
 
@@ -82,6 +138,20 @@ class GrammarMatcher:
                 "an ambiguous grammar does"
             )
         return self.error is not None
+
+    def _needs_own_lexer(self) -> bool:
+        """The lexer is full. With one of its own, this answer alone has filled it."""
+        is_full = self._matcher.is_error() and TOO_MANY_STATES in self._matcher.get_error()
+        return is_full and not self._has_own_lexer
+
+    def _take_own_lexer(self) -> bool:
+        """Compile again and follow the answer so far. False if that would hold up other rows."""
+        self._grammar.num_tokens = max(self._grammar.num_tokens, RENEW_TOKENS)
+        if self._grammar.compile_s > RENEW_S:
+            self.error = GRAMMAR_FULL
+            return False
+        self._matcher, self._has_own_lexer = self._grammar.compile_again(), True
+        return not self._tokens or self._matcher.consume_tokens(self._tokens)
 
     def _look_for_error(self) -> None:
         if self.error is None and self._matcher.is_error():

@@ -9,6 +9,7 @@ default. And both sides have the same LIMITS, which llguidance counts in its own
 token that would exceed them is an error of that matcher.
 """
 
+import ctypes
 import json
 import os
 import random
@@ -28,8 +29,8 @@ LIMITS: dict[str, Any] = {
     "max_grammar_size": 500_000,
     "verbose_errors": False,
 }
-"""llguidance's defaults, but for a tenth of the parser's items: 20 ms for a mask at the worst. A lexer's states take
-about 100 bytes each, and those of a request's answers add up."""
+"""llguidance's defaults, but for a tenth of the parser's items: 20 ms for a mask at the worst. All answers that share a
+lexer add to its states, about 100 bytes each: see grammar_matcher.py."""
 ALLOWED_S, BURST_S = 0.002, 0.25
 """CPU seconds that a token's mask may take on average, and what all tokens together may take beyond that. Usual schemas
 take 0.00001 to 0.0001; a regular expression that is met for the first time takes some ms once."""
@@ -138,7 +139,8 @@ def in_thread(stack: int, work: Callable[[], Any]) -> Any:
 
 
 def attempt(tokenizer: Any, task: dict[str, Any]) -> dict[str, Any]:
-    """Try one grammar. Returns its `text` in Lark's notation, or an `error`."""
+    """Try one grammar. Returns its `text` in Lark's notation and the `bytes` that it takes, or an `error`."""
+    before = resident_bytes()
     try:
         text = task["text"]
         if task["may_be_gbnf"]:
@@ -153,7 +155,18 @@ def attempt(tokenizer: Any, task: dict[str, Any]) -> dict[str, Any]:
         os.abort()  # as llguidance does where it has no memory: the parent knows what that means
     except Exception as error:  # gbnf_to_lark raises plain ones, too
         return {"error": str(error)[:MAX_ERROR] or type(error).__name__}
-    return {"text": text}
+    return {"text": text, "bytes": max(0, resident_bytes() - before)}
+
+
+def resident_bytes() -> int:
+    """This process's memory; 0 where Linux doesn't say. What was freed has been given back first."""
+    if not os.path.exists("/proc/self/statm"):
+        return 0
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+    if trim is not None:
+        trim(0)
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def limit_memory() -> None:
@@ -168,7 +181,7 @@ def limit_memory() -> None:
 
 
 def main() -> None:
-    """Serve trials until the parent closes its end, is gone, or has none for a while."""
+    """Serve trials until the parent closes its end, or is gone."""
     from multiprocessing.connection import Connection
 
     from llguidance import LLTokenizer
@@ -177,22 +190,21 @@ def main() -> None:
     os.nice(5)  # the engine goes first
     parent = Connection(int(sys.argv[1]))
     options = json.loads(parent.recv_bytes())
-    tokenizer = LLTokenizer(parent.recv_bytes().decode(), **options["tokenizer"])
+    tokenizer = LLTokenizer(parent.recv_bytes().decode(), **options)
     compile_grammar(tokenizer, 'start: "a"')  # so that what is imported late does not count for the first trial
     limit_memory()
     parent.send_bytes(b"ready")
-    while parent.poll(options["idle_s"]):
+    while True:
         try:
             task = json.loads(parent.recv_bytes())
         except (EOFError, OSError):
-            break
+            return
         signal.setitimer(signal.ITIMER_PROF, task["cpu_s"])  # of all its threads; it ends the process
         signal.setitimer(signal.ITIMER_REAL, task["wall_s"] + GRACE_S)
         answer = json.dumps(attempt(tokenizer, task)).encode()
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         parent.send_bytes(answer)
-    os._exit(0)  # in one stroke: whoever finds the pipe closed finds this status, too
 
 
 if __name__ == "__main__":

@@ -8,34 +8,32 @@ and Louf 2023, "Efficient Guided Generation for Large Language Models", is the i
 it takes to be fast.
 
 It is native code that reads what a client sent. So a grammar is measured first (grammar_limits.py), then tried in a
-child process with a deadline (grammar_trials.py), and only then compiled here, beside the engine's thread, for each
-request that sends it: a millisecond for usual schemas. What follows it through an answer is in grammar_matcher.py.
+child process with a deadline (grammar_trials.py), and only then compiled here, beside the engine's thread. What follows
+it through an answer is in grammar_matcher.py.
 """
 
 import json
 import re
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from minillm.core.errors import InvalidSamplingParamsError, RequestError
 from minillm.frontend import grammar_limits
 from minillm.frontend.errors import GrammarTrialEndedError, InvalidGrammarError
-from minillm.frontend.grammar_matcher import explain
+from minillm.frontend.grammar_matcher import CompiledGrammar, explain
 from minillm.frontend.grammar_trials import ClientLeftError, TokenizerSpec, Trials
 from minillm.frontend.grammar_worker import COMPILING_STACK, compile_grammar
 
-if TYPE_CHECKING:
-    from llguidance import LLMatcher
-
-KEPT_TRIALS = 64
-"""Grammars whose trial an engine remembers, those used last."""
+CACHED_GRAMMARS = 64
+"""Compiled grammars that an engine keeps, those used last."""
+CACHED_BYTES = 1 << 29
+"""Most memory that kept grammars take, as their trials measured it, with what answers have added."""
 KINDS = dict[str, Any](json=(str, dict), regex=str, choice=(list, tuple), grammar=str, json_object=bool)
 """Fields of a StructuredOutputsParams, and the types of their values."""
 JSON_LAYOUT: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -55,9 +53,6 @@ STACK = 4 * COMPILING_STACK
 """Bytes, of a thread that compiles: what passed its trial has room to spare."""
 _STARTING = threading.Lock()
 """Stack sizes are set for the whole process."""
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -178,7 +173,7 @@ class Vocabulary(NamedTuple):
 
 
 class GrammarCompiler:
-    """Compiles grammars for one model's vocabulary. Any thread may call it.
+    """Compiles grammars for one model's vocabulary, each once. Any thread may call it.
 
     Args:
         tokenizer: transformers' fast one; None = every grammar is refused.
@@ -196,18 +191,19 @@ class GrammarCompiler:
     ) -> None:
         self._tokenizer, self._vocab_size, self._eos_token_ids = tokenizer, vocab_size, eos_token_ids
         self.trials = Trials(lambda: self._vocabulary.spec, timeout_s)
-        self._passed: OrderedDict[str, Future[str]] = OrderedDict()
-        """By a grammar's text, what passed its trial, or will: requests that come together have it tried once."""
+        self._compiled: OrderedDict[str, CompiledGrammar] = OrderedDict()
+        """Compiled grammars by their text."""
+        self._in_progress: dict[str, Future[CompiledGrammar]] = {}
+        self._renewing: set[str] = set()
         self._changing, self._reading = threading.Lock(), threading.Lock()
         self._working = threading.Lock()
         """Held while a grammar is counted or compiled here: one at a time, however many clients send some."""
         self.num_compiled = 0
         self.compile_s = 0.0
-        """CPU seconds they took in this process, without their trials."""
+        """Seconds they took in this process, without their trials; what is found in the cache adds nothing."""
 
-    def start(self, params: Any) -> "Future[LLMatcher]":
-        """Have a grammar compiled in a thread of its own. The future gives llguidance's matcher at its beginning, or
-        raises
+    def start(self, params: Any) -> "Future[CompiledGrammar]":
+        """Have a grammar compiled in a thread of its own. The future gives it, or raises
 
             InvalidGrammarError: it is wrong, too large, takes too long, or no output satisfies it.
             InvalidSamplingParamsError: no StructuredOutputsParams, or the model has no tokenizer that can be read.
@@ -215,75 +211,114 @@ class GrammarCompiler:
 
         Cancelled before its trial begins, it leaves the queue.
         """
-        return self._start(params, self._compile)
-
-    def start_trial(self, params: StructuredOutputsParams) -> "Future[str]":
-        """Have a grammar tried, and no more. The future gives its text, or raises as that of `start`."""
-        return self._start(params, self._try)
+        future: Future[CompiledGrammar] = Future()
+        try:
+            if not isinstance(params, StructuredOutputsParams):
+                kind = type(params).__name__
+                raise InvalidSamplingParamsError(f"structured_outputs wants StructuredOutputsParams, not {kind}")
+            if self._tokenizer is None:
+                raise InvalidSamplingParamsError("structured outputs want a tokenizer, and this model has none")
+        except InvalidSamplingParamsError as error:
+            future.set_exception(error)
+            return future
+        if (ready := self._look_up(params)) is not None:
+            future.set_result(ready)
+        else:
+            start_thread(lambda: self._work(params, future))
+        return future
 
     def close(self) -> None:
         """End the processes in which grammars are tried: nothing more is compiled."""
         self.trials.close()
 
-    def _start(self, params: Any, work: Callable[[Any, Callable[[], bool]], T]) -> "Future[T]":
-        future: Future[T] = Future()
+    def _look_up(self, params: StructuredOutputsParams) -> "CompiledGrammar | None":
+        """What is compiled already. Only if its text has been written, too: that may take a while. If it is worn, it
+        serves until another has been made."""
+        text: str | None = params.__dict__.get("lark")
+        with self._changing:
+            if text is None or text not in self._compiled:
+                return None
+            self._compiled.move_to_end(text)
+            grammar = self._compiled[text]
+            if grammar.is_worn and text not in self._renewing:
+                self._renewing.add(text)
+                start_thread(lambda: self._renew(text, grammar))
+            return grammar
 
-        def run() -> None:
-            try:
-                result = work(params, future.cancelled)
-            except BaseException as error:
-                if future.set_running_or_notify_cancel():
-                    future.set_exception(as_refusal(error, params))
-            else:
-                if future.set_running_or_notify_cancel():
-                    future.set_result(result)
+    def _renew(self, text: str, worn: CompiledGrammar) -> None:
+        try:
+            with self._working:
+                grammar = worn.renewed()
+            with self._changing:
+                self.num_compiled += 1
+                self.compile_s += grammar.compile_s
+                if text in self._compiled:
+                    self._keep(text, grammar)
+        finally:
+            with self._changing:
+                self._renewing.discard(text)
 
-        start_thread(run)
-        return future
+    def _work(self, params: StructuredOutputsParams, future: "Future[CompiledGrammar]") -> None:
+        grammar: CompiledGrammar | None = None
+        error: BaseException | None = None
+        try:
+            grammar = self._compile(params, future.cancelled)
+        except (ValueError, TypeError, RecursionError, OverflowError) as wrong:
+            error = wrong
+            if isinstance(wrong, InvalidGrammarError) or not isinstance(wrong, RequestError):
+                kind = GrammarTrialEndedError if isinstance(wrong, GrammarTrialEndedError) else InvalidGrammarError
+                error = kind(f"structured outputs: {params.kind}: {readable(str(wrong), params.kind)}")
+        except BaseException as failure:
+            error = failure
+        if not future.set_running_or_notify_cancel():
+            return
+        if grammar is not None:
+            future.set_result(grammar)
+        else:
+            future.set_exception(error)
 
-    def _compile(self, params: Any, has_left: Callable[[], bool]) -> "LLMatcher":
-        text = self._try(params, has_left)
-        with self._working:
-            start = time.thread_time()
-            matcher = compile_grammar(self._vocabulary.trie, text)
-            self.num_compiled += 1
-            self.compile_s += time.thread_time() - start
-        return matcher
-
-    def _try(self, params: Any, has_left: Callable[[], bool]) -> str:
-        """The grammar's text, in Lark's notation, once it has passed its trial."""
-        if not isinstance(params, StructuredOutputsParams):
-            kind = type(params).__name__
-            raise InvalidSamplingParamsError(f"structured_outputs wants StructuredOutputsParams, not {kind}")
-        if self._tokenizer is None:
-            raise InvalidSamplingParamsError("structured outputs want a tokenizer, and this model has none")
+    def _compile(self, params: StructuredOutputsParams, has_left: Callable[[], bool]) -> CompiledGrammar:
         with self._working:
             if has_left():
                 raise ClientLeftError
             text = params.lark
         with self._changing:
-            trial = self._passed.get(text)
-            is_ours = trial is None
-            if trial is None:
-                trial = self._passed[text] = Future()
-            self._passed.move_to_end(text)
-            while len(self._passed) > KEPT_TRIALS:
-                self._passed.popitem(last=False)
-        if is_ours:
+            if text in self._compiled:
+                return self._compiled[text]
+            others = self._in_progress.get(text)
+            if others is None:
+                ours: Future[CompiledGrammar] = Future()
+                self._in_progress[text] = ours
+        if others is not None:
             try:
-                is_own = params.grammar is not None
-                resolved = resolve_tokens(text, self._vocabulary.special) if is_own else text
-                trial.set_result(self.trials.run(resolved, may_be_gbnf=is_own, has_left=has_left))
-            except BaseException as error:
-                with self._changing:
-                    self._passed.pop(text, None)
-                trial.set_exception(error)
+                return others.result()
+            except ClientLeftError:  # who sent it first
+                return self._compile(params, has_left)
         try:
-            return trial.result()
-        except ClientLeftError:  # another's, that sent it first
-            if is_ours:
-                raise
-            return self._try(params, has_left)
+            is_own = params.grammar is not None
+            resolved = resolve_tokens(text, self._vocabulary.special) if is_own else text
+            tried = self.trials.run(resolved, may_be_gbnf=is_own, has_left=has_left)
+            trie = self._vocabulary.trie
+            with self._working:
+                grammar = CompiledGrammar(lambda: compile_grammar(trie, tried.text), tried.num_bytes)
+            with self._changing:
+                self.num_compiled += 1
+                self.compile_s += grammar.compile_s
+                self._keep(text, grammar)
+                del self._in_progress[text]
+            ours.set_result(grammar)
+            return grammar
+        except BaseException as error:
+            with self._changing:
+                self._in_progress.pop(text, None)
+            ours.set_exception(error)
+            raise
+
+    def _keep(self, text: str, grammar: CompiledGrammar) -> None:
+        self._compiled[text] = grammar
+        num_cached = sum(grammar.num_bytes for grammar in self._compiled.values())
+        while len(self._compiled) > 1 and (len(self._compiled) > CACHED_GRAMMARS or num_cached > CACHED_BYTES):
+            num_cached -= self._compiled.popitem(last=False)[1].num_bytes
 
     @property
     def _vocabulary(self) -> Vocabulary:
@@ -304,16 +339,6 @@ def start_thread(work: Callable[[], None]) -> None:
             threading.Thread(target=work, name="minillm-grammar", daemon=True).start()
         finally:
             threading.stack_size(before)
-
-
-def as_refusal(error: BaseException, params: Any) -> BaseException:
-    """What a client is told of an error: what is wrong with its grammar, and in which field that is."""
-    if not isinstance(error, (ValueError, TypeError, RecursionError, OverflowError)):
-        return error
-    if isinstance(error, RequestError) and not isinstance(error, InvalidGrammarError):
-        return error
-    refusal = GrammarTrialEndedError if isinstance(error, GrammarTrialEndedError) else InvalidGrammarError
-    return refusal(f"structured outputs: {params.kind}: {readable(str(error), params.kind)}")
 
 
 def readable(message: str, kind: str) -> str:

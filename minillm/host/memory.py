@@ -23,7 +23,7 @@ KEPT = 256 * 2**20
 def keep_freed_memory() -> None:
     """Have malloc keep what PyTorch frees, for the next operation. By default it gives tensors of megabytes back to the
     kernel, and takes them anew a moment later: 20,000 page faults in a step of 1,024 tokens of SmolLM2-135M, 4%
-    of its time. Does something on Linux with glibc only (man 3 mallopt).
+    of its time. Holds for the whole process from then on. Does something on Linux with glibc only (man 3 mallopt).
     """
     if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
         mallopt(M_MMAP_THRESHOLD, LARGEST_ON_THE_HEAP)

@@ -1,11 +1,10 @@
 """Queue policies: orders of admission, batches that are admitted whole, and a limit on waiting."""
 
 import heapq
-from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Hashable, Iterator
-from copy import copy
-from itertools import chain
-from typing import Generic, Self, TypeVar
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Collection, Hashable, Iterator
+from itertools import chain, count
+from typing import Generic, TypeVar
 
 from minillm.core.request import Request, RequestStatus
 from minillm.core.seams import QueuePolicy, SortedQueue, first_come
@@ -79,19 +78,7 @@ class Lanes(Generic[Lane]):
         return self._num_waiting
 
     def __iter__(self) -> Iterator[Request]:
-        """In the order of admission, which is played on a copy."""
-        rest = self.copied()
-        while rest:
-            yield rest.pop()
-
-    def copied(self) -> Self:
-        """The same queue once more: what is done to one of them does nothing to the other."""
-        other = copy(self)
-        other.lanes = {lane: SortedQueue() for lane in self.lanes}
-        for lane, queue in self.lanes.items():
-            for request in queue:
-                other.lanes[lane].push(request)
-        return other
+        raise NotImplementedError
 
 
 class TwoLaneQueue(Lanes[bool]):
@@ -107,12 +94,23 @@ class TwoLaneQueue(Lanes[bool]):
         return request.num_prompt_tokens > self._threshold
 
     def next_lane(self) -> bool:
-        return self._turn % SLOW_LANE_TURN == 0 if len(self.lanes) == 2 else next(iter(self.lanes))
+        return self._lane_at(self._turn, self.lanes)
 
     def pop(self) -> Request:
         request = super().pop()
         self._turn += 1
         return request
+
+    def __iter__(self) -> Iterator[Request]:
+        lanes = {lane: deque(queue) for lane, queue in self.lanes.items()}
+        for turn in count(self._turn):
+            lanes = {lane: queue for lane, queue in lanes.items() if queue}
+            if not lanes:
+                return
+            yield lanes[self._lane_at(turn, lanes)].popleft()
+
+    def _lane_at(self, turn: int, lanes: Collection[bool]) -> bool:
+        return turn % SLOW_LANE_TURN == 0 if len(lanes) == 2 else next(iter(lanes))
 
 
 class FairQueue(Lanes[str]):
@@ -185,10 +183,22 @@ class FairQueue(Lanes[str]):
         super().remove(request)
         self._last = request.tenant
 
-    def copied(self) -> Self:
-        other = super().copied()
-        other.served, other._charged, other._turns = self.served.copy(), self._charged.copy(), self._turns.copy()
-        return other
+    def __iter__(self) -> Iterator[Request]:
+        self._charge()
+        served = dict(self.served)
+        lanes = {tenant: deque(lane) for tenant, lane in self.lanes.items()}
+        turns = [self._turn_of(tenant) for tenant in lanes]
+        heapq.heapify(turns)
+        while turns:
+            *_, tenant = turns[0]
+            request = lanes[tenant].popleft()
+            yield request
+            if request not in self._charged:
+                served[tenant] += PROMPT_WEIGHT * request.num_prompt_tokens
+            if lanes[tenant]:
+                heapq.heapreplace(turns, (served[tenant], lanes[tenant][0].arrival_index, tenant))
+            else:
+                heapq.heappop(turns)
 
     def _turn_of(self, tenant: str) -> tuple[int, int, str]:
         return self.served[tenant], self.lanes[tenant].first().arrival_index, tenant

@@ -13,7 +13,7 @@ from minillm.core.errors import (
 )
 from minillm.core.request import FinishReason
 from minillm.frontend.errors import EngineDeadError
-from minillm.frontend.grammar_matcher import GRAMMAR_ERROR
+from minillm.frontend.grammar_matcher import GRAMMAR_ERROR, GRAMMAR_FULL
 from minillm.frontend.outputs import Completion
 
 INTERNAL_ERROR = "internal_error"
@@ -93,12 +93,15 @@ def check_ending(completion: Completion) -> None:
     """Raise if an output ended in a way that is no answer.
 
     Raises:
-        ApiError: 503 after a queue timeout or an abort that the client did not ask for; 500 after a failed step; 400
-            if the grammar that it asked for turned out to be too large or too slow on the way.
+        ApiError: 503 after a queue timeout, an abort that the client did not ask for, or if other answers
+            filled its grammar's lexer; 500 after a failed step; 400 if the grammar that it asked for turned out to be
+            too large or too slow on the way.
     """
     assert completion.finish_reason is not None
     if completion.finish_reason is FinishReason.ERROR and (completion.error or "").startswith(GRAMMAR_ERROR):
         raise ApiError(400, f"{completion.error}: make it smaller, or less ambiguous", "grammar_too_large")
+    if completion.finish_reason is FinishReason.ERROR and completion.error == GRAMMAR_FULL:
+        raise ApiError(503, GRAMMAR_FULL, "grammar_full")
     if completion.finish_reason in ENDINGS:
         status, code, message = ENDINGS[completion.finish_reason]
         raise ApiError(status, message.format(completion.error), code)

@@ -49,8 +49,8 @@ class ToolGrammars:
         """Looseness by digest of a schema, where it isn't NONE."""
 
     async def make(self, tools: Sequence[Tool], choice: str | NamedTool, parallel: bool) -> StructuredOutputsParams:
-        """What an answer with these tools must follow. It has passed its trial, or what is wrong with it lies in no
-        single tool.
+        """What an answer with these tools must follow. It has been compiled, or what is wrong with it lies in no single
+        tool.
 
         Raises:
             ApiError: 400: a tool's parameters are refused; it names the tool.
@@ -94,7 +94,7 @@ class ToolGrammars:
     async def _refusal(self, params: StructuredOutputsParams) -> str | None:
         """Why a grammar doesn't compile; None: it does."""
         try:
-            await asyncio.wrap_future(self._thread.grammars.start_trial(params))
+            await asyncio.wrap_future(self._thread.grammars.start(params))
         except GrammarTrialEndedError:
             raise
         except InvalidGrammarError as error:

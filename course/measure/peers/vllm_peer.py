@@ -58,16 +58,16 @@ def vllm_python() -> str:
 
 
 def at_its_best(python: str, device: str) -> dict[str, str]:
-    """Environment variables that make it as fast as its documentation says: on a CPU all cores that minillm computes
-    on, where it would leave one idle, and Intel's OpenMP if its environment has it. What the user has set stays.
+    """Environment variables that make it as fast as its documentation says. On a CPU: as many threads as minillm has,
+    each on a core, where it would leave one idle; and Intel's OpenMP if its environment has it. What the user has set stays.
     """
     if device != "cpu":
         return {}
-    fastest = {} if THREADS_VARIABLE in os.environ else {THREADS_VARIABLE: ",".join(map(str, cores()))}
+    fastest = {THREADS_VARIABLE: ",".join(map(str, cores()[: torch.get_num_threads()]))}
     library = subprocess.run([python, "-c", INTEL_OPENMP], capture_output=True, text=True).stdout.strip()
-    if "LD_PRELOAD" not in os.environ and Path(library).is_file():
+    if Path(library).is_file():
         fastest["LD_PRELOAD"] = library
-    return fastest
+    return fastest | {name: os.environ[name] for name in (THREADS_VARIABLE, "LD_PRELOAD") if name in os.environ}
 
 
 def cores() -> list[int]:

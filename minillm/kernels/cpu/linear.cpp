@@ -278,8 +278,8 @@ extern "C" bool linear_silu_mul(const float* x, const uint16_t* w, float* y, lon
         });
         return true;
     }
-    if (rows < MANY || in % 2) return false;
-    multiply_pairs_silu(paired(x, rows, in).get(), w, y, rows, in / 2, inner);
+    if (rows < MANY) return false;
+    multiply_pairs_silu(paired(x, rows, in).get(), w, y, rows, in / 2 + in % 2, inner);
     return true;
 }
 #else

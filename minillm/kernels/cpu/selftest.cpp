@@ -195,11 +195,14 @@ static void check_silu() {
             silu_mul(gate_up.data(), found.data(), rows, inner);
             expect(found, gated(gate_up, rows, inner), 1e-4);
 
-            std::printf("linear_silu_mul: %ld rows, %ld numbers\n", rows, inner);
-            const Weights weights = Weights(64, 2 * inner).in_bfloat16();
-            const Floats x = draw_floats(rows * 64);
-            found = nothing(rows * inner);
-            if (linear_silu_mul(x.data(), weights.halves.data(), found.data(), rows, 64, inner))
+        }
+    for (long rows : {1, 16, 40, 300})
+        for (auto [in, inner] : {std::pair<long, long>{64, 7}, {64, 48}, {65, 464}, {66, 32}}) {
+            std::printf("linear_silu_mul: %ld rows, %ld to %ld numbers\n", rows, in, inner);
+            const Weights weights = Weights(in, 2 * inner).in_bfloat16();
+            const Floats x = draw_floats(rows * in);
+            Floats found = nothing(rows * inner);
+            if (linear_silu_mul(x.data(), weights.halves.data(), found.data(), rows, in, inner))
                 expect(found, gated(weights.times(widen(narrow(x))), rows, inner), 1e-3);
         }
 }

@@ -8,7 +8,7 @@ from minillm.frontend.structured_outputs import GrammarCompiler
 
 def compiled(grammars: GrammarCompiler, params: Any) -> Any:
     """llguidance's matcher at the beginning of a grammar. Waits for it."""
-    return grammars.start(params).result(600)
+    return grammars.start(params).result(600).first.deep_copy()
 
 
 def tokenize(grammars: GrammarCompiler, text: str) -> list[int]:

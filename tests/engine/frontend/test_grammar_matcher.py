@@ -13,10 +13,10 @@ from tiny_llama import VOCAB_SIZE
 
 from minillm import Engine, EngineConfig, SamplingParams, StructuredOutputsParams
 from minillm.core.request import FinishReason
-from minillm.frontend import grammar_worker
+from minillm.frontend import grammar_matcher, grammar_worker
 from minillm.frontend.errors import InvalidGrammarError
-from minillm.frontend.grammar_matcher import GRAMMAR_ERROR, GrammarMatcher, explain
-from minillm.frontend.grammar_worker import ALLOWED_S, BURST_S, Meter
+from minillm.frontend.grammar_matcher import GRAMMAR_ERROR, GRAMMAR_FULL, CompiledGrammar, GrammarMatcher, explain
+from minillm.frontend.grammar_worker import ALLOWED_S, BURST_S, Meter, compile_grammar
 from minillm.frontend.structured_outputs import GrammarCompiler
 from minillm.model.loader import LoadedModel
 
@@ -52,26 +52,54 @@ def follow(matcher: GrammarMatcher, tokens: list[int]) -> str | None:
 def test_fifty_answers_follow_one_schema(grammars: GrammarCompiler, random_text: Any) -> None:
     choose = random.Random(0)
     for _ in range(50):
-        [matcher] = GrammarMatcher.for_answers(compiled(grammars, StructuredOutputsParams(json=BOUNDED)), 1)
+        [matcher] = grammars.start(StructuredOutputsParams(json=BOUNDED)).result().matchers(1)
         answer = {f"f{length}": random_text(choose, choose.randrange(length // 2, length)) for length in LENGTHS}
         assert follow(matcher, tokenize(grammars, json.dumps(answer))) is None
 
 
-def test_states_that_other_requests_left_are_no_error(
+def small_lexer(grammars: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> CompiledGrammar:
+    """A grammar whose lexer has room for the states of one or two answers of 400 characters."""
+    monkeypatch.setitem(grammar_worker.LIMITS, "max_lexer_states", 8000)
+    trie = grammars._vocabulary.trie
+    return CompiledGrammar(lambda: compile_grammar(trie, f"start: /{COUNTING}/"))
+
+
+def test_states_that_other_answers_left_are_nobodys_error(
     grammars: GrammarCompiler, random_text: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lexer has room for the states of one or two answers of 400 characters."""
-    monkeypatch.setitem(grammar_worker.LIMITS, "max_lexer_states", 8000)
+    grammar = small_lexer(grammars, monkeypatch)
+    monkeypatch.setattr(grammar_matcher, "RENEW_S", float("inf"))
     monkeypatch.setattr(grammar_worker, "BURST_S", float("inf"))
-    monkeypatch.setattr(grammars.trials, "run", lambda text, **_: text)
     choose = random.Random(0)
-    asked = StructuredOutputsParams(regex=COUNTING)
-    for _ in range(6):
-        [matcher] = GrammarMatcher.for_answers(compiled(grammars, asked), 1)
-        assert follow(matcher, tokenize(grammars, random_text(choose, 400))) is None
-    [long] = GrammarMatcher.for_answers(compiled(grammars, asked), 1)
+    matchers = grammar.matchers(12)
+    answers = [tokenize(grammars, random_text(choose, 400)) for _ in matchers]
+    assert [follow(*pair) for pair in zip(matchers, answers, strict=True)] == [None] * len(matchers)
+    assert any(matcher._has_own_lexer for matcher in matchers), "this has tried what it is about"
+    assert grammar.is_worn and not grammar.renewed().is_worn
+
+    [long] = grammar.matchers(1)
     error = follow(long, tokenize(grammars, random_text(choose, 8000)))
     assert error == f"{GRAMMAR_ERROR}: {explain('too many states')}", "one answer alone fills it: an error of its own"
+
+    monkeypatch.setattr(grammar_matcher, "RENEW_S", 0.0)  # compiling again would hold up other rows
+    [late] = grammar.matchers(1)
+    assert follow(late, answers[0]) == GRAMMAR_FULL
+
+
+def test_a_grammar_that_has_served_many_tokens_is_compiled_anew(
+    grammars: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = StructuredOutputsParams(regex="[ab]{40}")
+    grammar, num_compiled = grammars.start(params).result(), grammars.num_compiled
+    monkeypatch.setattr(grammar_matcher, "RENEW_TOKENS", 3)
+    before = grammar.num_bytes
+    [matcher] = grammar.matchers(1)
+    assert follow(matcher, tokenize(grammars, "a")) is None and grammars.start(params).result() is grammar
+    assert grammar.num_bytes > before, "what it grows to is accounted for"
+    grammar.num_tokens = 3
+    while (renewed := grammars.start(params).result()) is grammar:
+        pass  # it serves until then
+    assert renewed.num_tokens == 0 and grammars.num_compiled == num_compiled + 1
 
 
 def test_an_ambiguous_grammar_is_refused_at_the_door(grammars: GrammarCompiler) -> None:

@@ -22,7 +22,6 @@ from minillm.frontend import grammar_trials, grammar_worker, structured_outputs
 from minillm.frontend.engine import Engine
 from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.errors import EngineDeadError, InvalidGrammarError
-from minillm.frontend.grammar_trials import Worker
 from minillm.frontend.structured_outputs import GrammarCompiler, resolve_tokens
 from minillm.model.loader import LoadedModel
 from minillm.server.errors import ApiError
@@ -50,8 +49,7 @@ def test_a_crash_is_the_refusal_of_the_request_that_caused_it(
 def test_a_deadline_is_one_too_and_the_next_trial_begins_anew(
     grammars: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for worker in grammars.trials.workers:
-        worker._end()
+    grammars.trials.end_idle(0)
     monkeypatch.setattr(grammars.trials, "timeout_s", 0.2)
     deaths, num_compiled = grammars.trials.num_deaths, grammars.num_compiled
     late = r"regex: it takes longer than 0.2 s of CPU time.*ask the operator to raise --grammar-timeout"
@@ -64,7 +62,7 @@ def test_a_deadline_is_one_too_and_the_next_trial_begins_anew(
 def next_worker(grammars: GrammarCompiler) -> psutil.Process:
     """The child that will try the next grammar."""
     compiled(grammars, StructuredOutputsParams(choice=[f"{time.monotonic()}"]))
-    return psutil.Process(grammars.trials._free.queue[-1]._process.pid)
+    return psutil.Process(grammars.trials._idle[-1]._process.pid)
 
 
 def test_a_busy_machine_is_no_reason_for_a_deadline(grammars: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,14 +76,14 @@ def test_a_busy_machine_is_no_reason_for_a_deadline(grammars: GrammarCompiler, m
     assert future.result(60) is not None
 
 
-def test_a_worker_that_has_nothing_to_do_ends_and_no_grammar_meets_its_end(grammars: GrammarCompiler) -> None:
-    worker = Worker(idle_s=0.0)  # each child leaves as soon as it has started, or when it has tried one
-    try:
-        for _ in range(3):
-            assert worker.run(lambda: grammars._vocabulary.spec, 'start: "a"', False, 60) == 'start: "a"'
-        assert worker._process.wait(60) == 0 and worker.num_deaths == 0
-    finally:
-        worker.close()
+def test_workers_that_have_nothing_to_do_end(grammars: GrammarCompiler) -> None:
+    deaths, worker = grammars.trials.num_deaths, next_worker(grammars)
+    grammars.trials.end_idle()
+    assert worker.is_running(), "it has had something to do a moment ago"
+    grammars.trials.end_idle(0)
+    assert not worker.is_running()
+    assert compiled(grammars, StructuredOutputsParams(choice=["idle"])) is not None
+    assert grammars.trials.num_deaths == deaths
 
 
 def test_a_client_that_left_leaves_the_queue_and_one_that_waits_too_long_is_told(
@@ -101,15 +99,16 @@ def test_a_client_that_left_leaves_the_queue_and_one_that_waits_too_long_is_told
     assert stays.result(60) is not None
     assert grammars.start(StructuredOutputsParams(choice=["gone"])).result(60) is not None, "for one who stays"
     assert len(tried) == 2
-    taken = [grammars.trials._free.get(timeout=60) for _ in grammars.trials.workers]
+    for taken in range(grammar_trials.MAX_WORKERS):
+        assert grammars.trials._free.acquire(timeout=60), taken
     late = grammars.start(StructuredOutputsParams(choice=["late"]))
     assert late.cancel()
     with monkeypatch.context() as patch:
         patch.setattr(grammar_trials, "PATIENCE", 0.0)
         with pytest.raises(QueueFullError, match="try again later"):
             compiled(grammars, StructuredOutputsParams(choice=["one too many"]))
-    for worker in taken:
-        grammars.trials._free.put(worker)
+    for _ in range(grammar_trials.MAX_WORKERS):
+        grammars.trials._free.release()
     assert grammars.start(StructuredOutputsParams(choice=["late"])).result(60) is not None
 
 
@@ -195,18 +194,30 @@ def test_no_step_waits_for_a_grammar(config: EngineConfig, model: LoadedModel, m
         slow.result(60)
 
 
+def test_a_request_that_is_cancelled_while_its_grammar_compiles_never_runs(
+    config: EngineConfig, model: LoadedModel
+) -> None:
+    with EngineThread(config, model) as thread:
+        outputs: list[object] = []
+        while not thread.submit_nowait([5], SamplingParams(structured_outputs=YES), outputs.append).cancel():
+            pass  # it was compiled already
+        thread.submit([5], SamplingParams(structured_outputs=YES)).result(60)
+        thread.call(lambda engine: engine.check_integrity()).result(60)
+
+
 def test_a_token_that_the_tokenizer_has_not_is_its_text() -> None:
     text = r'start: <a> "<a>" <b> /<a>/ [<a>] // <a>'
     assert resolve_tokens(text, {"<b>"}) == r'start: "<a>" "<a>" <b> /<a>/ [<a>] // <a>'
 
 
-def test_the_grammars_used_last_are_not_tried_again(grammars: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[str] = []
-    monkeypatch.setattr(structured_outputs, "KEPT_TRIALS", 2)
-    monkeypatch.setattr(grammars.trials, "run", lambda text, **_: (tried.append(text), text)[1])
-    for choice in "abbcba":
+def test_what_is_kept_is_bounded_in_bytes(grammars: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(structured_outputs, "CACHED_BYTES", 250)
+    monkeypatch.setattr(grammars.trials, "run", lambda text, **_: grammar_trials.Tried(text, 100))
+    before, so_far = grammars.num_compiled, []
+    for choice in "abbcba":  # two have room
         compiled(grammars, StructuredOutputsParams(choice=[choice]))
-    assert "".join(text[-2] for text in tried) == "abca"
+        so_far.append(grammars.num_compiled - before)
+    assert so_far == [1, 2, 2, 3, 3, 4]
 
 
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))

@@ -1,6 +1,5 @@
 """Structured output: what comes out satisfies the grammar, whatever is switched on, and harms no other request."""
 
-import asyncio
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -18,9 +17,7 @@ from minillm import Engine, EngineConfig, SamplingParams, StructuredOutputsParam
 from minillm.core.errors import InvalidSamplingParamsError
 from minillm.core.request import FinishReason, Request
 from minillm.core.timeline import Timeline, VirtualClock
-from minillm.frontend.async_engine import AsyncEngine, OutputCollector
-from minillm.frontend.engine_thread import EngineThread
-from minillm.frontend.grammar_matcher import GrammarMatcher
+from minillm.frontend.grammar_matcher import CompiledGrammar
 from minillm.frontend.grammar_worker import compile_grammar
 from minillm.frontend.structured_outputs import GrammarCompiler, Vocabulary
 from minillm.model.loader import LoadedModel
@@ -227,22 +224,6 @@ def test_what_ends_lets_go_of_its_matcher(make_engine: Any) -> None:
     assert all(request.matcher is None for request in engine.recent_requests)
 
 
-def test_compiled_for_each_request_and_beside_the_engine_thread(config: EngineConfig, model: LoadedModel) -> None:
-    async def ask(engine: AsyncEngine) -> list[str]:
-        texts = []
-        for regex in ("[xy]{4}", "[xy]{4}", "(a"):
-            collector = OutputCollector()
-            await engine.submit([5], guided(regex=regex), collector, stream=False)
-            texts += [output.text for output in await collector.get()]
-        return texts
-
-    with EngineThread(config, model) as thread:
-        with pytest.raises(InvalidSamplingParamsError, match="unclosed group"):
-            asyncio.run(ask(AsyncEngine(thread)))
-        assert thread.call(lambda engine: engine.grammars.num_compiled).result() == 2
-        assert re.fullmatch("[xy]{4}", thread.submit([5], guided(regex="[xy]{4}")).result(60).text)
-
-
 @pytest.mark.parametrize("vocab_size", [49152, 49155, 49184])
 def test_a_mask_touches_guided_rows_only(model: LoadedModel, vocab_size: int) -> None:
     """Models pad their vocabulary; tokens that the tokenizer does not have are ruled out."""
@@ -251,7 +232,7 @@ def test_a_mask_touches_guided_rows_only(model: LoadedModel, vocab_size: int) ->
     logits = torch.randn(3, vocab_size, dtype=torch.bfloat16)
     before = logits.clone()
     assert apply_grammars(logits, rows) is None
-    [rows[1].matcher] = GrammarMatcher.for_answers(compile_grammar(trie, "start: /[ab]?/"), 1)
+    [rows[1].matcher] = CompiledGrammar(lambda: compile_grammar(trie, "start: /[ab]?/")).matchers(1)
     allowed = apply_grammars(logits, rows)
     assert torch.equal(logits, before) and torch.equal(allowed[::2], logits[::2])
     texts = {model.tokenizer.decode(token) for token in allowed[1].isfinite().nonzero()[:, 0]}

@@ -151,15 +151,17 @@ def test_silu_mul(fused: tuple[Ops, torch.dtype], num_tokens: int, inner: int) -
 
 @pytest.mark.parametrize("packing", [PackedInBands, PackedForDots])
 @pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
-@pytest.mark.parametrize(("rows", "inner"), [(1, 16), (15, 48), (16, 32), (40, 40), (300, 48)])
-def test_swiglu(native: NativeOps, packing: type[Packed], bias: bool, rows: int, inner: int) -> None:
+@pytest.mark.parametrize(
+    ("rows", "size", "inner"), [(1, 64, 16), (15, 64, 48), (16, 64, 32), (40, 64, 40), (300, 64, 48), (70, 65, 464)]
+)
+def test_swiglu(native: NativeOps, packing: type[Packed], bias: bool, rows: int, size: int, inner: int) -> None:
     if packing is PackedForDots and not native.kernels.has_dots:
         pytest.skip("this processor has no products of bfloat16")
     torch.manual_seed(0)
-    gate_up = Linear(64, 2 * inner, bias, torch.bfloat16, CPU)
+    gate_up = Linear(size, 2 * inner, bias, torch.bfloat16, CPU)
     for parameter in gate_up.parameters():
         parameter.normal_()
-    packed, x = CPULinear(gate_up, packing, packing), torch.randn(rows, 64)
+    packed, x = CPULinear(gate_up, packing, packing), torch.randn(rows, size)
     assert torch.allclose(native.swiglu(packed, x), OPS.swiglu(packed, x), rtol=1e-4, atol=1e-4)
 
 
