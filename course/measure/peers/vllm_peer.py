@@ -58,8 +58,10 @@ def vllm_python() -> str:
 
 
 def at_its_best(python: str, device: str) -> dict[str, str]:
-    """Environment variables that make it as fast as its documentation says. On a CPU: as many threads as minillm has,
-    each on a core, where it would leave one idle; and Intel's OpenMP if its environment has it. What the user has set stays.
+    """Environment variables that make it as fast as its documentation says. What the user has set stays.
+
+    On a CPU: as many threads as minillm has, each on a core, where it would leave one idle; and Intel's OpenMP if its
+    environment has it.
     """
     if device != "cpu":
         return {}
