@@ -10,7 +10,7 @@ from course.lab.run import percentile
 from course.lab.speculation_gain import speedup
 from course.lab.texts import CHAT_QUESTIONS
 from course.lab.waiting import with_progress
-from course.measure.verify_costs import LENGTHS, ByTurns
+from course.measure.verify_costs import ByTurns
 from minillm import Engine, SamplingParams
 from minillm.core.brief import brief
 
@@ -20,6 +20,8 @@ LARGER, SHORT_LARGER = (32, 64, 128), (64,)
 GPU_FIRST = 64
 """On a GPU the first engine has room for such a batch: those of smaller ones then replay the graphs recorded for it."""
 USUAL, SPENT = 4, 1.5
+LENGTHS = (0, 1, 2, 4, 8)
+"""Drafts by turns, so that whatever else the machine does hits all of them."""
 WARM_UP, ROUNDS = len(LENGTHS), 7
 RESTLESS = 1.6
 PROMPT_TOKENS, MARGIN, BLOCK = 176, 48, 16
