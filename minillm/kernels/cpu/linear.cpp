@@ -278,7 +278,7 @@ extern "C" bool linear_silu_mul(const float* x, const uint16_t* w, float* y, lon
         });
         return true;
     }
-    if (rows < MANY) return false;
+    if (rows <= SILU_ROWS) return false;  // a few rows' gates and ups stay in a cache anyway
     multiply_pairs_silu(paired(x, rows, in).get(), w, y, rows, in / 2 + in % 2, inner);
     return true;
 }
