@@ -147,7 +147,7 @@ test-engine: model $(CHECKING) ## the engine's own tests, for who changes the en
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/engine tests/test_imports.py -m "not slow" -n $(TEST_WORKERS) --dist loadfile
 
 slow: model $(CHECKING) ## run what `make test` leaves out: every combination on the whole model, fuzzers, sanitizers (75 minutes)
-	@echo "It is $$(date +%H:%M). All notebooks, then 2,000 slow tests: an hour and a quarter on 2 fast cores, of which"
+	@echo "It is $$(date +%H:%M). All notebooks, then 1,200 slow tests: an hour and a quarter on 2 fast cores, of which"
 	@echo "one tries grammars for an hour (MINILLM_FUZZ_S=600 for less). Each test says how it went, the slowest come at the end."
 	@failed=; \
 	$(NBVAL) $(LESSONS) $(SOLUTIONS) || failed="$$failed notebooks"; \
