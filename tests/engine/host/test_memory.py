@@ -81,7 +81,7 @@ def test_memory_that_was_freed_is_used_again() -> None:
         "def play(times):\n"
         "    for _ in range(times): a, b = torch.zeros(5 * 2**20), torch.zeros(2**20); del a; c = torch.zeros(2**20)\n"
         "    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
-        "print(-play(5) + play(20))\n"
+        "print(-play(5) + play(200))\n"
     )
     faults = int(subprocess.run([sys.executable, "-c", rounds], capture_output=True, text=True, check=True).stdout)
-    assert faults < 1_000
+    assert faults < 40_000, "110,000 without"
