@@ -32,7 +32,17 @@ import triton
 from torch import Tensor
 from triton.backends.compiler import GPUTarget
 
-from course.measure.tuned_works import MODELS, SMALL, LinearWork, PromptWork, Run, Work, works
+from course.measure.tuned_works import (
+    MODELS,
+    ROUNDED_ROWS,
+    SIXTEEN_BITS,
+    SMALL,
+    LinearWork,
+    PromptWork,
+    Run,
+    Work,
+    works,
+)
 
 BANDWIDTH = 3.35e12
 """Bandwidth of an H100's memory (SXM), bytes/s, on paper."""
@@ -49,6 +59,8 @@ TIMED_S = 2e-3
 """What one timing takes, about."""
 REPEATS = 5
 GUESSED_BANDWIDTH = 2e12
+ROUGH = 0.2
+"""Largest error where both sides are rounded to 8 bits."""
 MOST_LAUNCHES = 400
 
 
@@ -167,9 +179,9 @@ class Tuner:
             took[candidate] = self.try_one(work, str(candidate), partial(work.run, candidate), reference)
         ways = work.in_use()
         if isinstance(work, LinearWork):
-            ways["16 bits"] = work.whole()
+            ways[SIXTEEN_BITS] = work.whole()
         for way, run in ways.items():
-            self.try_one(work, way, partial(same, run), None if "16 bits" in way else reference)
+            self.try_one(work, way, partial(same, run), None if SIXTEEN_BITS in way else reference)
         del ways
         right = {candidate: seconds for candidate, seconds in took.items() if seconds < math.inf}
         best = sorted((c for c in right if c != "routing alone"), key=right.__getitem__)[:2]
@@ -205,7 +217,7 @@ class Tuner:
             self.refuse_if_lost(failure)
             self.log.add(work, way, note=f"{type(failure).__name__}: {str(failure)[:300]}")
             return math.inf
-        wrong = error is not None and error > (0.2 if way == "now" else work.tolerance)
+        wrong = error is not None and error > (ROUGH if way == ROUNDED_ROWS else work.tolerance)
         rate = work.bytes / seconds
         fields = {"us": round(seconds * 1e6, 3), "gb_s": round(rate / 1e9), "share": round(rate / BANDWIDTH, 3)}
         self.log.add(work, way, **fields, error=error, **({"note": "wrong"} if wrong else {}))
@@ -246,14 +258,14 @@ class NoGpu:
 def only_compile() -> None:
     """From now on launches in this process compile."""
     triton.runtime.driver.set_active(NoGpu())
-    from minillm.kernels.triton import attention, attention_kernels, experts, fragments, rounded_attention
+    from minillm.kernels.triton import attention, attention_kernels, experts, few_rows, fragments, rounded_attention
     from minillm.kernels.triton.gpu import GpuLimits
 
-    for module in (attention_kernels, experts, fragments, rounded_attention):
+    for module in (attention_kernels, experts, few_rows, fragments, rounded_attention):
         for name, value in list(vars(module).items()):
             if hasattr(value, "warmup") and name in LAUNCHED:
                 setattr(module, name, Warmup(value))
-    for module in (attention, fragments):
+    for module in (attention, few_rows):
         module.gpu = lambda device: GpuLimits(132, 227 * 1024)  # type: ignore[attr-defined]
 
 
@@ -360,7 +372,7 @@ def summary(lines: list[dict[str, Any]]) -> str:
     out = []
     for (section, shape), ways in shapes.items():
         right = [way for way in ways if "us" in way and way.get("note") != "wrong"]
-        fixed = [way for way in right if way["way"] in ("now", "16 bits") or "alone" in way["way"]]
+        fixed = [way for way in right if way["way"] in ("now", SIXTEEN_BITS, ROUNDED_ROWS) or "alone" in way["way"]]
         tried = sorted((way for way in right if way not in fixed), key=lambda way: way["us"])
         failed = [way for way in ways if "note" in way]
         out.append(f"{section} {shape}")

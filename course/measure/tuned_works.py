@@ -15,9 +15,11 @@ from torch import Tensor
 from minillm.kernels.attention.base import AttentionMetadata
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, SCALE_DTYPE, QuantizedKV
 from minillm.kernels.quantization import FP8, dequantize, dequantize_int4, quantize, quantize_int4, quantize_rows
-from minillm.kernels.triton import experts, fragments
-from minillm.kernels.triton.fragments import FragmentTile
+from minillm.kernels.triton import experts, few_rows, fp8_rows, fragments
+from minillm.kernels.triton.few_rows import FragmentTile
+from minillm.kernels.triton.fragments import Fragments
 from minillm.kernels.triton.rounded_attention import PairTile, attend_decodes
+from minillm.kernels.triton.widening import INT4_BASE
 
 APART = 200_000_000
 """Bytes between two uses of the same weights: four times an H100's L2."""
@@ -27,6 +29,9 @@ PROCESSORS = 132
 Run = Callable[[int], Tensor]
 """Does the work once, on the copy of this number."""
 
+SIXTEEN_BITS, ROUNDED_ROWS = "16 bits", "rows rounded to fp8"
+"""What stands beside "now": the plain product, and fp8's for a prompt, which rounds x, too."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
@@ -35,6 +40,8 @@ class Sizes:
     layers: dict[str, tuple[int, int]]
     """Inputs and outputs of a dense model's matrices"""
     rows: tuple[int, ...]
+    crowd: int
+    """Rows of a large batch"""
     prompt: int
     batches: tuple[int, ...]
     context: int
@@ -49,6 +56,7 @@ class Sizes:
 MODELS = Sizes(
     layers={"o": (4096, 4096), "qkv": (4096, 6144), "gate_up": (4096, 28672), "down": (14336, 4096)},
     rows=(1, 32),
+    crowd=128,
     prompt=2048,
     batches=(32, 128),
     context=2048,
@@ -62,6 +70,7 @@ MODELS = Sizes(
 SMALL = Sizes(
     layers={"o": (256, 128)},
     rows=(1, 20),
+    crowd=40,
     prompt=70,
     batches=(2,),
     context=70,
@@ -170,6 +179,15 @@ FEW = {
         FragmentTile(128, 8, 2, 4, 5),
         FragmentTile(128, 16, 2, 4, 4),
     ],
+    "fp8": [
+        FragmentTile(64, 8, 2, 4, 4),
+        FragmentTile(64, 8, 2, 2, 4),
+        FragmentTile(64, 8, 1, 2, 6),
+        FragmentTile(64, 8, 4, 4, 3),
+        FragmentTile(128, 8, 2, 4, 4),
+        FragmentTile(128, 8, 1, 4, 5),
+        FragmentTile(64, 16, 2, 4, 4),
+    ],
 }
 SOME = {
     "int4": [
@@ -187,13 +205,57 @@ SOME = {
         FragmentTile(128, 32, 4, 8, 4),
         FragmentTile(256, 32, 2, 8, 4),
     ],
+    "fp8": [
+        FragmentTile(64, 32, 2, 4, 4),
+        FragmentTile(64, 32, 2, 4, 3),
+        FragmentTile(64, 32, 4, 4, 3),
+        FragmentTile(128, 32, 2, 4, 3),
+        FragmentTile(128, 32, 2, 8, 4),
+    ],
 }
+CROWD = [
+    FragmentTile(64, 64, 2, 4, 3),
+    FragmentTile(128, 64, 2, 4, 3),
+    FragmentTile(64, 128, 2, 4, 3),
+    FragmentTile(128, 128, 2, 8, 3),
+]
+"""For the rows of a large batch: weights are unpacked once for more of them."""
 MANY = [
     FragmentTile(128, 128, 2, 8, 3),
     FragmentTile(128, 64, 2, 4, 3),
     FragmentTile(256, 64, 2, 8, 3),
     FragmentTile(128, 256, 2, 8, 2),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class WidenedFirst:
+    """All weights in 16 bits, then PyTorch's product: of the whole matrix, or of a band of outputs after another, whose
+    16-bit weights may still be in the L2 cache."""
+
+    step: int
+    """Blocks that a program widens"""
+    band: int = 0
+    """Outputs, a multiple of 64; 0 = all"""
+
+    def __str__(self) -> str:
+        return f"widened, {self.step} blocks at once" + (f", bands of {self.band}" if self.band else "")
+
+    def product(self, x: Tensor, weights: Fragments) -> Tensor:
+        if not self.band:
+            return F.linear(x, fragments.widened(weights, x.dtype, self.step))
+        y = x.new_empty(len(x), weights.out)
+        for first in range(0, weights.out, self.band):
+            part = outputs_of(weights, first, min(first + self.band, weights.out))
+            torch.mm(x, fragments.widened(part, x.dtype, self.step).t(), out=y[:, first : first + self.band])
+        return y
+
+
+def outputs_of(weights: Fragments, first: int, end: int) -> Fragments:
+    """Some outputs of int4 or int8, from a multiple of 64 on."""
+    units = slice(first // fragments.UNIT, -(-end // fragments.UNIT))
+    scales = weights.scales[units] if weights.kind == "int4" else weights.scales[first:]
+    return replace(weights, pairs=weights.pairs[units], scales=scales, out=end - first)
 
 
 class LinearWork(Work):
@@ -212,7 +274,7 @@ class LinearWork(Work):
             self.on_x = torch.randn(self.rows, self.size).to(self.sizes.dtype)
             weight = torch.randn(self.out, self.size) / 50
             if self.kind == "int4":
-                self.on_numbers, self.on_scales = quantize_int4(weight, self.group, fragments.INT4_BASE)
+                self.on_numbers, self.on_scales = quantize_int4(weight, self.group, INT4_BASE)
             else:
                 self.on_numbers, self.on_scales = quantize_rows(weight, torch.int8 if self.kind == "int8" else FP8)
             first = fragments.to_fragments(self.on_numbers, self.on_scales, self.kind)
@@ -224,27 +286,25 @@ class LinearWork(Work):
 
     def reference(self) -> Tensor:
         if self.kind == "int4":
-            weight = dequantize_int4(self.on_numbers, self.on_scales, fragments.INT4_BASE)
+            weight = dequantize_int4(self.on_numbers, self.on_scales, INT4_BASE)
         else:
             weight = dequantize(self.on_numbers, self.on_scales)
         return F.linear(self.on_x.float(), weight)
 
     def in_use(self) -> dict[str, Run]:
         x = self.on_x
-        if self.kind != "fp8":
-            return {"now": lambda i: fragments.linear(x, self.on_weights[i], None, self.on_counters)}
-        if x.device.type != "cuda":
-            return {}
-        from minillm.kernels.triton.ops import quantize_fp8
+        ways: dict[str, Run] = {}
+        if few_rows.are_few(x, self.on_weights[0]) or self.kind != "fp8":
+            ways["now"] = lambda i: few_rows.linear(x, self.on_weights[i], None, self.on_counters)
+        if self.kind == "fp8" and x.device.type == "cuda":
+            ways[ROUNDED_ROWS] = self.rounded_rows
+        return ways
 
-        whole = [self.on_numbers.clone() for _ in range(self.copies)]
-
-        def scaled(i: int) -> Tensor:
-            rounded, scales = quantize_fp8(x)
-            weight_scales = self.on_scales[None, :]
-            return torch._scaled_mm(rounded, whole[i].t(), scales[:, None], weight_scales, out_dtype=torch.bfloat16)
-
-        return {"now": scaled}
+    def rounded_rows(self, i: int) -> Tensor:
+        """As CudaFP8Linear multiplies a prompt's rows."""
+        rounded, scales = fp8_rows.quantize_fp8(self.on_x)
+        numbers, weight_scales = self.on_weights[i].pairs.flatten(1).view(FP8), self.on_scales[None, :]
+        return torch._scaled_mm(rounded, numbers.t(), scales[:, None], weight_scales, out_dtype=torch.bfloat16)
 
     def whole(self) -> Run:
         """In 16 bits."""
@@ -254,27 +314,30 @@ class LinearWork(Work):
         return lambda i: F.linear(self.on_x, weights[i % len(weights)])
 
     def first(self) -> Sequence[Shared]:
-        tiles = FEW if self.rows <= 8 else SOME
-        return [Shared(tile) for tile in tiles["int4" if self.kind == "int4" else "int8"]]
+        some = FEW[self.kind] if self.rows <= 8 else SOME[self.kind]
+        return [Shared(tile) for tile in (some if self.rows <= 32 else CROWD)]
 
     def next(self, best: Sequence[Shared]) -> Sequence[Shared]:
-        return [replace(one, programs=programs) for one in best for programs in (2, 8)]
+        return [replace(one, programs=programs) for one in best for programs in (2, 3, 8)]
 
     def run(self, candidate: Shared) -> Run:
-        tile = candidate.for_shape(self.out, self.on_weights[0].pairs.shape[1], self.rows)
-        return lambda i: fragments.multiply(self.on_x, self.on_weights[i], None, tile, self.on_counters)
+        tile = candidate.for_shape(self.out, self.on_weights[0].num_blocks, self.rows)
+        return lambda i: few_rows.multiply(self.on_x, self.on_weights[i], None, tile, self.on_counters)
 
 
 class PromptWork(LinearWork):
-    """The same for a prompt's rows: all weights widened first, or tile by tile."""
+    """The same for a prompt's rows, in int4 or int8: all weights widened first, or tile by tile."""
 
     def __init__(self, sizes: Sizes, kind: str, layer: str, rows: int) -> None:
         super().__init__(sizes, kind, layer, rows)
         self.section, self.copies = "prompts", 2
         self.shape = f"{kind} {self.shape}"
+        self.line = fragments.LINE_INPUTS // fragments.BLOCK_INPUTS[kind]
 
     def first(self) -> Sequence[Any]:
-        return ["widened, 1 block at once", "widened, 4 blocks at once", *(Shared(tile, 1) for tile in MANY)]
+        # A band has enough outputs for all multiprocessors, and of 4,096 inputs 17 or 34 MB: an H100's L2 has 50.
+        bands = [WidenedFirst(self.line, band) for band in (2048, 4096)] if self.out > 4096 else []
+        return [*(WidenedFirst(step) for step in (1, 2, 4)), *bands, *(Shared(tile, 1) for tile in MANY)]
 
     def next(self, best: Sequence[Any]) -> Sequence[Any]:
         return ()
@@ -282,8 +345,7 @@ class PromptWork(LinearWork):
     def run(self, candidate: Any) -> Run:
         if isinstance(candidate, Shared):
             return super().run(candidate)
-        step, dtype = int(candidate.split()[1]), self.sizes.dtype
-        return lambda i: F.linear(self.on_x, fragments.widened(self.on_weights[i], dtype, step))
+        return lambda i: candidate.product(self.on_x, self.on_weights[i])
 
 
 KV_TILES = [
@@ -341,7 +403,7 @@ class KVWork(Work):
         backend, caches, scale = TritonAttention(self.metadata()), self.caches(), HEAD_DIM**-0.5
         return {
             "now": lambda i: backend.attend(self.on_query, caches[i], scale),
-            "16 bits": lambda i: backend.attend(self.on_query, self.on_whole[i], scale),
+            SIXTEEN_BITS: lambda i: backend.attend(self.on_query, self.on_whole[i], scale),
         }
 
     def metadata(self) -> AttentionMetadata:
@@ -447,7 +509,7 @@ class MoEWork(Work):
             y = torch.empty_like(y).index_copy_(0, order, y)
             return (y.view(*shares.shape, -1) * shares[:, :, None]).sum(dim=1)
 
-        return {"now": grouped, "16 bits, routing alone": lambda i: self.choose(i)[1]}
+        return {"now": grouped, f"{SIXTEEN_BITS}, routing alone": lambda i: self.choose(i)[1]}
 
     def first(self) -> Sequence[Any]:
         Tile = experts.ExpertTile
@@ -495,6 +557,8 @@ def works(sizes: Sizes) -> list[Work]:
         for rows in sizes.rows
         for layer in sizes.layers
     ]
+    widest = max(sizes.layers, key=lambda layer: sizes.layers[layer][1])
+    order += [LinearWork(sizes, kind, widest, sizes.crowd) for kind in ("int4", "int8", "fp8")]
     order += [KVWork(sizes, kind, batch) for batch in sizes.batches for kind in ("int8", "fp8")]
     order += [MoEWork(sizes, tokens) for tokens in sizes.tokens]
     order += [

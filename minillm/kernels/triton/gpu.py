@@ -25,3 +25,8 @@ def gpu(device: torch.device) -> GpuLimits:
     properties = torch.cuda.get_device_properties(device)
     shared_memory = getattr(properties, "shared_memory_per_block_optin", 64 * 1024)  # torch for AMD does not say
     return GpuLimits(properties.multi_processor_count, shared_memory, 10 * properties.major + properties.minor)
+
+
+def warps_for(elements: int) -> int:
+    """Warps for a program that handles this many elements in one go: up to 16 a thread, 32 threads a warp."""
+    return min(max(elements // 512, 1), 16)

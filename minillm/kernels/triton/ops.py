@@ -2,8 +2,7 @@
 
 At batch 1 a layer of an 8B model reads 436 MB of weights: 130 µs at the 3.35 TB/s that an H100 has on paper. A
 launch costs a microsecond or more, whatever it does. PyTorch needs a dozen launches a layer for norms, rotation,
-cache writes and SwiGLU, or 16 with norms of queries and keys. These need 4. Rows of x for products in fp8 are rounded
-in one more, instead of ten.
+cache writes and SwiGLU, or 16 with norms of queries and keys. These need 4.
 
 Numbers are computed in float32 and rounded where Ops rounds them, but for the rotation, which rounds once.
 On an H100 at batch 1 each of three took 1.6 to 2 µs (course/data/measured/gpu_check_h100.json).
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from minillm.kernels.attention.cache import KVCache, as_kernels_read
 from minillm.kernels.ops import AttentionBlock, ForwardContext, Ops, QKNorms, StackedExperts
-from minillm.kernels.quantization import FP8
+from minillm.kernels.triton.gpu import warps_for
 from minillm.kernels.triton.rounding import quantize
 
 ELEMENTS_PER_PROGRAM = 1024
@@ -78,23 +77,6 @@ def rotate_and_write(
     return query
 
 
-def quantize_fp8(x: Tensor) -> tuple[Tensor, Tensor]:
-    """`quantize(x, FP8)` of rows [T, size] in one launch: numbers [T, size] float8_e4m3fn and scales [T] float32.
-
-    PyTorch's operations go ten times through memory, and most of them in float32.
-    """
-    x = x.contiguous()
-    numbers, scales = torch.empty_like(x, dtype=torch.int8), x.new_empty(len(x), dtype=torch.float32)
-    padded = triton.next_power_of_2(x.shape[1])
-    _quantize_row[(len(x),)](x, numbers, scales, x.shape[1], padded, num_warps=warps_for(padded))
-    return numbers.view(FP8), scales
-
-
-def warps_for(elements: int) -> int:
-    """Warps for a program that handles this many elements in one go: up to 16 a thread, 32 threads a warp."""
-    return min(max(elements // 512, 1), 16)
-
-
 @triton.jit
 def _rms_norm(x, weight, eps, SIZE: tl.constexpr):
     """Norm along the last dimension of x [rows, padded], whose padding is 0."""
@@ -127,17 +109,6 @@ def _silu_mul(gate_up, output, INNER: tl.constexpr, ELEMENTS: tl.constexpr):
     up = tl.load(gate_up + token * 2 * INNER + INNER + at, mask=inside, other=0.0).to(tl.float32)
     silu = (gate / (1 + tl.exp(-gate))).to(output.dtype.element_ty).to(tl.float32)
     tl.store(output + token * INNER + at, (silu * up).to(output.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def _quantize_row(x, numbers, scales, SIZE: tl.constexpr, PADDED: tl.constexpr):
-    """Grid: (rows,). A row stays in registers between finding its largest number and rounding: 3 bytes a number."""
-    at = tl.arange(0, PADDED)[None, :]
-    row = tl.program_id(0).to(tl.int64) + tl.arange(0, 1)[:, None]
-    values = tl.load(x + row * SIZE + at, mask=at < SIZE, other=0.0).to(tl.float32)
-    rounded, scale = quantize(values, tl.float32, "fp8")
-    tl.store(numbers + row * SIZE + at, rounded, mask=at < SIZE)
-    tl.store(scales + row, scale)
 
 
 @triton.jit

@@ -2,7 +2,7 @@
 
 A matrix instruction wants two neighbouring keys of a value's dimension in one register, and loads that turn a tile
 round move 16 bits at a time. So bytes are read in pairs: dimensions 2i and 2i + 1 of a key or a value. The even
-ones are one operand, the odd ones another, widened as weights are (fragments.py), and there are two products
+ones are one operand, the odd ones another, widened as weights are (widening.py), and there are two products
 where there was one. Scales are loaded two heads at once: the pipeline brings nothing smaller than 4 bytes.
 """
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from minillm.kernels.attention.base import AttentionMetadata
 from minillm.kernels.attention.cache import KVCache, as_kernels_read
 from minillm.kernels.triton import attention_kernels
-from minillm.kernels.triton.fragments import widen_two
+from minillm.kernels.triton.widening import widen_two
 
 
 @dataclass(frozen=True, slots=True)

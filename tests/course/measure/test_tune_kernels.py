@@ -8,7 +8,10 @@ import torch
 pytest.importorskip("triton", reason="triton is for Linux")
 from course.measure import tune_kernels
 from course.measure.tune_kernels import Log, Tuner, summary
-from course.measure.tuned_works import SMALL, KVWork, LinearWork, Work
+from course.measure.tuned_works import SMALL, KVWork, LinearWork, WidenedFirst, Work
+from minillm.kernels.quantization import dequantize, dequantize_int4, quantize_int4, quantize_rows
+from minillm.kernels.triton.fragments import to_fragments
+from minillm.kernels.triton.widening import INT4_BASE
 
 
 class Doubling(Work):
@@ -60,7 +63,23 @@ def test_no_time_is_said(tmp_path: Path) -> None:
 
 
 def test_candidates_of_a_model_have_names_of_their_own() -> None:
-    for work in (LinearWork(SMALL, "int4", "o", 1), LinearWork(SMALL, "int8", "o", 20), KVWork(SMALL, "fp8", 2)):
+    works = [LinearWork(SMALL, kind, "o", rows) for kind in ("int4", "int8", "fp8") for rows in (1, 20, 40)]
+    for work in (*works, KVWork(SMALL, "fp8", 2)):
         names = [str(candidate) for candidate in work.first()]
         assert len(set(names)) == len(names) > 3
     assert set(tune_kernels.BUDGETS) >= {work.section for work in tune_kernels.works(SMALL)}
+
+
+@pytest.mark.parametrize("kind", ["int4", "int8"])
+def test_bands_of_outputs_make_the_whole_product(kind: str) -> None:
+    """Three of 64 outputs, the last one of 2, beside the weights that were laid out."""
+    torch.manual_seed(0)
+    x, weight = torch.randn(5, 96).half(), torch.randn(130, 96)
+    if kind == "int4":
+        numbers, scales = quantize_int4(weight, 32, INT4_BASE)
+        exact = dequantize_int4(numbers, scales, INT4_BASE)
+    else:
+        numbers, scales = quantize_rows(weight, torch.int8)
+        exact = dequantize(numbers, scales)
+    found = WidenedFirst(1, band=64).product(x, to_fragments(numbers, scales, kind))
+    assert (found - x.float() @ exact.T).abs().max() < 0.05

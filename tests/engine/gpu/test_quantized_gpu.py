@@ -142,25 +142,29 @@ def replayed(work: Callable[[], Any], x: torch.Tensor) -> Any:
 @pytest.mark.parametrize(("size", "out"), [(4096, 6144), (14336, 4096), (577, 130)], ids=str)
 def test_kernels_of_linear_layers(size: int, out: int, rows: int, dtype: torch.dtype) -> None:
     """Shapes of 8B, which share sums at few rows, and odd ones. Twenty times: programs must not meet each other's."""
-    from minillm.kernels.triton import fragments
-    from minillm.kernels.triton.ops import quantize_fp8
+    from minillm.kernels.triton import few_rows, fp8_rows, fragments, widening
 
     with torch.device("cuda"):
         x, bias, weight = torch.randn(rows, size).to(dtype), torch.randn(out).to(dtype), torch.randn(out, size) / 50
     numbers, scales = quantize_rows(weight, torch.int8)
     laid = {"int8": (fragments.to_fragments(numbers, scales, "int8"), dequantize(numbers, scales))}
     if size % 64 == 0:
-        nibbles, steps = quantize_int4(weight, 64, fragments.INT4_BASE)
-        rounded = dequantize_int4(nibbles, steps, fragments.INT4_BASE).to(dtype)
+        nibbles, steps = quantize_int4(weight, 64, widening.INT4_BASE)
+        rounded = dequantize_int4(nibbles, steps, widening.INT4_BASE).to(dtype)
         laid["int4"] = fragments.to_fragments(nibbles, steps, "int4"), rounded
+    if rows <= few_rows.MOST_ROWS["fp8"] and torch.cuda.get_device_capability() >= (8, 9):
+        bytes, steps = quantize_rows(weight, FP8)
+        laid["fp8"] = fragments.to_fragments(bytes, steps, "fp8"), dequantize(bytes, steps)
     for weights, exactly in laid.values():
-        counters = fragments.counters(weights)
+        counters = few_rows.counters(weights)
         for _ in range(20):
-            y = replayed(lambda: fragments.linear(x, weights, bias, counters), x)  # noqa: B023
+            y = replayed(lambda: few_rows.linear(x, weights, bias, counters), x)  # noqa: B023
             exact = F.linear(x.double(), exactly.double(), bias.double())
             assert (y - exact).abs().max() <= 2 * torch.finfo(dtype).eps * exact.abs().max()
-    for found, expected in zip(replayed(lambda: quantize_fp8(x), x), quantize(x.cpu(), FP8)):
-        assert torch.equal(found.cpu().view(torch.int8), expected.view(torch.int8))
+    found, found_scales = replayed(lambda: fp8_rows.quantize_fp8(x), x)
+    expected, expected_scales = quantize(x.cpu(), FP8)
+    assert torch.equal(found_scales.cpu(), expected_scales)
+    assert torch.equal(found.cpu().view(torch.int8), fp8_rows.in_order(expected).view(torch.int8))
 
 
 @pytest.mark.parametrize("head_dim", [64, 128])

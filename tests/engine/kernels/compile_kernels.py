@@ -18,9 +18,10 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from minillm.kernels.triton import attention_kernels as triton_kernels
-from minillm.kernels.triton import experts, fragments, nucleus, rounded_attention
+from minillm.kernels.triton import experts, few_rows, fp8_rows, fragments, nucleus, rounded_attention
 from minillm.kernels.triton import ops as triton_ops
 from minillm.kernels.triton.attention import KEY_TILE, most_keys_for, tile_for
+from minillm.kernels.triton.gpu import warps_for
 from minillm.kernels.triton.rounded_attention import PairTile
 
 SHARED_MEMORY = {100: 227 * 1024, 90: 227 * 1024, 80: 163 * 1024}
@@ -74,7 +75,7 @@ def small_kernels(dtype: str) -> Iterator[tuple[str, Any, dict[str, Any], dict[s
     pointer = f"*{dtype}"
     arguments = dict.fromkeys(["x", "delta", "weight", "total", "normed"], pointer)
     arguments |= dict(eps="fp32", SIZE=4096, PADDED=4096)
-    options = dict(num_warps=triton_ops.warps_for(4096))
+    options = dict(num_warps=warps_for(4096))
     yield f"add_rms_norm {dtype}", triton_ops._add_rms_norm, arguments, options
     arguments = dict(gate_up=pointer, output=pointer, INNER=14336, ELEMENTS=triton_ops.ELEMENTS_PER_PROGRAM)
     yield f"silu_mul {dtype}", triton_ops._silu_mul, arguments, {}
@@ -89,17 +90,19 @@ def small_kernels(dtype: str) -> Iterator[tuple[str, Any, dict[str, Any], dict[s
 def linear_kernels(dtype: str) -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]]:
     shared = dict(pairs="*i16", x=f"*{dtype}", bias=f"*{dtype}", HAS_BIAS=True, EVEN=True, PTX=dtype == "bf16")
     shared |= dict(parts="*fp32", arrived="*i32", output=f"*{dtype}", matrix=f"*{dtype}", SPLIT=True)
-    for kind, tiles in fragments.TILES.items():
+    for kind, tiles in few_rows.TILES.items():
         given = shared | dict(KIND=kind, scales="*i64" if kind == "int4" else "*fp32")
-        yield f"{kind} widened {dtype}", fragments.widen_all, given | dict(STEP=2), {}
+        if kind != "fp8":
+            step = fragments.LINE_INPUTS // fragments.BLOCK_INPUTS[kind]
+            yield f"{kind} widened {dtype}", fragments.widen_all, given | dict(STEP=step), {}
         for num_rows, tile in tiles.items() if dtype == "bf16" else ():
             arguments = given | dict(OUTPUTS=tile.outputs, ROWS=tile.rows, STEP=tile.step)
             options = dict(num_warps=tile.num_warps, num_stages=tile.num_stages)
             few = " decode" if num_rows == 8 else ""
-            yield f"{kind} linear {dtype} rows={num_rows}{few}", fragments.multiply_few, arguments, options
-    arguments = dict(x=f"*{dtype}", numbers="*i8", scales="*fp32", SIZE=14336, PADDED=16384)
-    options = dict(num_warps=triton_ops.warps_for(16384))
-    yield f"fp8 rows {dtype}", triton_ops._quantize_row, arguments, options
+            yield f"{kind} linear {dtype} rows={num_rows}{few}", few_rows.multiply_few, arguments, options
+    arguments = dict(x=f"*{dtype}", numbers="*i8", scales="*fp32", SIZE=14336, WIDTH=14336, ELEMENTS=16384)
+    options = dict(num_warps=warps_for(16384))
+    yield f"fp8 rows {dtype}", fp8_rows.quantize_row, arguments, options
 
 
 def pair_kernels(head_dim: int) -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]]:

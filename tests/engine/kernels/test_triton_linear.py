@@ -11,8 +11,10 @@ from torch import Tensor
 from minillm.kernels.quantization import FP8, dequantize, dequantize_int4, quantize, quantize_int4, quantize_rows
 from minillm.kernels.triton.gpu import GpuLimits
 
-ops = pytest.importorskip("minillm.kernels.triton.ops", reason="triton is for Linux", exc_type=ImportError)
-fragments = pytest.importorskip("minillm.kernels.triton.fragments", reason="triton is for Linux", exc_type=ImportError)
+few_rows, fp8_rows, fragments, widening = (
+    pytest.importorskip(f"minillm.kernels.triton.{name}", reason="triton is for Linux", exc_type=ImportError)
+    for name in ("few_rows", "fp8_rows", "fragments", "widening")
+)
 
 
 @pytest.fixture(autouse=True)
@@ -24,22 +26,26 @@ def device() -> Iterator[None]:
 
 
 def product(x: Tensor, weights: Any, bias: Tensor | None = None) -> Tensor:
-    counters = fragments.counters(weights)
-    y = fragments.linear(x, weights, bias, counters)
+    counters = few_rows.counters(weights)
+    y = few_rows.linear(x, weights, bias, counters)
     assert y.dtype == x.dtype and not counters.any()
     return y
 
 
-@pytest.mark.parametrize(("rows", "dtype"), [*((n, torch.float16) for n in (1, 17, 40, 130)), (17, torch.float32)])
+INT8 = [("int8", n, torch.float16) for n in (1, 17, 40, 130)] + [("int8", 17, torch.float32)]
+FEW_FP8 = [("fp8", n, torch.float16) for n in (1, 8, 9, 32)]
+
+
+@pytest.mark.parametrize(("kind", "rows", "dtype"), INT8 + FEW_FP8, ids=str)
 @pytest.mark.parametrize(("size", "out", "bias"), [(64, 33, True), (577, 130, False), (1040, 40, True)], ids=str)
-def test_int8_product(size: int, out: int, bias: bool, rows: int, dtype: torch.dtype) -> None:
-    """1040 inputs are shared by several programs if there are few rows; the widened matrix multiplies 130."""
+def test_product_of_8_bits(size: int, out: int, bias: bool, kind: str, rows: int, dtype: torch.dtype) -> None:
+    """1040 inputs are shared by several programs if there are few rows; int8's widened matrix multiplies 130."""
     x = torch.randn(rows, size + 1).to(dtype)[:, 1:]
-    numbers, scales = quantize_rows(torch.randn(out, size), torch.int8)
+    numbers, scales = quantize_rows(torch.randn(out, size), torch.int8 if kind == "int8" else FP8)
     b = torch.randn(out).to(dtype) if bias else None
     weight = dequantize(numbers, scales)
     exact = F.linear(x.double(), weight.double(), b.double() if bias else None)
-    laid = fragments.to_fragments(numbers, scales, "int8")
+    laid = fragments.to_fragments(numbers, scales, kind)
     found = product(x, laid, b)
     assert (found - exact).abs().max() <= max(2 * torch.finfo(dtype).eps, 1e-6) * exact.abs().max()
     ids = torch.randperm(out)[:20]
@@ -53,8 +59,8 @@ def test_int8_product(size: int, out: int, bias: bool, rows: int, dtype: torch.d
 def test_int4_product(size: int, out: int, bias: bool, group: int, rows: int, dtype: torch.dtype) -> None:
     x, weight = torch.randn(rows, size).to(dtype), torch.randn(out, size)
     b = torch.randn(out).to(dtype) if bias else None
-    numbers, scales = quantize_int4(weight, group, fragments.INT4_BASE)
-    rounded = dequantize_int4(numbers, scales, fragments.INT4_BASE)
+    numbers, scales = quantize_int4(weight, group, widening.INT4_BASE)
+    rounded = dequantize_int4(numbers, scales, widening.INT4_BASE)
     assert (rounded - weight).abs().max() < 0.65 * scales[..., 0].max(), "the low is rounded, too"
     exact = F.linear(x.double(), rounded.double(), b.double() if bias else None)
     found = product(x, fragments.to_fragments(numbers, scales, "int4"), b)
@@ -70,26 +76,29 @@ def test_launches_follow_from_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
             grids.append(grid)
             return lambda *args, **options: None
 
-    monkeypatch.setattr(fragments, "multiply_few", Recorder())
-    monkeypatch.setattr(fragments, "gpu", lambda device: GpuLimits(132, 227 * 1024))
+    monkeypatch.setattr(few_rows, "multiply_few", Recorder())
+    monkeypatch.setattr(few_rows, "gpu", lambda device: GpuLimits(132, 227 * 1024))
     with torch.device("meta"):
         numbers, scales = torch.empty(4096, 4096, dtype=torch.int8), torch.empty(4096)
         weights = fragments.to_fragments(numbers, scales, "int8")
         for rows in (1, 32, 128, 0):  # none: the head, in a step that ends no prompt
             x = torch.empty(rows, 4096, dtype=torch.bfloat16)
-            fragments.linear(x, weights, None, fragments.counters(weights))
+            few_rows.linear(x, weights, None, few_rows.counters(weights))
     assert grids == [(64, 4, 1), (64, 4, 1), (64, 1, 4), (64, 16, 0)]
 
 
 @pytest.mark.parametrize("size", [1, 64, 577])
 def test_fp8_rows_are_those_of_plain_operations(size: int) -> None:
+    """In the order of the weights, with zeros where these have padding."""
     x = torch.randn(16, size) * torch.logspace(-9, 9, 16)[:, None]
     x[3], x[5, 0], x[7, 0] = 0, float("nan"), float("inf")
-    numbers, scales = ops.quantize_fp8(x)
+    numbers, scales = fp8_rows.quantize_fp8(x)
     expected_numbers, expected_scales = quantize(x.cpu(), FP8)
     assert torch.equal(scales.cpu().nan_to_num(5.0), expected_scales.nan_to_num(5.0))
     kept = expected_scales.isfinite()
-    assert torch.equal(numbers.cpu().view(torch.int8)[kept], expected_numbers.view(torch.int8)[kept])
+    expected = fp8_rows.in_order(expected_numbers)
+    assert torch.equal(numbers.cpu().view(torch.int8)[kept], expected.view(torch.int8)[kept])
+    assert torch.equal(fp8_rows.as_they_came(expected, size).view(torch.int8), expected_numbers.view(torch.int8))
 
 
 def test_every_byte_of_e4m3_is_rounded_to_and_read() -> None:
@@ -97,5 +106,6 @@ def test_every_byte_of_e4m3_is_rounded_to_and_read() -> None:
     values = torch.arange(127, dtype=torch.int8).view(FP8).float()
     between = (values[1:] + values[:-1]) / 2
     x = torch.cat((values, between, torch.nextafter(between, between + 1), -values, -between))[None]
-    numbers, scales = ops.quantize_fp8(x)
-    assert scales.item() == 1 and torch.equal(numbers.view(torch.int8), x.to(FP8).view(torch.int8))
+    numbers, scales = fp8_rows.quantize_fp8(x)
+    assert scales.item() == 1
+    assert torch.equal(numbers.view(torch.int8), fp8_rows.in_order(x.to(FP8)).view(torch.int8))

@@ -1,0 +1,211 @@
+"""A few rows times weights in 4 or 8 bits, which are widened on their way to the tensor cores.
+
+The weights are the left operand, as the instructions want 16 or 64 rows of it, and as few as 8 columns of the other,
+x^T. Outputs are cut into tiles; where these are too few to keep all multiprocessors reading, several programs share the
+sum over a tile's inputs, and the one that ends last adds up.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from minillm.kernels.triton.fragments import UNIT, Fragments, load_block, widened
+from minillm.kernels.triton.gpu import gpu
+
+
+@triton.jit
+def _first_block(pairs, scales, first, num_outputs, num_blocks, KIND: tl.constexpr, OUTPUTS: tl.constexpr):
+    """What `load_block` is given for the first inputs of the outputs from `first` on. Those past the last one are read
+    from within the matrix."""
+    output = first + tl.arange(0, OUTPUTS)
+    if KIND == "fp8":
+        row = tl.minimum(output, num_outputs - 1).to(tl.int64)
+        of_pairs = pairs + (row * num_blocks)[:, None] * 32 + tl.arange(0, 32)[None, :]
+    else:
+        last = tl.cdiv(num_outputs, 64) - 1
+        unit = tl.minimum(first // 64 + tl.arange(0, OUTPUTS // 64), last).to(tl.int64)
+        of_pairs = pairs + (unit * num_blocks)[:, None] * 1024 + tl.arange(0, 1024)[None, :]
+    of_scales = scales
+    if KIND == "int4":
+        unit = tl.minimum(output // 64, tl.cdiv(num_outputs, 64) - 1).to(tl.int64)
+        of_scales = scales + unit * num_blocks * 64 + output % 64
+    return of_pairs, of_scales
+
+
+@triton.jit(do_not_specialize=["num_rows"])
+def multiply_few(
+    x,  # [T, size]
+    pairs,  # see Fragments
+    scales,  # see Fragments
+    bias,  # [out]
+    parts,  # [tiles, splits, OUTPUTS, ROWS] float32, with SPLIT
+    arrived,  # [tiles] int32, all 0, before and after
+    output,  # [T, out]
+    num_rows,
+    num_outputs,
+    num_blocks,
+    size,
+    HAS_BIAS: tl.constexpr,
+    KIND: tl.constexpr,
+    EVEN: tl.constexpr,  # inputs need no padding
+    SPLIT: tl.constexpr,  # several programs share the sum of a tile
+    OUTPUTS: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEP: tl.constexpr,  # blocks
+    PTX: tl.constexpr,
+):
+    """Grid: (tiles of outputs, splits, tiles of rows)."""
+    INPUTS: tl.constexpr = 32 if KIND == "int8" else 64
+    STRIDE: tl.constexpr = 32 if KIND == "fp8" else 1024
+    tile, split, splits = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
+    rows = tl.program_id(2) * ROWS + tl.arange(0, ROWS)
+    of_row = x + tl.minimum(rows, num_rows - 1).to(tl.int64) * size  # those past the end are multiplied for nothing
+    share = tl.cdiv(num_blocks, splits * STEP) * STEP
+    begin = split * share
+    end = tl.minimum(begin + share, num_blocks)
+    of_pairs, of_scales = _first_block(pairs, scales, tile * OUTPUTS, num_outputs, num_blocks, KIND, OUTPUTS)
+    local = tl.arange(0, OUTPUTS)
+    accumulator = tl.zeros([OUTPUTS, ROWS], tl.float32)
+    for start in tl.range(begin, end, STEP):
+        for offset in tl.static_range(STEP):
+            block = start + offset
+            scales_here = of_scales + block * 64 if KIND == "int4" else of_scales
+            weights = load_block(of_pairs + block * STRIDE, scales_here, KIND, x.dtype.element_ty, PTX)
+            at = block * INPUTS + tl.arange(0, INPUTS)
+            if EVEN:
+                columns = tl.load(of_row[:, None] + at[None, :])
+            else:
+                columns = tl.load(of_row[:, None] + at[None, :], mask=(at < size)[None, :], other=0.0)
+            accumulator = tl.dot(weights, tl.trans(columns), accumulator, input_precision="ieee")
+    last = True
+    if SPLIT:
+        here = tl.program_id(2) * tl.num_programs(0) + tile
+        of_tile = parts + here.to(tl.int64) * splits * (OUTPUTS * ROWS)
+        of_tile += local[:, None] * ROWS + tl.arange(0, ROWS)[None, :]
+        tl.store(of_tile + split * (OUTPUTS * ROWS), accumulator)
+        tl.debug_barrier()
+        last = tl.atomic_add(arrived + here, 1, sem="acq_rel") == splits - 1
+        if last:
+            # Always in one order, so the sum doesn't depend on which program ended first.
+            accumulator = tl.zeros([OUTPUTS, ROWS], tl.float32)
+            AT_ONCE: tl.constexpr = max(2, min(8, 8192 // (OUTPUTS * ROWS)))
+            for some in tl.range(0, splits, AT_ONCE, num_stages=1):
+                for one in tl.static_range(AT_ONCE):
+                    of_part = of_tile + (some + one) * (OUTPUTS * ROWS)
+                    accumulator += tl.load(of_part, mask=some + one < splits, other=0.0, cache_modifier=".cg")
+            tl.store(arrived + here, 0)
+    if last:
+        outputs = tile * OUTPUTS + local
+        inside = outputs < num_outputs
+        if KIND != "int4":
+            accumulator *= tl.load(scales + outputs, mask=inside, other=0.0)[:, None]
+        if HAS_BIAS:
+            accumulator += tl.load(bias + outputs, mask=inside, other=0.0).to(tl.float32)[:, None]
+        output_at = rows.to(tl.int64)[None, :] * num_outputs + outputs[:, None]
+        tl.store(
+            output + output_at,
+            accumulator.to(output.dtype.element_ty),
+            mask=inside[:, None] & (rows < num_rows)[None, :],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentTile:
+    """What one program of `multiply_few` does, and how many share the sum of a tile."""
+
+    outputs: int
+    rows: int
+    step: int
+    """Blocks of inputs whose loads are on their way together"""
+    num_warps: int
+    num_stages: int
+    splits: int = 1
+
+
+MOST_ROWS = {"int4": 128, "int8": 128, "fp8": 32}
+"""For more rows int4 and int8 are widened first, and PyTorch multiplies: 5 bytes a weight are moved, but once for all.
+fp8 is then multiplied in fp8, as layers do it; a second tile of rows would take as long as the first."""
+TILES = {
+    "int4": {8: FragmentTile(128, 8, 1, 4, 5), 32: FragmentTile(64, 32, 2, 4, 4)},
+    "int8": {8: FragmentTile(64, 8, 2, 2, 6), 32: FragmentTile(64, 32, 4, 4, 4)},
+    "fp8": {8: FragmentTile(64, 8, 2, 4, 4), 32: FragmentTile(64, 32, 2, 4, 4)},
+}
+"""By kind, and for how many rows: of those tried on an H100 (course/data/measured/tuned_kernels_h100.json), the
+fastest for an 8B's layers taken together. fp8's, in this order, haven't been tried: they are tiles that were fast for
+int8, in steps of 128 inputs. With 16 rows or more Triton chooses Hopper's own matrix instructions, and these want steps
+of two blocks: with one, several are under way at once, and from 64 rows on sums were wrong."""
+PROGRAMS = 3
+"""For each multiprocessor: programs share the sums of tiles until there are so many."""
+MOST_SPLITS = 16
+
+
+def tile_for(weights: Fragments, num_rows: int, num_processors: int) -> FragmentTile:
+    """What one program does, and how many share a sum: a power of two, each of two steps at least."""
+    tiles = TILES[weights.kind]
+    tile = tiles[next((rows for rows in tiles if num_rows <= rows), max(tiles))]
+    num_tiles = triton.cdiv(weights.out, tile.outputs) * triton.cdiv(num_rows, tile.rows)
+    wanted = min(MOST_SPLITS, PROGRAMS * num_processors // max(1, num_tiles), weights.num_blocks // (2 * tile.step))
+    return replace(tile, splits=1 << (max(1, wanted).bit_length() - 1))
+
+
+def are_few(x: Tensor, weights: Fragments) -> bool:
+    """Whether `multiply_few` is for these rows [T, in]."""
+    return len(x) <= MOST_ROWS[weights.kind] and x.dtype != torch.float32  # which no tensor cores multiply
+
+
+def linear(x: Tensor, weights: Fragments, bias: Tensor | None, arrived: Tensor) -> Tensor:
+    """x W^T + b, rounded once: [T, out] in the dtype of x [T, in]. fp8: of few rows.
+
+    Launches depend on shapes only, so a CUDA graph may record it.
+
+    Args:
+        bias: [out]
+        arrived: see `counters`.
+    """
+    if not are_few(x, weights):
+        return F.linear(x, widened(weights, x.dtype), bias)
+    tile = tile_for(weights, len(x), gpu(x.device).num_processors)
+    return multiply(x.contiguous(), weights, bias, tile, arrived)
+
+
+def counters(weights: Fragments) -> Tensor:
+    """int32 zeros, at least one for each tile: what `linear` counts with. Zeros again afterwards."""
+    most = triton.cdiv(weights.out, UNIT) * triton.cdiv(MOST_ROWS[weights.kind], 32)
+    return torch.zeros(most, dtype=torch.int32, device=weights.pairs.device)
+
+
+def multiply(x: Tensor, weights: Fragments, bias: Tensor | None, tile: FragmentTile, arrived: Tensor) -> Tensor:
+    """x W^T + b: [T, out] for x [T, in] float16, bfloat16 or float32.
+
+    Args:
+        arrived: int32 zeros, at least one for each tile; zeros again afterwards.
+    """
+    num_rows = len(x)
+    grid = triton.cdiv(weights.out, tile.outputs), tile.splits, triton.cdiv(num_rows, tile.rows)
+    output = x.new_empty((num_rows, weights.out))
+    parts = output
+    if tile.splits > 1:
+        parts = x.new_empty((grid[0] * grid[1] * grid[2], tile.outputs, tile.rows), dtype=torch.float32)
+    tensors = (x, weights.pairs, weights.scales, x if bias is None else bias, parts, arrived, output)
+    multiply_few[grid](
+        *tensors,
+        num_rows,
+        weights.out,
+        weights.num_blocks,
+        weights.size,
+        HAS_BIAS=bias is not None,
+        KIND=weights.kind,
+        EVEN=weights.is_even,
+        SPLIT=tile.splits > 1,
+        OUTPUTS=tile.outputs,
+        ROWS=tile.rows,
+        STEP=tile.step,
+        PTX=x.device.type != "cpu" and x.dtype == torch.bfloat16,
+        num_warps=tile.num_warps,
+        num_stages=tile.num_stages,
+    )
+    return output
