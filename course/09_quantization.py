@@ -105,8 +105,8 @@ pictures.promises_table(found, roof)
 stack(pictures.draw_speedups(found), words.by_batch(found, roof))
 
 # %% [markdown]
-# Curves like these belong to **kernels**, not to formats. *Measured on an H100*, with this engine's own (fp8 is
-# PyTorch's):
+# Curves like these belong to **kernels**, not to formats. *Measured on an H100*, with this engine's own (fp8 was
+# PyTorch's then):
 
 # %%
 pictures.h100_table()

@@ -547,21 +547,20 @@ class MoEWork(Work):
 
 
 def works(sizes: Sizes) -> list[Work]:
-    """In the order of worth."""
+    """What has never been timed first, then in the order of worth."""
     few, some = sizes.rows
-    order: list[Work] = [LinearWork(sizes, "int4", layer, few) for layer in sizes.layers]
-    order += [LinearWork(sizes, "int4", layer, some) for layer in sizes.layers]
-    order += [
-        LinearWork(sizes, kind, layer, rows)
-        for kind in ("int8", "fp8")
-        for rows in sizes.rows
-        for layer in sizes.layers
-    ]
     widest = max(sizes.layers, key=lambda layer: sizes.layers[layer][1])
-    order += [LinearWork(sizes, kind, widest, sizes.crowd) for kind in ("int4", "int8", "fp8")]
-    order += [KVWork(sizes, kind, batch) for batch in sizes.batches for kind in ("int8", "fp8")]
-    order += [MoEWork(sizes, tokens) for tokens in sizes.tokens]
+    order: list[Work] = [LinearWork(sizes, "fp8", layer, rows) for rows in (few, some) for layer in sizes.layers]
     order += [
         PromptWork(sizes, kind, layer, sizes.prompt) for kind in ("int4", "int8") for layer in list(sizes.layers)[-2:]
     ]
+    order += [LinearWork(sizes, kind, widest, sizes.crowd) for kind in ("int4", "int8", "fp8")]
+    order += [
+        LinearWork(sizes, kind, layer, rows)
+        for kind in ("int4", "int8")
+        for rows in (few, some)
+        for layer in sizes.layers
+    ]
+    order += [KVWork(sizes, kind, batch) for batch in sizes.batches for kind in ("int8", "fp8")]
+    order += [MoEWork(sizes, tokens) for tokens in sizes.tokens]
     return order

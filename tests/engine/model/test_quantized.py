@@ -235,6 +235,16 @@ def test_what_a_gpu_gets(kind: str, precision: float, monkeypatch: pytest.Monkey
             weights()
 
 
+def test_fp8_rounds_the_rows_of_large_steps_too() -> None:
+    """Both products read one copy of the weights. The other one's error is three bits of mantissa on each side."""
+    pytest.importorskip("triton", reason="triton is for Linux")
+    layer, x = plain(80, 48, True).half(), torch.randn(33, 80).half()
+    made = quantized_cuda.CudaFP8Linear(layer)
+    exact = F.linear(x.double(), made.rows(torch.arange(48)).double(), layer.bias.double())
+    few, many = ((made(rows) - exact[: len(rows)]).abs().max() / exact.abs().max() for rows in (x[:32], x))
+    assert few <= 2 * torch.finfo(torch.float16).eps < many < 0.05
+
+
 def test_gpus_without_fp8(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 6))
     with pytest.raises(ConfigError, match=r"8.9 or more, and this one has 8.6"):
