@@ -40,7 +40,7 @@ class Sizes:
     layers: dict[str, tuple[int, int]]
     """Inputs and outputs of a dense model's matrices"""
     rows: tuple[int, ...]
-    crowd: int
+    crowd: tuple[int, ...]
     """Rows of a large batch"""
     prompt: int
     batches: tuple[int, ...]
@@ -56,7 +56,7 @@ class Sizes:
 MODELS = Sizes(
     layers={"o": (4096, 4096), "qkv": (4096, 6144), "gate_up": (4096, 28672), "down": (14336, 4096)},
     rows=(1, 32),
-    crowd=128,
+    crowd=(64, 128),
     prompt=2048,
     batches=(32, 128),
     context=2048,
@@ -70,7 +70,7 @@ MODELS = Sizes(
 SMALL = Sizes(
     layers={"o": (256, 128)},
     rows=(1, 20),
-    crowd=40,
+    crowd=(40,),
     prompt=70,
     batches=(2,),
     context=70,
@@ -219,7 +219,7 @@ CROWD = [
     FragmentTile(64, 128, 2, 4, 3),
     FragmentTile(128, 128, 2, 8, 3),
 ]
-"""For the rows of a large batch: weights are unpacked once for more of them."""
+"""For the rows of a large batch, beside what is used for 32: weights are unpacked once for more of them."""
 MANY = [
     FragmentTile(128, 128, 2, 8, 3),
     FragmentTile(128, 64, 2, 4, 3),
@@ -314,8 +314,8 @@ class LinearWork(Work):
         return lambda i: F.linear(self.on_x, weights[i % len(weights)])
 
     def first(self) -> Sequence[Shared]:
-        some = FEW[self.kind] if self.rows <= 8 else SOME[self.kind]
-        return [Shared(tile) for tile in (some if self.rows <= 32 else CROWD)]
+        tiles = FEW[self.kind] if self.rows <= 8 else SOME[self.kind]
+        return [Shared(tile) for tile in (tiles if self.rows <= 32 else [tiles[0], *CROWD])]
 
     def next(self, best: Sequence[Shared]) -> Sequence[Shared]:
         return [replace(one, programs=programs) for one in best for programs in (2, 3, 8)]
@@ -554,7 +554,7 @@ def works(sizes: Sizes) -> list[Work]:
     order += [
         PromptWork(sizes, kind, layer, sizes.prompt) for kind in ("int4", "int8") for layer in list(sizes.layers)[-2:]
     ]
-    order += [LinearWork(sizes, kind, widest, sizes.crowd) for kind in ("int4", "int8", "fp8")]
+    order += [LinearWork(sizes, kind, widest, rows) for rows in sizes.crowd for kind in ("int4", "int8", "fp8")]
     order += [
         LinearWork(sizes, kind, layer, rows)
         for kind in ("int4", "int8")

@@ -36,6 +36,34 @@ def _first_block(pairs, scales, first, num_outputs, num_blocks, KIND: tl.constex
     return of_pairs, of_scales
 
 
+@triton.jit
+def _add_up(accumulator, parts, arrived, split, splits):
+    """Store this program's part of a tile's sum.
+
+    Args:
+        parts: [splits, outputs, rows], this tile's.
+        arrived: programs that have stored theirs; 0 when all have.
+    Returns:
+        Whether it was the last one of them, and the sum of all then.
+    """
+    OUTPUTS: tl.constexpr = accumulator.shape[0]
+    ROWS: tl.constexpr = accumulator.shape[1]
+    AT_ONCE: tl.constexpr = max(2, min(8, 8192 // (OUTPUTS * ROWS)))
+    of_first = parts + tl.arange(0, OUTPUTS)[:, None] * ROWS + tl.arange(0, ROWS)[None, :]
+    tl.store(of_first + split * (OUTPUTS * ROWS), accumulator)
+    tl.debug_barrier()
+    last = tl.atomic_add(arrived, 1, sem="acq_rel") == splits - 1
+    if last:
+        # Always in one order, so the sum doesn't depend on which program ended first.
+        accumulator = tl.zeros([OUTPUTS, ROWS], tl.float32)
+        for some in tl.range(0, splits, AT_ONCE, num_stages=1):
+            for one in tl.static_range(AT_ONCE):
+                of_part = of_first + (some + one) * (OUTPUTS * ROWS)
+                accumulator += tl.load(of_part, mask=some + one < splits, other=0.0, cache_modifier=".cg")
+        tl.store(arrived, 0)
+    return last, accumulator
+
+
 @triton.jit(do_not_specialize=["num_rows"])
 def multiply_few(
     x,  # [T, size]
@@ -58,11 +86,14 @@ def multiply_few(
     STEP: tl.constexpr,  # blocks
     PTX: tl.constexpr,
 ):
-    """Grid: (tiles of outputs, splits, tiles of rows)."""
+    """Grid: (tiles of outputs x tiles of rows, splits). Programs with the same weights and other rows run side by side,
+    so that one of them reads from memory, and the others what it left in the L2 cache."""
     INPUTS: tl.constexpr = 32 if KIND == "int8" else 64
     STRIDE: tl.constexpr = 32 if KIND == "fp8" else 1024
-    tile, split, splits = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
-    rows = tl.program_id(2) * ROWS + tl.arange(0, ROWS)
+    here, split, splits = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
+    row_tiles = tl.cdiv(num_rows, ROWS)
+    tile = here // row_tiles
+    rows = here % row_tiles * ROWS + tl.arange(0, ROWS)
     of_row = x + tl.minimum(rows, num_rows - 1).to(tl.int64) * size  # those past the end are multiplied for nothing
     share = tl.cdiv(num_blocks, splits * STEP) * STEP
     begin = split * share
@@ -83,21 +114,8 @@ def multiply_few(
             accumulator = tl.dot(weights, tl.trans(columns), accumulator, input_precision="ieee")
     last = True
     if SPLIT:
-        here = tl.program_id(2) * tl.num_programs(0) + tile
         of_tile = parts + here.to(tl.int64) * splits * (OUTPUTS * ROWS)
-        of_tile += local[:, None] * ROWS + tl.arange(0, ROWS)[None, :]
-        tl.store(of_tile + split * (OUTPUTS * ROWS), accumulator)
-        tl.debug_barrier()
-        last = tl.atomic_add(arrived + here, 1, sem="acq_rel") == splits - 1
-        if last:
-            # Always in one order, so the sum doesn't depend on which program ended first.
-            accumulator = tl.zeros([OUTPUTS, ROWS], tl.float32)
-            AT_ONCE: tl.constexpr = max(2, min(8, 8192 // (OUTPUTS * ROWS)))
-            for some in tl.range(0, splits, AT_ONCE, num_stages=1):
-                for one in tl.static_range(AT_ONCE):
-                    of_part = of_tile + (some + one) * (OUTPUTS * ROWS)
-                    accumulator += tl.load(of_part, mask=some + one < splits, other=0.0, cache_modifier=".cg")
-            tl.store(arrived + here, 0)
+        last, accumulator = _add_up(accumulator, of_tile, arrived + here, split, splits)
     if last:
         outputs = tile * OUTPUTS + local
         inside = outputs < num_outputs
@@ -185,13 +203,13 @@ def multiply(x: Tensor, weights: Fragments, bias: Tensor | None, tile: FragmentT
         arrived: int32 zeros, at least one for each tile; zeros again afterwards.
     """
     num_rows = len(x)
-    grid = triton.cdiv(weights.out, tile.outputs), tile.splits, triton.cdiv(num_rows, tile.rows)
+    num_tiles = triton.cdiv(weights.out, tile.outputs) * triton.cdiv(num_rows, tile.rows)
     output = x.new_empty((num_rows, weights.out))
     parts = output
     if tile.splits > 1:
-        parts = x.new_empty((grid[0] * grid[1] * grid[2], tile.outputs, tile.rows), dtype=torch.float32)
+        parts = x.new_empty((num_tiles * tile.splits, tile.outputs, tile.rows), dtype=torch.float32)
     tensors = (x, weights.pairs, weights.scales, x if bias is None else bias, parts, arrived, output)
-    multiply_few[grid](
+    multiply_few[num_tiles, tile.splits](
         *tensors,
         num_rows,
         weights.out,

@@ -68,7 +68,7 @@ def test_int4_product(size: int, out: int, bias: bool, group: int, rows: int, dt
 
 
 def test_launches_follow_from_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tensors without contents, as in a layer of 8B on an H100: grids of outputs, parts of a sum, and rows."""
+    """Tensors without contents, as in a layer of 8B on an H100: grids of outputs and rows, and parts of a sum."""
     grids: list[Any] = []
 
     class Recorder:
@@ -84,7 +84,7 @@ def test_launches_follow_from_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
         for rows in (1, 32, 128, 0):  # none: the head, in a step that ends no prompt
             x = torch.empty(rows, 4096, dtype=torch.bfloat16)
             few_rows.linear(x, weights, None, few_rows.counters(weights))
-    assert grids == [(64, 4, 1), (64, 4, 1), (64, 1, 4), (64, 16, 0)]
+    assert grids == [(64, 4), (64, 4), (64 * 4, 1), (0, 16)]
 
 
 @pytest.mark.parametrize("size", [1, 64, 577])
