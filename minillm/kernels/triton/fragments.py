@@ -36,7 +36,7 @@ BLOCK_INPUTS = {"int4": 4 * COLUMNS, "int8": 2 * COLUMNS, "fp8": fp8_rows.INPUTS
 BLOCKS = 4
 """Inputs are padded to as many blocks, so a step of the kernel may take 1, 2 or 4."""
 LINE_INPUTS = 64
-"""In 16 bits, 128 bytes: a line of memory, which is written whole or else read first."""
+"""In 16 bits, 128 bytes: a line of memory, best written whole."""
 
 
 @dataclass(frozen=True, slots=True)
