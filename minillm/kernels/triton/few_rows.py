@@ -146,7 +146,8 @@ class FragmentTile:
 
 MOST_ROWS = {"int4": 128, "int8": 128, "fp8": 32}
 """For more rows int4 and int8 are widened first, and PyTorch multiplies: 5 bytes a weight are moved, but once for all.
-fp8 is then multiplied in fp8, as layers do it; a second tile of rows would take as long as the first."""
+fp8 is then multiplied in fp8, by its layer: of an 8B's steps on an H100, that took 6.1 ms for 32 rows and 8.7 for 128,
+where int8, whose bytes and kernel are fp8's here, took 5.1 and 14.7 (when each tile of rows read weights anew)."""
 TILES = {
     "int4": {8: FragmentTile(128, 8, 1, 4, 5), 32: FragmentTile(64, 32, 2, 4, 4)},
     "int8": {8: FragmentTile(64, 8, 2, 2, 6), 32: FragmentTile(64, 32, 4, 4, 4)},

@@ -146,6 +146,7 @@ def widened(weights: Fragments, dtype: torch.dtype, step: int = 0) -> Tensor:
     Args:
         step: blocks for each program; 0 = as many as fill lines of the matrix.
     """
+    assert weights.kind != "fp8", "its prompts are multiplied in fp8"
     units, blocks, _ = weights.pairs.shape
     matrix = weights.pairs.new_empty((weights.out, weights.size), dtype=dtype)
     step = step or LINE_INPUTS // BLOCK_INPUTS[weights.kind]
