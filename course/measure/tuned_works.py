@@ -170,6 +170,8 @@ FEW = {
         FragmentTile(128, 8, 1, 4, 5),
         FragmentTile(128, 16, 2, 4, 4),
         FragmentTile(64, 8, 4, 4, 3),
+        FragmentTile(128, 8, 1, 4, 7),
+        FragmentTile(128, 8, 2, 4, 4),
     ],
     "int8": [
         FragmentTile(64, 8, 4, 4, 4),
@@ -197,6 +199,9 @@ SOME = {
         FragmentTile(128, 32, 2, 8, 4),
         FragmentTile(256, 32, 1, 8, 4),
         FragmentTile(256, 32, 2, 8, 3),
+        FragmentTile(64, 32, 2, 4, 3),
+        FragmentTile(64, 32, 2, 4, 6),
+        FragmentTile(128, 32, 2, 4, 3),
     ],
     "int8": [
         FragmentTile(64, 32, 4, 4, 4),

@@ -166,6 +166,7 @@ def compile_kernel(
         "cubin_bytes": len(compiled.asm["cubin"]),
         "shared_bytes": compiled.metadata.shared,
         "tensor_cores": sorted(set(re.findall(r"tcgen05\.mma|wgmma\.mma_async|mma\.sync", compiled.asm["ptx"]))),
+        "products_under_way": max(map(int, re.findall(r"pendings = (\d+)", compiled.asm["ttgir"])), default=0),
         "async_copies": "cp.async" in compiled.asm["ptx"],
         "wide_loads": bool(re.search(r"ld\.global[.\w:]*v4|cp\.async\.cg", compiled.asm["ptx"])),
         **resources(compiled.asm["cubin"]),
