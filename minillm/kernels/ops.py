@@ -85,6 +85,12 @@ class StackedExperts:
 class Ops:
     """The operations, one PyTorch call after the other."""
 
+    def fill_in(self, token_ids: Tensor, sampled: Tensor) -> Tensor:
+        """Token ids [T] int32, each `~row` replaced by sampled[row]; see minillm/runner/pending_tokens.py."""
+        newest = sampled[(~token_ids).clamp(min=0)]
+        # A row that could not be sampled ends its request as soon as that is seen; until then, any token will do.
+        return torch.where(token_ids < 0, newest, token_ids).clamp(min=0)
+
     def add_rms_norm(self, x: Tensor, delta: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         """The residual stream x + delta [T, hidden], and its RMS norm: what enters the next block."""
         x = x + delta

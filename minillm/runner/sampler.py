@@ -107,7 +107,7 @@ class Sampler:
         if touched:
             at = on_device(touched, logits.device)
             token_ids[at] = self.choose(allowed[at].float(), [rows[i] for i in touched])
-        token_ids = torch.where(largest.isfinite(), token_ids, -1)
+        token_ids = torch.where(largest.abs() < math.inf, token_ids, -1)  # isfinite() is twice as many launches
         logprobs, reported = None, {i: p.logprobs for i, p in enumerate(params) if p.logprobs is not None}
         if reported:
             at = on_device(list(reported), logits.device)

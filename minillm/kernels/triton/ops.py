@@ -26,6 +26,13 @@ ELEMENTS_PER_PROGRAM = 1024
 class TritonOps(Ops):
     """Same methods, same results to rounding; see Ops."""
 
+    def fill_in(self, token_ids: Tensor, sampled: Tensor) -> Tensor:
+        output = torch.empty_like(token_ids)
+        _fill_in[(triton.cdiv(len(token_ids), ELEMENTS_PER_PROGRAM),)](
+            token_ids, sampled, output, len(token_ids), ELEMENTS_PER_PROGRAM
+        )
+        return output
+
     def add_rms_norm(self, x: Tensor, delta: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         x, delta = x.contiguous(), delta.contiguous()
         total, normed = torch.empty_like(x), torch.empty_like(x)
@@ -93,6 +100,16 @@ def quantize_fp8(x: Tensor) -> tuple[Tensor, Tensor]:
 def warps_for(elements: int) -> int:
     """Warps for a program that handles this many elements in one go: up to 16 a thread, 32 threads a warp."""
     return min(max(elements // 512, 1), 16)
+
+
+@triton.jit(do_not_specialize=["num_tokens"])
+def _fill_in(token_ids, sampled, output, num_tokens, ELEMENTS: tl.constexpr):
+    """Grid: (parts of the step,). Done by PyTorch it is seven launches, for a few numbers."""
+    at = tl.program_id(0) * ELEMENTS + tl.arange(0, ELEMENTS)
+    inside = at < num_tokens
+    token_id = tl.load(token_ids + at, mask=inside, other=0)
+    newest = tl.load(sampled + ~token_id, mask=inside & (token_id < 0), other=0)
+    tl.store(output + at, tl.maximum(tl.where(token_id < 0, newest, token_id), 0), mask=inside)
 
 
 @triton.jit

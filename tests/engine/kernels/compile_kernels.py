@@ -72,6 +72,8 @@ def attention_kernels(
 
 def small_kernels(dtype: str) -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]]:
     pointer = f"*{dtype}"
+    arguments = dict(token_ids="*i32", sampled="*i32", output="*i32", ELEMENTS=triton_ops.ELEMENTS_PER_PROGRAM)
+    yield "fill_in", triton_ops._fill_in, arguments, {}
     arguments = dict.fromkeys(["x", "delta", "weight", "total", "normed"], pointer)
     arguments |= dict(eps="fp32", SIZE=4096, PADDED=4096)
     options = dict(num_warps=triton_ops.warps_for(4096))
