@@ -1,11 +1,12 @@
-"""Which kernels and tiles are fastest on this GPU, for decodes over few bits: candidates beside what is in use.
+"""Which kernels and tiles are fastest on this GPU, for decodes: candidates beside what is in use.
 
     python3 -m course.measure.tune_kernels --out FOLDER --seconds 230
 
-Shapes are those of Llama 3 8B and Qwen3 30B-A3B. Each candidate is compared with a float32 reference, then timed in a
-CUDA graph that goes round copies of its weights, 200 MB from one use to the next, so no cache holds them. Every result
-is a line of FOLDER/results.jsonl at once, and what's there already isn't measured again. A candidate that ends the
-process is noted, and the rest goes on without it. Kernels are compiled ahead, a process for each processor.
+Shapes are those of Llama 3 8B and Qwen3 30B-A3B, and for one row Qwen3 0.6B. Each candidate is compared with a float32
+reference, then timed in a CUDA graph that goes round copies of its weights, 200 MB from one use to the next, so no
+cache holds them. Every result is a line of FOLDER/results.jsonl at once, and what's there already isn't measured again.
+A candidate that ends the process is noted, and the rest goes on without it. Kernels are compiled ahead, a process for
+each processor.
 
 `--rehearse` does all of it with small shapes in Triton's interpreter (TRITON_INTERPRET=1): its times mean nothing.
 """
@@ -38,7 +39,7 @@ BANDWIDTH = 3.35e12
 """Bandwidth of an H100's memory (SXM), bytes/s, on paper."""
 CAPABILITY = 90
 """Compiled for ahead; on another GPU kernels are compiled one by one."""
-BUDGETS = {"int4": 60.0, "int8": 35.0, "fp8": 25.0, "kv": 40.0, "moe": 40.0, "prompts": 25.0}
+BUDGETS = {"row": 30.0, "int4": 60.0, "int8": 35.0, "fp8": 25.0, "kv": 40.0, "moe": 40.0, "prompts": 25.0}
 """Seconds for each section, at most."""
 SILENCE_S = 60.0
 """Without a result for so long, a process is ended."""
@@ -246,10 +247,11 @@ class NoGpu:
 def only_compile() -> None:
     """From now on launches in this process compile."""
     triton.runtime.driver.set_active(NoGpu())
+    from course.measure import row_kernel
     from minillm.kernels.triton import attention, attention_kernels, experts, fragments, rounded_attention
     from minillm.kernels.triton.gpu import GpuLimits
 
-    for module in (attention_kernels, experts, fragments, rounded_attention):
+    for module in (row_kernel, attention_kernels, experts, fragments, rounded_attention):
         for name, value in list(vars(module).items()):
             if hasattr(value, "warmup") and name in LAUNCHED:
                 setattr(module, name, Warmup(value))
@@ -259,7 +261,7 @@ def only_compile() -> None:
 
 LAUNCHED = {
     *("attend_tiles", "combine_splits", "attend_pairs", "route", "multiply_by_experts", "add_shares"),
-    *("multiply_few", "widen_all"),
+    *("multiply_few", "widen_all", "multiply_row"),
 }
 
 

@@ -1,4 +1,5 @@
-"""What `tune_kernels` measures: products with few bits, decodes over a KV cache in 8 bits, a mixture of experts.
+"""What `tune_kernels` measures: one row in 16 bits, products with few bits, decodes over a KV cache in 8 bits, and a
+mixture of experts.
 
 Each is a `Work`: its tensors, what it must compute, what is in use now, and what else could do it.
 """
@@ -12,8 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from course.measure.row_kernel import NormBefore, RowTile, product_of_row
 from minillm.kernels.attention.base import AttentionMetadata
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, SCALE_DTYPE, QuantizedKV
+from minillm.kernels.ops import Ops
 from minillm.kernels.quantization import FP8, dequantize, dequantize_int4, quantize, quantize_int4, quantize_rows
 from minillm.kernels.triton import experts, fragments
 from minillm.kernels.triton.fragments import FragmentTile
@@ -29,9 +32,35 @@ Run = Callable[[int], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
+class RowLayer:
+    """A matrix of a decoder's layer, and what lies around it."""
+
+    name: str
+    size: int
+    out: int
+    norm: bool = False
+    """What goes in is the norm of the residual stream and what is added to it."""
+    swiglu: bool = False
+    """What comes out are gates, then ups."""
+
+
+def row_layers(model: str, hidden: int, query: int, kv: int, inner: int | None = None) -> list[RowLayer]:
+    """A layer's matrices; without those of an MLP if it has experts."""
+    attention = [
+        RowLayer(f"{model} qkv", hidden, query + 2 * kv, norm=True),
+        RowLayer(f"{model} o", query, hidden),
+    ]
+    if inner is None:
+        return attention
+    gate_up = RowLayer(f"{model} gate_up", hidden, 2 * inner, norm=True, swiglu=True)
+    return [*attention, gate_up, RowLayer(f"{model} down", inner, hidden)]
+
+
+@dataclass(frozen=True, slots=True)
 class Sizes:
     """How large everything is: as in the models, or small enough for Triton's interpreter."""
 
+    row_layers: list[RowLayer]
     layers: dict[str, tuple[int, int]]
     """Inputs and outputs of a dense model's matrices"""
     rows: tuple[int, ...]
@@ -47,12 +76,17 @@ class Sizes:
 
 
 MODELS = Sizes(
+    row_layers=[
+        *row_layers("0.6B", 1024, 2048, 1024, 3072),
+        *row_layers("30B-A3B", 2048, 4096, 512),
+        *row_layers("8B", 4096, 4096, 1024, 14336),
+    ],
     layers={"o": (4096, 4096), "qkv": (4096, 6144), "gate_up": (4096, 28672), "down": (14336, 4096)},
     rows=(1, 32),
     prompt=2048,
     batches=(32, 128),
     context=2048,
-    tokens=(1, 8, 64),
+    tokens=(1, 8, 64, 256),
     num_experts=128,
     hidden=2048,
     inner=768,
@@ -60,6 +94,7 @@ MODELS = Sizes(
     dtype=torch.bfloat16,
 )
 SMALL = Sizes(
+    row_layers=row_layers("small", 512, 512, 128, 512),
     layers={"o": (256, 128)},
     rows=(1, 20),
     prompt=70,
@@ -484,10 +519,64 @@ class MoEWork(Work):
         return mixed
 
 
+ROW_TILES = [
+    *(RowTile(4, 1024, 4), RowTile(4, 2048, 4), RowTile(8, 512, 4), RowTile(8, 1024, 4), RowTile(8, 1024, 8)),
+    *(RowTile(16, 512, 8), RowTile(16, 1024, 8), RowTile(4, 256, 2), RowTile(16, 256, 4)),
+]
+
+
+class RowWork(Work):
+    """One row times a matrix in 16 bits, with the norm before it and SwiGLU after it where a layer has them."""
+
+    section = "row"
+    eps = 1e-6
+
+    def __init__(self, layer: RowLayer, dtype: torch.dtype) -> None:
+        self.layer, self.dtype = layer, dtype
+        self.bytes = layer.size * layer.out * dtype.itemsize
+        self.shape, self.copies = f"{layer.name} {layer.size}x{layer.out}", copies_of(self.bytes)
+
+    def prepare(self, device: str) -> None:
+        layer = self.layer
+        with torch.device(device):
+            self.on_x, self.on_delta = torch.randn(2, 1, layer.size).to(self.dtype)
+            self.on_norm = torch.rand(layer.size).to(self.dtype)
+            weight = torch.randn(layer.out, layer.size) / layer.size**0.5
+            self.on_weights = [weight.to(self.dtype), *(weight.to(self.dtype) for _ in range(self.copies - 1))]
+
+    def reference(self) -> Tensor:
+        return self.one_by_one(Ops(), self.on_weights[0], torch.float32)
+
+    def one_by_one(self, ops: Ops, weight: Tensor, dtype: torch.dtype) -> Tensor:
+        """A launch for each: as the decoder does."""
+        row = self.on_x.to(dtype)
+        if self.layer.norm:
+            _, row = ops.add_rms_norm(row, self.on_delta.to(dtype), self.on_norm.to(dtype), self.eps)
+        product = F.linear(row, weight.to(dtype))
+        return ops.silu_mul(product) if self.layer.swiglu else product
+
+    def in_use(self) -> dict[str, Run]:
+        from minillm.kernels.triton.ops import TritonOps
+
+        ops = TritonOps() if self.on_x.device.type == "cuda" else Ops()
+        return {
+            "now": lambda i: self.one_by_one(ops, self.on_weights[i], self.dtype),
+            "16 bits, product alone": lambda i: F.linear(self.on_x, self.on_weights[i]),
+        }
+
+    def first(self) -> Sequence[RowTile]:
+        return [tile for tile in ROW_TILES if self.layer.size % tile.inputs == 0 and self.layer.out % tile.outputs == 0]
+
+    def run(self, candidate: RowTile) -> Run:
+        norm = NormBefore(self.on_delta, self.on_norm, self.eps) if self.layer.norm else None
+        return lambda i: product_of_row(self.on_x, self.on_weights[i], candidate, norm, self.layer.swiglu)
+
+
 def works(sizes: Sizes) -> list[Work]:
     """In the order of worth."""
     few, some = sizes.rows
-    order: list[Work] = [LinearWork(sizes, "int4", layer, few) for layer in sizes.layers]
+    order: list[Work] = [RowWork(layer, sizes.dtype) for layer in sizes.row_layers]
+    order += [LinearWork(sizes, "int4", layer, few) for layer in sizes.layers]
     order += [LinearWork(sizes, "int4", layer, some) for layer in sizes.layers]
     order += [
         LinearWork(sizes, kind, layer, rows)

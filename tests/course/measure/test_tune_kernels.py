@@ -8,7 +8,7 @@ import torch
 pytest.importorskip("triton", reason="triton is for Linux")
 from course.measure import tune_kernels
 from course.measure.tune_kernels import Log, Tuner, summary
-from course.measure.tuned_works import SMALL, KVWork, LinearWork, Work
+from course.measure.tuned_works import MODELS, SMALL, KVWork, LinearWork, RowLayer, RowWork, Work
 
 
 class Doubling(Work):
@@ -64,3 +64,20 @@ def test_candidates_of_a_model_have_names_of_their_own() -> None:
         names = [str(candidate) for candidate in work.first()]
         assert len(set(names)) == len(names) > 3
     assert set(tune_kernels.BUDGETS) >= {work.section for work in tune_kernels.works(SMALL)}
+
+
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("swiglu", [False, True])
+def test_a_row_is_normed_multiplied_and_gated_in_one_launch(norm: bool, swiglu: bool) -> None:
+    work = RowWork(RowLayer("small", 512, 64, norm, swiglu), torch.float16)
+    torch.manual_seed(0)
+    work.prepare("cuda" if torch.cuda.is_available() else "cpu")
+    expected = work.in_use()["now"](1)
+    for tile in work.first():
+        torch.testing.assert_close(work.run(tile)(1), expected, rtol=0.004, atol=0.004)
+    assert len(work.first()) > 2
+
+
+def test_every_matrix_of_the_models_has_tiles() -> None:
+    for layer in MODELS.row_layers:
+        assert len(RowWork(layer, MODELS.dtype).first()) > 2, layer
