@@ -110,6 +110,16 @@ class Ops:
         it goes step by step."""
         return None
 
+    def add_shares(self, parts: Tensor, order: Tensor, shares: Tensor) -> Tensor:
+        """[T, hidden]: of each token, what its k experts have made of it, weighted by its shares [T, k].
+
+        Args:
+            parts: [T * k, hidden], sorted by expert.
+            order: [T * k] int64, the pair (token * k + place) that each of these rows is of.
+        """
+        parts = torch.empty_like(parts).index_copy_(0, order, parts)
+        return (parts.view(*shares.shape, -1) * shares[:, :, None]).sum(dim=1)
+
     def project_and_cache(self, block: AttentionBlock, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
         """q [T, n_heads, d] of x [T, hidden], whose k and v are written to the cache. Here as the decoder has it, step
         by step."""

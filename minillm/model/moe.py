@@ -65,9 +65,7 @@ class MoE(nn.Module):
         ids = torch.arange(len(self.experts), device=x.device)
         ends = torch.searchsorted(chosen, ids, right=True, out_int32=True)
         multiply = self.one_by_one if self.stacked is None else self.all_at_once
-        y = multiply(x[order // self.router.k], ends, ops)
-        y = torch.empty_like(y).index_copy_(0, order, y)
-        return (y.view(*shares.shape, -1) * shares[:, :, None]).sum(dim=1)
+        return ops.add_shares(multiply(x[order // self.router.k], ends, ops), order, shares)
 
     def one_by_one(self, rows: Tensor, ends: Tensor, ops: Ops) -> Tensor:
         """[T * k, hidden]: one product of each matrix of each expert that has rows; the others are not read.

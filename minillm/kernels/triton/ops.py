@@ -54,6 +54,13 @@ class TritonOps(Ops):
 
         return mixture(x, experts) if suits(x, experts) else None
 
+    def add_shares(self, parts: Tensor, order: Tensor, shares: Tensor) -> Tensor:
+        from minillm.kernels.triton.experts import add_parts
+
+        # The parts are read where they lie, once: sorted back first, each would go through memory five times.
+        places = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+        return add_parts(parts, shares, places)
+
     def project_and_cache(self, block: AttentionBlock, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
         qkv = block.qkv_proj(x).view(x.shape[0], -1, block.head_dim)
         return rotate_and_write(qkv, block.num_kv_heads, block.qk_norms, kv_cache, context)

@@ -139,8 +139,9 @@ def expert_kernels() -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]
         )
         yield f"gate_and_up bf16 tokens={tokens}", experts.multiply_by_experts, arguments | gate_and_up, options
         yield f"down bf16 tokens={tokens}", experts.multiply_by_experts, arguments | down, options
-    arguments = dict(parts="*bf16", shares="*bf16", result="*bf16", SIZE=2048, K=8, ELEMENTS=512)
-    yield "add_shares", experts.add_shares, arguments, {}
+    for is_sorted in (False, True):
+        arguments = dict(parts="*bf16", places="*i64", shares="*bf16", result="*bf16", SIZE=2048, K=8, ELEMENTS=512)
+        yield f"add_shares sorted={is_sorted}", experts.add_shares, arguments | dict(SORTED=is_sorted), {}
 
 
 def compile_kernel(
