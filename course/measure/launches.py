@@ -26,13 +26,14 @@ from minillm.core.block_pool import blocks_for
 from minillm.core.params import SamplingParams
 from minillm.core.request import Request
 from minillm.core.timeline import Timeline
-from minillm.kernels.triton import attention, attention_kernels, experts, ops
+from minillm.kernels.triton import attention, attention_kernels, experts, likeliest, ops
 from minillm.kernels.triton.gpu import GpuLimits
 from minillm.model.arithmetic import share_woken
 from minillm.model.checkpoints import load_config, resolve
 from minillm.model.config import ModelConfig
 from minillm.model.decoder import Decoder
 from minillm.observe.tables import text_table
+from minillm.runner import sampler
 from minillm.runner.cuda_graphs import GraphedDecode
 from minillm.runner.kv_pool import KVPool
 from minillm.runner.pending_tokens import PendingTokens
@@ -84,7 +85,7 @@ class LaunchRecorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        is_done = name == "to" and result is args[0]  # it had that dtype
+        is_done = name in ("to", "contiguous") and result is args[0]  # it was so already
         if not (is_done or name in LAUNCHES_NOTHING):
             self.note(name, [leaf for leaf in tree_leaves((args, kwargs, result)) if isinstance(leaf, Tensor)])
         return result
@@ -109,7 +110,8 @@ def recorded_kernels(recorder: LaunchRecorder) -> Iterator[None]:
     """Our kernels are noted and not run, as an H100 would be given them."""
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(attention, "gpu", return_value=H100))
-        for module in (attention_kernels, experts, ops):
+        stack.enter_context(mock.patch.object(sampler, "select_likeliest", return_value=likeliest.likeliest))
+        for module in (attention_kernels, experts, likeliest, ops):
             for name, value in list(vars(module).items()):
                 if isinstance(value, triton.runtime.jit.KernelInterface):
                     stack.enter_context(mock.patch.object(module, name, NotedKernel(recorder, name.lstrip("_"))))

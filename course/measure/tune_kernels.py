@@ -39,7 +39,16 @@ BANDWIDTH = 3.35e12
 """Bandwidth of an H100's memory (SXM), bytes/s, on paper."""
 CAPABILITY = 90
 """Compiled for ahead; on another GPU kernels are compiled one by one."""
-BUDGETS = {"row": 30.0, "int4": 60.0, "int8": 35.0, "fp8": 25.0, "kv": 40.0, "moe": 40.0, "prompts": 25.0}
+BUDGETS = {
+    "row": 30.0,
+    "likeliest": 8.0,
+    "int4": 60.0,
+    "int8": 35.0,
+    "fp8": 25.0,
+    "kv": 40.0,
+    "moe": 40.0,
+    "prompts": 25.0,
+}
 """Seconds for each section, at most."""
 SILENCE_S = 60.0
 """Without a result for so long, a process is ended."""

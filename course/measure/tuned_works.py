@@ -14,11 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from course.measure.row_kernel import NormBefore, RowTile, product_of_row
+from minillm.kernels import select_ops
 from minillm.kernels.attention.base import AttentionMetadata
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, SCALE_DTYPE, QuantizedKV
 from minillm.kernels.ops import Ops
 from minillm.kernels.quantization import FP8, dequantize, dequantize_int4, quantize, quantize_int4, quantize_rows
 from minillm.kernels.triton import experts, fragments
+from minillm.kernels.triton import likeliest as on_gpu
 from minillm.kernels.triton.fragments import FragmentTile
 from minillm.kernels.triton.rounded_attention import PairTile, attend_decodes
 
@@ -61,6 +63,9 @@ class Sizes:
     """How large everything is: as in the models, or small enough for Triton's interpreter."""
 
     row_layers: list[RowLayer]
+    vocab: int
+    sampled: tuple[int, ...]
+    """Rows of logits"""
     layers: dict[str, tuple[int, int]]
     """Inputs and outputs of a dense model's matrices"""
     rows: tuple[int, ...]
@@ -81,6 +86,8 @@ MODELS = Sizes(
         *row_layers("30B-A3B", 2048, 4096, 512),
         *row_layers("8B", 4096, 4096, 1024, 14336),
     ],
+    vocab=151936,
+    sampled=(1, 32, 256),
     layers={"o": (4096, 4096), "qkv": (4096, 6144), "gate_up": (4096, 28672), "down": (14336, 4096)},
     rows=(1, 32),
     prompt=2048,
@@ -95,6 +102,8 @@ MODELS = Sizes(
 )
 SMALL = Sizes(
     row_layers=row_layers("small", 512, 512, 128, 512),
+    vocab=5000,
+    sampled=(1, 3),
     layers={"o": (256, 128)},
     rows=(1, 20),
     prompt=70,
@@ -572,10 +581,41 @@ class RowWork(Work):
         return lambda i: product_of_row(self.on_x, self.on_weights[i], candidate, norm, self.layer.swiglu)
 
 
+class LikeliestWork(Work):
+    """Each row's likeliest token: our kernels beside PyTorch's max()."""
+
+    section = "likeliest"
+
+    def __init__(self, sizes: Sizes, rows: int) -> None:
+        self.rows, self.vocab, self.dtype = rows, sizes.vocab, sizes.dtype
+        self.shape, self.bytes = f"{rows} x {self.vocab}", rows * self.vocab * self.dtype.itemsize
+        self.copies = copies_of(self.bytes)
+
+    def prepare(self, device: str) -> None:
+        with torch.device(device):
+            self.on_logits = like(torch.randn(self.rows, self.vocab).to(self.dtype), self.copies)
+
+    def reference(self) -> Tensor:
+        return self.on_logits[0].max(dim=-1).indices[:, None].float()
+
+    def in_use(self) -> dict[str, Run]:
+        return {
+            "now": lambda i: on_gpu.likeliest(self.on_logits[i])[:, None],
+            "16 bits, PyTorch": lambda i: select_ops.likeliest(self.on_logits[i])[:, None],
+        }
+
+    def first(self) -> Sequence[Any]:
+        return ()
+
+    def run(self, candidate: Any) -> Run:
+        raise AssertionError("there are no candidates")
+
+
 def works(sizes: Sizes) -> list[Work]:
     """In the order of worth."""
     few, some = sizes.rows
     order: list[Work] = [RowWork(layer, sizes.dtype) for layer in sizes.row_layers]
+    order += [LikeliestWork(sizes, rows) for rows in sizes.sampled]
     order += [LinearWork(sizes, "int4", layer, few) for layer in sizes.layers]
     order += [LinearWork(sizes, "int4", layer, some) for layer in sizes.layers]
     order += [

@@ -37,7 +37,7 @@ def test_a_layer_is_so_many_launches_and_nothing_is_copied(model: str, batch: in
     two, three = (Counter(launch.name for launch in decode_launches(shape(model, n), batch, 512)) for n in (2, 3))
     assert three - two == layer
     around = (two - Counter({name: 2 * count for name, count in layer.items()})).total()
-    assert around <= 17, "inputs, last norm, head, sampling"
+    assert around <= 15, "inputs, last norm, head, sampling"
 
 
 @pytest.mark.parametrize(("model", "batch"), [("llama-3-8b", 1), ("llama-3-8b", 64), ("qwen3-30b-a3b", 8)])

@@ -18,7 +18,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from minillm.kernels.triton import attention_kernels as triton_kernels
-from minillm.kernels.triton import experts, fragments, nucleus, rounded_attention
+from minillm.kernels.triton import experts, fragments, likeliest, nucleus, rounded_attention
 from minillm.kernels.triton import ops as triton_ops
 from minillm.kernels.triton.attention import KEY_TILE, most_keys_for, tile_for
 from minillm.kernels.triton.rounded_attention import PairTile
@@ -144,6 +144,17 @@ def expert_kernels() -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]
         yield f"add_shares sorted={is_sorted}", experts.add_shares, arguments | dict(SORTED=is_sorted), {}
 
 
+def sampling_kernels() -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]]:
+    arguments = dict.fromkeys(["limits", "log_min_p", "draws", "drawn"], "*fp64")
+    arguments |= dict(scaled="*fp32", is_wide="*i1", VOCAB=128256, BLOCK=nucleus.BLOCK)
+    yield "draw_wide", nucleus._draw_wide, arguments, dict(num_warps=8)
+    pointers = dict(largest="*fp32", token_ids="*i32", result="*i64")
+    arguments = pointers | dict(logits="*bf16", VOCAB=151936, BLOCK=likeliest.BLOCK)
+    yield "largest_of_part bf16", likeliest._largest_of_part, arguments, dict(num_warps=4)
+    arguments = pointers | dict(MOST_PARTS=likeliest.MOST_PARTS)
+    yield "largest_of_row", likeliest._largest_of_row, arguments, dict(num_warps=1)
+
+
 def compile_kernel(
     capability: int, name: str, kernel: Any, arguments: dict[str, Any], options: dict[str, Any]
 ) -> dict[str, Any]:
@@ -185,12 +196,9 @@ def resources(cubin: bytes) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    arguments = dict.fromkeys(["limits", "log_min_p", "draws", "drawn"], "*fp64")
-    arguments |= dict(scaled="*fp32", is_wide="*i1", VOCAB=128256, BLOCK=nucleus.BLOCK)
-    draw_wide = ("draw_wide", nucleus._draw_wide, arguments, dict(num_warps=8))
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
     for capability in SHARED_MEMORY:
-        kernels = [draw_wide, *small_kernels("bf16"), *linear_kernels("bf16"), *linear_kernels("fp32")]
+        kernels = [*sampling_kernels(), *small_kernels("bf16"), *linear_kernels("bf16"), *linear_kernels("fp32")]
         kernels += [*expert_kernels(), *pair_kernels(64), *pair_kernels(128)]
         for dtype, head_dim in [("bf16", 64), ("bf16", 128), ("fp32", 128)]:
             kernels += attention_kernels(dtype, head_dim, capability)
