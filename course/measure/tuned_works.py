@@ -21,6 +21,7 @@ from minillm.kernels.ops import Ops
 from minillm.kernels.quantization import FP8, dequantize, dequantize_int4, quantize, quantize_int4, quantize_rows
 from minillm.kernels.triton import experts, fragments
 from minillm.kernels.triton import likeliest as on_gpu
+from minillm.kernels.triton.attention import Launch
 from minillm.kernels.triton.fragments import FragmentTile
 from minillm.kernels.triton.rounded_attention import PairTile, attend_decodes
 
@@ -66,6 +67,9 @@ class Sizes:
     vocab: int
     sampled: tuple[int, ...]
     """Rows of logits"""
+    window: int
+    contexts: tuple[int, ...]
+    """Tokens of one request"""
     layers: dict[str, tuple[int, int]]
     """Inputs and outputs of a dense model's matrices"""
     rows: tuple[int, ...]
@@ -88,6 +92,8 @@ MODELS = Sizes(
     ],
     vocab=151936,
     sampled=(1, 32, 256),
+    window=40960,
+    contexts=(512, 4096),
     layers={"o": (4096, 4096), "qkv": (4096, 6144), "gate_up": (4096, 28672), "down": (14336, 4096)},
     rows=(1, 32),
     prompt=2048,
@@ -104,6 +110,8 @@ SMALL = Sizes(
     row_layers=row_layers("small", 512, 512, 128, 512),
     vocab=5000,
     sampled=(1, 3),
+    window=600,
+    contexts=(70,),
     layers={"o": (256, 128)},
     rows=(1, 20),
     prompt=70,
@@ -415,6 +423,69 @@ class KVWork(Work):
 
 
 @dataclass(frozen=True, slots=True)
+class Heads:
+    """A model's attention."""
+
+    model: str
+    heads: int
+    kv_heads: int
+
+
+ATTENTION = (Heads("0.6B", 16, 8), Heads("30B-A3B", 32, 4), Heads("8B", 32, 8))
+
+
+class SplitWork(Work):
+    """A decode of one request, whose context is much shorter than the window: splits are chosen by the window, so that
+    a CUDA graph holds for any context, and most of them get no keys."""
+
+    section = "splits"
+
+    def __init__(self, sizes: Sizes, heads: Heads, context: int) -> None:
+        self.heads, self.context, self.window, self.dtype = heads, context, sizes.window, sizes.dtype
+        self.shape = f"{heads.model} 1 x {context} of {self.window}"
+        self.bytes = context * heads.kv_heads * 2 * HEAD_DIM * self.dtype.itemsize
+        self.copies = copies_of(self.bytes)
+
+    def prepare(self, device: str) -> None:
+        with torch.device(device):
+            self.on_query = torch.randn(1, self.heads.heads, HEAD_DIM).to(self.dtype)
+            kv = torch.randn(-(-self.context // BLOCK), BLOCK, 2, self.heads.kv_heads, HEAD_DIM).to(self.dtype)
+            self.on_caches = like(kv, self.copies)
+            self.on_tables = torch.zeros(1, -(-self.window // BLOCK), dtype=torch.int32)
+            self.on_tables[0, : len(kv)] = torch.arange(len(kv))
+            self.on_numbers = torch.tensor([0, 1, self.context], dtype=torch.int32)
+
+    def reference(self) -> Tensor:
+        keys, values = self.on_caches[0].flatten(0, 1)[: self.context].float().unbind(1)
+        group = self.heads.heads // self.heads.kv_heads
+        query, keys, values = (
+            each.transpose(0, 1)
+            for each in (self.on_query.float(), *(kv.repeat_interleave(group, dim=1) for kv in (keys, values)))
+        )
+        return F.scaled_dot_product_attention(query, keys, values).transpose(0, 1)
+
+    def metadata(self) -> AttentionMetadata:
+        tensors = (self.on_numbers[:2], self.on_numbers[2:], self.on_tables, self.on_numbers[:1].long())
+        return AttentionMetadata([0, 1], [self.context], *tensors, 1, BLOCK)
+
+    def in_use(self) -> dict[str, Run]:
+        return {"now": self.run(None)}
+
+    def first(self) -> Sequence[int]:
+        return (2, 4, 8, 16, 32, 64)
+
+    def run(self, candidate: int | None) -> Run:
+        metadata, launch = self.metadata(), Launch(0, 1, 1, candidate)
+
+        def attend(i: int) -> Tensor:
+            output = torch.empty_like(self.on_query)
+            launch(metadata, self.on_query, self.on_caches[i], HEAD_DIM**-0.5, output)
+            return output
+
+        return attend
+
+
+@dataclass(frozen=True, slots=True)
 class TwoTiles:
     first: experts.ExpertTile
     second: experts.ExpertTile
@@ -616,6 +687,7 @@ def works(sizes: Sizes) -> list[Work]:
     few, some = sizes.rows
     order: list[Work] = [RowWork(layer, sizes.dtype) for layer in sizes.row_layers]
     order += [LikeliestWork(sizes, rows) for rows in sizes.sampled]
+    order += [SplitWork(sizes, heads, context) for heads in ATTENTION for context in sizes.contexts]
     order += [LinearWork(sizes, "int4", layer, few) for layer in sizes.layers]
     order += [LinearWork(sizes, "int4", layer, some) for layer in sizes.layers]
     order += [
