@@ -104,7 +104,9 @@ class Sampler:
         touched = [i for i, p in enumerate(params) if not p.takes_likeliest]
         if touched:
             at = on_device(touched, logits.device)
-            chosen = self.choose(allowed[at].float(), [rows[i] for i in touched])
+            # All of them are copied once, some of them looked up first.
+            copied = allowed.to(torch.float32, copy=True) if len(touched) == len(rows) else allowed[at].float()
+            chosen = self.choose(copied, [rows[i] for i in touched])
             token_ids[at] = torch.where(token_ids[at] < 0, -1, chosen)
         logprobs, reported = None, {i: p.logprobs for i, p in enumerate(params) if p.logprobs is not None}
         if reported:
@@ -119,6 +121,9 @@ class Sampler:
         groups: dict[Draw, list[int]] = {}
         for i, row in enumerate(rows):
             groups.setdefault(draw_of(row.params), []).append(i)
+        if len(groups) == 1:
+            [draw] = groups
+            return draw(logits, rows)
         token_ids = torch.empty(len(rows), dtype=torch.int64, device=logits.device)
         for draw, group in groups.items():
             at = on_device(group, logits.device)
@@ -207,7 +212,7 @@ def take_likeliest(logits: Tensor, rows: Sequence[Row]) -> Tensor:
 
 def draw_plain(logits: Tensor, rows: Sequence[Row]) -> Tensor:
     """[R] tokens drawn from the whole of each row's softmax."""
-    cumulative = apply_temperature(logits, rows).exp().cumsum(dim=-1)
+    cumulative = apply_temperature(logits, rows).exp_().cumsum(dim=-1)
     return pick(cumulative, cumulative[:, -1], uniforms(rows, logits.device))
 
 
