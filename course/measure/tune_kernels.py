@@ -1,11 +1,12 @@
-"""Which kernels and tiles are fastest on this GPU, for decodes over few bits: candidates beside what is in use.
+"""Which kernels and tiles are fastest on this GPU, for decodes: candidates beside what is in use.
 
-    python3 -m course.measure.tune_kernels --out FOLDER --seconds 230
+    python3 -m course.measure.tune_kernels --out FOLDER --seconds 290
 
-Shapes are those of Llama 3 8B and Qwen3 30B-A3B. Each candidate is compared with a float32 reference, then timed in a
-CUDA graph that goes round copies of its weights, 200 MB from one use to the next, so no cache holds them. Every result
-is a line of FOLDER/results.jsonl at once, and what's there already isn't measured again. A candidate that ends the
-process is noted, and the rest goes on without it. Kernels are compiled ahead, a process for each processor.
+Shapes are those of Llama 3 8B and Qwen3 30B-A3B, and for one row Qwen3 0.6B. Each candidate is compared with a float32
+reference, then timed in a CUDA graph that goes round copies of its weights, 200 MB from one use to the next, so no
+cache holds them. Every result is a line of FOLDER/results.jsonl at once, and what's there already isn't measured again.
+A candidate that ends the process is noted, and the rest goes on without it. Kernels are compiled ahead, a process for
+each processor.
 
 `--rehearse` does all of it with small shapes in Triton's interpreter (TRITON_INTERPRET=1): its times mean nothing.
 """
@@ -48,7 +49,17 @@ BANDWIDTH = 3.35e12
 """Bandwidth of an H100's memory (SXM), bytes/s, on paper."""
 CAPABILITY = 90
 """Compiled for ahead; on another GPU kernels are compiled one by one."""
-BUDGETS = {"int4": 60.0, "int8": 35.0, "fp8": 25.0, "kv": 40.0, "moe": 40.0, "prompts": 25.0}
+BUDGETS = {
+    "row": 30.0,
+    "likeliest": 8.0,
+    "splits": 20.0,
+    "int4": 60.0,
+    "int8": 35.0,
+    "fp8": 25.0,
+    "kv": 40.0,
+    "moe": 40.0,
+    "prompts": 25.0,
+}
 """Seconds for each section, at most."""
 SILENCE_S = 60.0
 """Without a result for so long, a process is ended."""
@@ -258,10 +269,19 @@ class NoGpu:
 def only_compile() -> None:
     """From now on launches in this process compile."""
     triton.runtime.driver.set_active(NoGpu())
-    from minillm.kernels.triton import attention, attention_kernels, experts, few_rows, fragments, rounded_attention
+    from course.measure import row_kernel
+    from minillm.kernels.triton import (
+        attention,
+        attention_kernels,
+        experts,
+        few_rows,
+        fragments,
+        likeliest,
+        rounded_attention,
+    )
     from minillm.kernels.triton.gpu import GpuLimits
 
-    for module in (attention_kernels, experts, few_rows, fragments, rounded_attention):
+    for module in (row_kernel, attention_kernels, experts, few_rows, fragments, likeliest, rounded_attention):
         for name, value in list(vars(module).items()):
             if hasattr(value, "warmup") and name in LAUNCHED:
                 setattr(module, name, Warmup(value))
@@ -271,7 +291,7 @@ def only_compile() -> None:
 
 LAUNCHED = {
     *("attend_tiles", "combine_splits", "attend_pairs", "route", "multiply_by_experts", "add_shares"),
-    *("multiply_few", "widen_all"),
+    *("multiply_few", "widen_all", "multiply_row", "_largest_of_part", "_largest_of_row"),
 }
 
 
@@ -385,7 +405,7 @@ def summary(lines: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
-    parser.add_argument("--seconds", type=float, default=230, help="for everything; default 230")
+    parser.add_argument("--seconds", type=float, default=290, help="for everything; default 290")
     parser.add_argument("--rehearse", action="store_true", help="small shapes, in the interpreter")
     parser.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()

@@ -1,4 +1,5 @@
-"""What `tune_kernels` measures: products with few bits, decodes over a KV cache in 8 bits, a mixture of experts.
+"""What `tune_kernels` measures: one row in 16 bits, products with few bits, decodes over a KV cache in 8 bits, and a
+mixture of experts.
 
 Each is a `Work`: its tensors, what it must compute, what is in use now, and what else could do it.
 """
@@ -12,10 +13,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from course.measure.row_kernel import NormBefore, RowTile, product_of_row
+from minillm.kernels import select_ops
 from minillm.kernels.attention.base import AttentionMetadata
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, SCALE_DTYPE, QuantizedKV
+from minillm.kernels.ops import Ops
 from minillm.kernels.quantization import FP8, dequantize, dequantize_int4, quantize, quantize_int4, quantize_rows
 from minillm.kernels.triton import experts, few_rows, fp8_rows, fragments
+from minillm.kernels.triton import likeliest as on_gpu
+from minillm.kernels.triton.attention import Launch
 from minillm.kernels.triton.few_rows import FragmentTile
 from minillm.kernels.triton.fragments import Fragments
 from minillm.kernels.triton.rounded_attention import PairTile, attend_decodes
@@ -34,9 +40,41 @@ SIXTEEN_BITS, ROUNDED_ROWS = "16 bits", "rows rounded to fp8"
 
 
 @dataclass(frozen=True, slots=True)
+class RowLayer:
+    """A matrix of a decoder's layer, and what lies around it."""
+
+    name: str
+    size: int
+    out: int
+    norm: bool = False
+    """What goes in is the norm of the residual stream and what is added to it."""
+    swiglu: bool = False
+    """What comes out are gates, then ups."""
+
+
+def row_layers(model: str, hidden: int, query: int, kv: int, inner: int | None = None) -> list[RowLayer]:
+    """A layer's matrices; without those of an MLP if it has experts."""
+    attention = [
+        RowLayer(f"{model} qkv", hidden, query + 2 * kv, norm=True),
+        RowLayer(f"{model} o", query, hidden),
+    ]
+    if inner is None:
+        return attention
+    gate_up = RowLayer(f"{model} gate_up", hidden, 2 * inner, norm=True, swiglu=True)
+    return [*attention, gate_up, RowLayer(f"{model} down", inner, hidden)]
+
+
+@dataclass(frozen=True, slots=True)
 class Sizes:
     """How large everything is: as in the models, or small enough for Triton's interpreter."""
 
+    row_layers: list[RowLayer]
+    vocab: int
+    sampled: tuple[int, ...]
+    """Rows of logits"""
+    window: int
+    contexts: tuple[int, ...]
+    """Tokens of one request"""
     layers: dict[str, tuple[int, int]]
     """Inputs and outputs of a dense model's matrices"""
     rows: tuple[int, ...]
@@ -54,13 +92,22 @@ class Sizes:
 
 
 MODELS = Sizes(
+    row_layers=[
+        *row_layers("0.6B", 1024, 2048, 1024, 3072),
+        *row_layers("30B-A3B", 2048, 4096, 512),
+        *row_layers("8B", 4096, 4096, 1024, 14336),
+    ],
+    vocab=151936,
+    sampled=(1, 32, 256),
+    window=40960,
+    contexts=(512, 4096),
     layers={"o": (4096, 4096), "qkv": (4096, 6144), "gate_up": (4096, 28672), "down": (14336, 4096)},
     rows=(1, 32),
     crowd=(64, 128),
     prompt=2048,
     batches=(32, 128),
     context=2048,
-    tokens=(1, 8, 64),
+    tokens=(1, 8, 64, 128),
     num_experts=128,
     hidden=2048,
     inner=768,
@@ -68,6 +115,11 @@ MODELS = Sizes(
     dtype=torch.bfloat16,
 )
 SMALL = Sizes(
+    row_layers=row_layers("small", 512, 512, 128, 512),
+    vocab=5000,
+    sampled=(1, 3),
+    window=600,
+    contexts=(70,),
     layers={"o": (256, 128)},
     rows=(1, 20),
     crowd=(40,),
@@ -438,6 +490,69 @@ class KVWork(Work):
 
 
 @dataclass(frozen=True, slots=True)
+class Heads:
+    """A model's attention."""
+
+    model: str
+    heads: int
+    kv_heads: int
+
+
+ATTENTION = (Heads("0.6B", 16, 8), Heads("30B-A3B", 32, 4), Heads("8B", 32, 8))
+
+
+class SplitWork(Work):
+    """A decode of one request, whose context is much shorter than the window: splits are chosen by the window, so that
+    a CUDA graph holds for any context, and most of them get no keys."""
+
+    section = "splits"
+
+    def __init__(self, sizes: Sizes, heads: Heads, context: int) -> None:
+        self.heads, self.context, self.window, self.dtype = heads, context, sizes.window, sizes.dtype
+        self.shape = f"{heads.model} 1 x {context} of {self.window}"
+        self.bytes = context * heads.kv_heads * 2 * HEAD_DIM * self.dtype.itemsize
+        self.copies = copies_of(self.bytes)
+
+    def prepare(self, device: str) -> None:
+        with torch.device(device):
+            self.on_query = torch.randn(1, self.heads.heads, HEAD_DIM).to(self.dtype)
+            kv = torch.randn(-(-self.context // BLOCK), BLOCK, 2, self.heads.kv_heads, HEAD_DIM).to(self.dtype)
+            self.on_caches = like(kv, self.copies)
+            self.on_tables = torch.zeros(1, -(-self.window // BLOCK), dtype=torch.int32)
+            self.on_tables[0, : len(kv)] = torch.arange(len(kv))
+            self.on_numbers = torch.tensor([0, 1, self.context], dtype=torch.int32)
+
+    def reference(self) -> Tensor:
+        keys, values = self.on_caches[0].flatten(0, 1)[: self.context].float().unbind(1)
+        group = self.heads.heads // self.heads.kv_heads
+        query, keys, values = (
+            each.transpose(0, 1)
+            for each in (self.on_query.float(), *(kv.repeat_interleave(group, dim=1) for kv in (keys, values)))
+        )
+        return F.scaled_dot_product_attention(query, keys, values).transpose(0, 1)
+
+    def metadata(self) -> AttentionMetadata:
+        tensors = (self.on_numbers[:2], self.on_numbers[2:], self.on_tables, self.on_numbers[:1].long())
+        return AttentionMetadata([0, 1], [self.context], *tensors, 1, BLOCK)
+
+    def in_use(self) -> dict[str, Run]:
+        return {"now": self.run(None)}
+
+    def first(self) -> Sequence[int]:
+        return (2, 4, 8, 16, 32, 64)
+
+    def run(self, candidate: int | None) -> Run:
+        metadata, launch = self.metadata(), Launch(0, 1, 1, candidate)
+
+        def attend(i: int) -> Tensor:
+            output = torch.empty_like(self.on_query)
+            launch(metadata, self.on_query, self.on_caches[i], HEAD_DIM**-0.5, output)
+            return output
+
+        return attend
+
+
+@dataclass(frozen=True, slots=True)
 class TwoTiles:
     first: experts.ExpertTile
     second: experts.ExpertTile
@@ -551,6 +666,89 @@ class MoEWork(Work):
         return mixed
 
 
+ROW_TILES = [
+    *(RowTile(4, 1024, 4), RowTile(4, 2048, 4), RowTile(8, 512, 4), RowTile(8, 1024, 4), RowTile(8, 1024, 8)),
+    *(RowTile(16, 512, 8), RowTile(16, 1024, 8), RowTile(4, 256, 2), RowTile(16, 256, 4)),
+]
+
+
+class RowWork(Work):
+    """One row times a matrix in 16 bits, with the norm before it and SwiGLU after it where a layer has them."""
+
+    section = "row"
+    eps = 1e-6
+
+    def __init__(self, layer: RowLayer, dtype: torch.dtype) -> None:
+        self.layer, self.dtype = layer, dtype
+        self.bytes = layer.size * layer.out * dtype.itemsize
+        self.shape, self.copies = f"{layer.name} {layer.size}x{layer.out}", copies_of(self.bytes)
+
+    def prepare(self, device: str) -> None:
+        layer = self.layer
+        with torch.device(device):
+            self.on_x, self.on_delta = torch.randn(2, 1, layer.size).to(self.dtype)
+            self.on_norm = torch.rand(layer.size).to(self.dtype)
+            weight = torch.randn(layer.out, layer.size) / layer.size**0.5
+            self.on_weights = [weight.to(self.dtype), *(weight.to(self.dtype) for _ in range(self.copies - 1))]
+
+    def reference(self) -> Tensor:
+        return self.one_by_one(Ops(), self.on_weights[0], torch.float32)
+
+    def one_by_one(self, ops: Ops, weight: Tensor, dtype: torch.dtype) -> Tensor:
+        """A launch for each: as the decoder does."""
+        row = self.on_x.to(dtype)
+        if self.layer.norm:
+            _, row = ops.add_rms_norm(row, self.on_delta.to(dtype), self.on_norm.to(dtype), self.eps)
+        product = F.linear(row, weight.to(dtype))
+        return ops.silu_mul(product) if self.layer.swiglu else product
+
+    def in_use(self) -> dict[str, Run]:
+        from minillm.kernels.triton.ops import TritonOps
+
+        ops = TritonOps() if self.on_x.device.type == "cuda" else Ops()
+        return {
+            "now": lambda i: self.one_by_one(ops, self.on_weights[i], self.dtype),
+            "16 bits, product alone": lambda i: F.linear(self.on_x, self.on_weights[i]),
+        }
+
+    def first(self) -> Sequence[RowTile]:
+        return [tile for tile in ROW_TILES if self.layer.size % tile.inputs == 0 and self.layer.out % tile.outputs == 0]
+
+    def run(self, candidate: RowTile) -> Run:
+        norm = NormBefore(self.on_delta, self.on_norm, self.eps) if self.layer.norm else None
+        return lambda i: product_of_row(self.on_x, self.on_weights[i], candidate, norm, self.layer.swiglu)
+
+
+class LikeliestWork(Work):
+    """Each row's likeliest token: our kernels beside PyTorch's max()."""
+
+    section = "likeliest"
+
+    def __init__(self, sizes: Sizes, rows: int) -> None:
+        self.rows, self.vocab, self.dtype = rows, sizes.vocab, sizes.dtype
+        self.shape, self.bytes = f"{rows} x {self.vocab}", rows * self.vocab * self.dtype.itemsize
+        self.copies = copies_of(self.bytes)
+
+    def prepare(self, device: str) -> None:
+        with torch.device(device):
+            self.on_logits = like(torch.randn(self.rows, self.vocab).to(self.dtype), self.copies)
+
+    def reference(self) -> Tensor:
+        return self.on_logits[0].max(dim=-1).indices[:, None].float()
+
+    def in_use(self) -> dict[str, Run]:
+        return {
+            "now": lambda i: on_gpu.likeliest(self.on_logits[i])[:, None],
+            "16 bits, PyTorch": lambda i: select_ops.likeliest(self.on_logits[i])[:, None],
+        }
+
+    def first(self) -> Sequence[Any]:
+        return ()
+
+    def run(self, candidate: Any) -> Run:
+        raise AssertionError("there are no candidates")
+
+
 def works(sizes: Sizes) -> list[Work]:
     """What has never been timed first, then in the order of worth."""
     few, some = sizes.rows
@@ -560,6 +758,9 @@ def works(sizes: Sizes) -> list[Work]:
         PromptWork(sizes, kind, layer, sizes.prompt) for kind in ("int4", "int8") for layer in list(sizes.layers)[-2:]
     ]
     order += [LinearWork(sizes, kind, widest, rows) for rows in sizes.crowd for kind in ("int4", "int8", "fp8")]
+    order += [RowWork(layer, sizes.dtype) for layer in sizes.row_layers]
+    order += [LikeliestWork(sizes, rows) for rows in sizes.sampled]
+    order += [SplitWork(sizes, heads, context) for heads in ATTENTION for context in sizes.contexts]
     order += [
         LinearWork(sizes, kind, layer, rows)
         for kind in ("int4", "int8")

@@ -81,7 +81,7 @@ def decode(
     context: Context = 512,
     steps: Steps = None,
     sample: Sample = None,
-    idle: Annotated[bool, typer.Option("--idle", help="Then profile a GPU: how long does it wait?")] = False,
+    idle: Annotated[bool, typer.Option("--idle", help="Then profile a GPU: its waits, and each kernel.")] = False,
 ) -> None:
     """Steady decode by batch size: tokens per second, and how near to the speed of memory (MBU).
 

@@ -52,6 +52,25 @@ class DecodeResult:
     """Memory bandwidth utilisation: floor_s / step_s."""
 
 
+@dataclass(frozen=True, slots=True)
+class KernelRun:
+    """A kernel or a copy, as a GPU ran it once; seconds."""
+
+    name: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCost:
+    """What the runs of one kernel take of a step."""
+
+    name: str
+    launches: float
+    us: float
+    """Microseconds of a step, all launches together."""
+
+
 def default_batches(device_type: str) -> list[int]:
     """1, 2, 4, ... up to what a device of this kind is worth measuring at."""
     return [2**power for power in range(LARGEST_BATCH[device_type].bit_length())]
@@ -120,12 +139,17 @@ def run(
         decode.stop()
         seconds = [step.seconds for step in measured.steps]
         results.append(summarize(batch, measured.mean_context, seconds, costs, peaks.memory))
-    idle_shares = {}
+    idle_shares, kernels = {}, {}
     for batch in batches if idle else ():
         decode = SteadyDecode(engine, batch, context, steps, sampling)
-        idle_shares[batch] = idle_share(kernel_times(decode, steps))
+        runs = kernel_runs(decode, steps)
+        idle_shares[batch], kernels[batch] = idle_share(runs), kernel_costs(runs, steps + 1)  # and one that leads in
         decode.stop()
-    shares = "".join(f"\nbatch {batch}: idle {share:.1%} of the time" for batch, share in idle_shares.items())
+    shares = "".join(
+        f"\nbatch {batch}: idle {share:.1%} of the time, {sum(each.launches for each in kernels[batch]):.0f} launches "
+        "a step"
+        for batch, share in idle_shares.items()
+    )
     return BenchmarkResult.on(
         engine,
         results,
@@ -134,6 +158,7 @@ def run(
         f"{with_unit(peaks.memory, 'B/s')} measured\n\n{text_table(COLUMNS, map(_cells, results))}{shares}",
         roof=peaks,
         idle=idle_shares,
+        kernels=kernels,
         weight_bytes=costs.bytes.weights,
         kv_bytes_per_token=costs.bytes.kv_per_token,
     )
@@ -144,24 +169,39 @@ def _cells(row: DecodeResult) -> list[str]:
     return [f"{row.batch}", f"{row.tokens_per_s:.1f}", *milliseconds, f"{row.bandwidth / 1e9:.1f}", f"{row.mbu:.1%}"]
 
 
-def idle_share(intervals: Iterable[tuple[float, float]]) -> float:
+def idle_share(runs: Iterable[KernelRun]) -> float:
     """The share of the time from first start to last end in which nothing ran, short gaps left out.
 
     Args:
-        intervals: at least one (start, end), seconds; they may overlap, in any order.
+        runs: at least one; they may overlap, in any order.
     """
-    (begin, reached), *rest = sorted(intervals)
-    idle = 0.0
-    for start, end in rest:
-        if start - reached >= SHORTEST_GAP_S:
-            idle += start - reached
-        reached = max(reached, end)
-    return idle / (reached - begin)
+    first, *rest = sorted(runs, key=lambda run: run.start)
+    idle, reached = 0.0, first.end
+    for run in rest:
+        if run.start - reached >= SHORTEST_GAP_S:
+            idle += run.start - reached
+        reached = max(reached, run.end)
+    return idle / (reached - first.start)
 
 
-def kernel_times(decode: SteadyDecode, num_steps: int) -> list[tuple[float, float]]:
-    """Start and end, seconds, of each kernel and copy that the GPU runs in some steps."""
+def kernel_costs(runs: Iterable[KernelRun], num_steps: int) -> list[KernelCost]:
+    """By name, the most expensive first: a step as the chain of launches that it is."""
+    seconds: dict[str, list[float]] = {}
+    for run in runs:
+        seconds.setdefault(run.name, []).append(run.end - run.start)
+    costs = [
+        KernelCost(name, round(len(each) / num_steps, 2), round(1e6 * sum(each) / num_steps, 2))
+        for name, each in seconds.items()
+    ]
+    return sorted(costs, key=lambda cost: -cost.us)
+
+
+def kernel_runs(decode: SteadyDecode, num_steps: int) -> list[KernelRun]:
+    """Each kernel and copy that the GPU runs in some steps."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         decode.run(num_steps)
-    times = [event.time_range for event in profile.events() if event.device_type.name == "CUDA"]
-    return [(each.start / 1e6, each.end / 1e6) for each in times]
+    return [
+        KernelRun(event.name, event.time_range.start / 1e6, event.time_range.end / 1e6)
+        for event in profile.events()
+        if event.device_type.name == "CUDA"
+    ]

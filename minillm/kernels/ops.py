@@ -85,6 +85,12 @@ class StackedExperts:
 class Ops:
     """The operations, one PyTorch call after the other."""
 
+    def fill_in(self, token_ids: Tensor, sampled: Tensor) -> Tensor:
+        """Token ids [T] int32, each `~row` replaced by sampled[row]; see minillm/runner/pending_tokens.py."""
+        newest = sampled[(~token_ids).clamp(min=0)]
+        # A row that could not be sampled ends its request as soon as that is seen; until then, any token will do.
+        return torch.where(token_ids < 0, newest, token_ids).clamp(min=0)
+
     def add_rms_norm(self, x: Tensor, delta: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         """The residual stream x + delta [T, hidden], and its RMS norm: what enters the next block."""
         x = x + delta
@@ -103,6 +109,16 @@ class Ops:
         """A layer of experts of x [T, hidden]: [T, hidden]. None = not fused for so many tokens, or such sizes: then
         it goes step by step."""
         return None
+
+    def add_shares(self, parts: Tensor, order: Tensor, shares: Tensor) -> Tensor:
+        """[T, hidden]: of each token, what its k experts have made of it, weighted by its shares [T, k].
+
+        Args:
+            parts: [T * k, hidden], sorted by expert.
+            order: [T * k] int64, the pair (token * k + place) that each of these rows is of.
+        """
+        parts = torch.empty_like(parts).index_copy_(0, order, parts)
+        return (parts.view(*shares.shape, -1) * shares[:, :, None]).sum(dim=1)
 
     def project_and_cache(self, block: AttentionBlock, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
         """q [T, n_heads, d] of x [T, hidden], whose k and v are written to the cache. Here as the decoder has it, step

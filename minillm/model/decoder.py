@@ -217,6 +217,14 @@ class Decoder(LayeredModel):
         hidden = self.norm.add_and_norm(x, delta, ops)[1]
         return hidden, torch.cat(streams, dim=-1) if streams else hidden
 
+    def write_logits(self, hidden: Tensor, logits: Tensor) -> None:
+        """What the head makes of hidden states [R, hidden], in the memory of logits [R, V]. A plain head writes them
+        there itself: a copy would go through a vocabulary's width twice more for each row."""
+        if isinstance(self.lm_head, Linear):
+            torch.mm(hidden, self.lm_head.weight.t(), out=logits)
+        else:
+            logits.copy_(self.lm_head(hidden))
+
     def embed(self, token_ids: Tensor) -> Tensor:
         """Rows of the embedding table [T, hidden], as activations."""
         if self.embed_tokens is not None:

@@ -63,18 +63,16 @@ class MoE(nn.Module):
         # T * k pairs of a token and an expert, sorted by expert, and where each expert's pairs end.
         chosen, order = experts.flatten().sort(stable=True)
         ids = torch.arange(len(self.experts), device=x.device)
-        ends = torch.searchsorted(chosen, ids, right=True)
+        ends = torch.searchsorted(chosen, ids, right=True, out_int32=True)
         multiply = self.one_by_one if self.stacked is None else self.all_at_once
-        y = multiply(x[order // self.router.k], ends, ops)
-        y = torch.empty_like(y).index_copy_(0, order, y)
-        return (y.view(*shares.shape, -1) * shares[:, :, None]).sum(dim=1)
+        return ops.add_shares(multiply(x[order // self.router.k], ends, ops), order, shares)
 
     def one_by_one(self, rows: Tensor, ends: Tensor, ops: Ops) -> Tensor:
         """[T * k, hidden]: one product of each matrix of each expert that has rows; the others are not read.
 
         Args:
             rows: [T * k, hidden], sorted by expert.
-            ends: [E] the first row after those of each expert.
+            ends: [E] int32, the first row after those of each expert.
         """
         # Here, once a layer, a GPU's host waits for all that it has launched: how many rows a product has is the host's
         # to say. So launches don't run ahead, and a CUDA graph would keep the numbers of the step that it recorded.
@@ -86,8 +84,8 @@ class MoE(nn.Module):
         Gale et al. 2023). `ends` is read on the device: the host launches on, and a CUDA graph holds for any step."""
         assert self.stacked is not None
         gate_up, down = self.stacked.gate_up.mT, self.stacked.down.mT
-        inner = ops.silu_mul(F.grouped_mm(rows, gate_up, offs=ends.int()))
-        return F.grouped_mm(inner, down, offs=ends.int())
+        inner = ops.silu_mul(F.grouped_mm(rows, gate_up, offs=ends))
+        return F.grouped_mm(inner, down, offs=ends)
 
 
 def side_by_side(name: str, experts: Iterable[nn.Module]) -> Tensor:

@@ -29,15 +29,17 @@ class RotaryEmbedding:
 
     def __init__(self, rope: dict[str, Any], head_dim: int, device: torch.device) -> None:
         frequencies, self.magnitude = inverse_frequencies(rope, head_dim)
-        self.frequencies = frequencies.to(device)
+        # With the sign in the sine, a turn is x * cos + swapped(x) * sin.
+        self.frequencies = torch.cat((-frequencies, frequencies)).to(device)
+        """[d]: of each dimension, those of the first half negated"""
 
     def angles(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """cos and signed sin of every token's angles, [T, 1, d] each. Taken once a step, for all layers."""
-        angles = positions[:, None].float() * self.frequencies
-        cos, sin = angles.cos() * self.magnitude, angles.sin() * self.magnitude
-        # With the sign in the sine, a turn is x * cos + swapped(x) * sin.
-        cos, sin = torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
-        return cos[:, None].to(dtype), sin[:, None].to(dtype)
+        angles = positions[:, None, None] * self.frequencies
+        cos, sin = angles.cos(), angles.sin()
+        if self.magnitude != 1.0:  # on a GPU each operation is a launch, whether it changes anything or not
+            cos, sin = cos * self.magnitude, sin * self.magnitude
+        return cos.to(dtype), sin.to(dtype)
 
 
 def inverse_frequencies(rope: dict[str, Any], head_dim: int) -> tuple[Tensor, float]:

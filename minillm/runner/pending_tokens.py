@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from minillm.kernels.ops import Ops
 from minillm.runner.rows import Row
 
 
@@ -33,8 +34,6 @@ class PendingTokens:
         self.rows = {row.request_id: index for index, row in enumerate(rows[:size])}
         self.sampled[: len(rows)] = token_ids[:size]
 
-    def fill_in(self, token_ids: Tensor) -> Tensor:
+    def fill_in(self, token_ids: Tensor, ops: Ops) -> Tensor:
         """Token ids [T] int32, each `~row` replaced by what that row sampled."""
-        newest = self.sampled[(~token_ids).clamp(min=0)]
-        # A row that could not be sampled ends its request as soon as that is seen; until then, any token will do.
-        return torch.where(token_ids < 0, newest, token_ids).clamp(min=0)
+        return ops.fill_in(token_ids, self.sampled)

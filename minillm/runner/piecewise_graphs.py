@@ -137,7 +137,7 @@ class PiecewiseForward:
             context.cos.copy_(cos)
             context.sin.copy_(sin)
             context.slot_mapping.copy_(slots)
-            embedded = decoder.embed(self.pending.fill_in(token_ids))
+            embedded = decoder.embed(self.pending.fill_in(token_ids, self.ops))
             up_to_attention(0, embedded, torch.zeros_like(embedded))
 
         def show(depth: int, stream: Tensor, delta: Tensor) -> None:

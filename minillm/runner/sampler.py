@@ -28,7 +28,7 @@ from torch import Tensor
 from minillm.core.params import SamplingParams
 from minillm.core.request import TokenLogprob
 from minillm.host.device import HostCopy, to_device
-from minillm.kernels.select_ops import select_draw_wide
+from minillm.kernels.select_ops import select_draw_wide, select_likeliest
 from minillm.runner.draws import uniform
 from minillm.runner.grammar_masks import grammar_error
 from minillm.runner.rows import Row
@@ -98,16 +98,16 @@ class Sampler:
         """
         if len(rows) != logits.shape[0]:
             raise ValueError(f"{logits.shape[0]} rows of logits for {len(rows)} requests")
-        # An all-greedy batch is done after this one pass. max() gives the largest logit along with its
-        # token, and hands NaN on, so the check for a broken row costs nothing.
         allowed = logits if allowed is None else allowed
-        largest, token_ids = allowed.max(dim=-1)
+        token_ids = select_likeliest(logits.device)(allowed)  # an all-greedy batch is done after this one pass
         params = [row.params for row in rows]
         touched = [i for i, p in enumerate(params) if not p.takes_likeliest]
         if touched:
             at = on_device(touched, logits.device)
-            token_ids[at] = self.choose(allowed[at].float(), [rows[i] for i in touched])
-        token_ids = torch.where(largest.isfinite(), token_ids, -1)
+            # All of them are copied once, some of them looked up first.
+            copied = allowed.to(torch.float32, copy=True) if len(touched) == len(rows) else allowed[at].float()
+            chosen = self.choose(copied, [rows[i] for i in touched])
+            token_ids[at] = torch.where(token_ids[at] < 0, -1, chosen)
         logprobs, reported = None, {i: p.logprobs for i, p in enumerate(params) if p.logprobs is not None}
         if reported:
             at = on_device(list(reported), logits.device)
@@ -121,6 +121,9 @@ class Sampler:
         groups: dict[Draw, list[int]] = {}
         for i, row in enumerate(rows):
             groups.setdefault(draw_of(row.params), []).append(i)
+        if len(groups) == 1:
+            [draw] = groups
+            return draw(logits, rows)
         token_ids = torch.empty(len(rows), dtype=torch.int64, device=logits.device)
         for draw, group in groups.items():
             at = on_device(group, logits.device)
@@ -209,7 +212,7 @@ def take_likeliest(logits: Tensor, rows: Sequence[Row]) -> Tensor:
 
 def draw_plain(logits: Tensor, rows: Sequence[Row]) -> Tensor:
     """[R] tokens drawn from the whole of each row's softmax."""
-    cumulative = apply_temperature(logits, rows).exp().cumsum(dim=-1)
+    cumulative = apply_temperature(logits, rows).exp_().cumsum(dim=-1)
     return pick(cumulative, cumulative[:, -1], uniforms(rows, logits.device))
 
 

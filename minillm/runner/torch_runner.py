@@ -149,7 +149,7 @@ class TorchRunner:
         attention, decoder = self.attention(metadata), self.model.decoder
         computed = self.fast_pieces(batch, attention) if self.fast_pieces else None
         if computed is None:
-            token_ids = self.pending.fill_in(arrays.token_ids) if batch.has_pending else arrays.token_ids
+            token_ids = self.pending.fill_in(arrays.token_ids, self.ops) if batch.has_pending else arrays.token_ids
             inputs = (token_ids, arrays.positions, self.kv_pool.layers, attention, self.ops)
             computed = decoder.hidden_states(*inputs, self.depths)
         hidden, shown = computed

@@ -48,7 +48,7 @@ def run_densely(head: DraftHead, states: Tensor, token_ids: list[int], first: in
     x = head.fuse(torch.cat((norm(states, head.hidden_norm), norm(embedded, head.embedding_norm)), dim=-1))
     qkv = layer.attention.qkv_proj(norm(x, layer.input_norm)).unflatten(-1, (-1, config.head_dim))
     query, key, value = qkv.split((config.num_heads, config.num_kv_heads, config.num_kv_heads), dim=1)
-    angles = torch.arange(first, first + len(states))[:, None, None] * head.rope.frequencies
+    angles = torch.arange(first, first + len(states))[:, None, None] * head.rope.frequencies.chunk(2)[1]
     query, key = turn(query, angles), turn(key, angles)
     by_head = (each.transpose(0, 1) for each in (query, key, value))
     attended = F.scaled_dot_product_attention(*by_head, is_causal=True, enable_gqa=True)

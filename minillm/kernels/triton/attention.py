@@ -152,6 +152,8 @@ class Launch:
     num_sequences: int
     max_query_len: int
     """The most new tokens any of them has. It sets the height of the tiles; any value gives right results."""
+    splits: int | None = None
+    """Into how many parts each sequence's keys are split, a power of two; None = see `splits_for`."""
 
     def __call__(
         self, metadata: AttentionMetadata, query: Tensor, kv_cache: KVCache, scale: float, output: Tensor
@@ -177,7 +179,7 @@ class Launch:
         if not one_token:
             num_tiles += num_rows // (tile_rows // group)
         max_context = metadata.block_tables.shape[1] * metadata.block_size
-        splits = splits_for(num_tiles * num_kv_heads, max_context, device.num_processors)
+        splits = self.splits or splits_for(num_tiles * num_kv_heads, max_context, device.num_processors)
         if one_token and kv_format and reads_pairs(query, num_kv_heads):
             from minillm.kernels.triton.rounded_attention import PairTile, attend_decodes
 

@@ -188,10 +188,12 @@ def multiply_by_experts(
 @triton.jit
 def add_shares(
     parts,  # [T * K, SIZE]
+    places,  # [T * K] int64, if they are SORTED: where each pair's part is
     shares,  # [T, K]
     result,  # [T, SIZE]
     SIZE: tl.constexpr,
     K: tl.constexpr,
+    SORTED: tl.constexpr,
     ELEMENTS: tl.constexpr,
 ):
     """Grid: (tokens, parts of a row)."""
@@ -200,9 +202,26 @@ def add_shares(
     total = tl.zeros([ELEMENTS], tl.float32)
     for one in tl.static_range(K):
         pair = token * K + one
-        part = tl.load(parts + pair * SIZE + at, mask=at < SIZE, other=0.0).to(tl.float32)
-        total += part * tl.load(shares + pair).to(tl.float32)
+        share = tl.load(shares + pair).to(tl.float32)
+        if SORTED:
+            pair = tl.load(places + pair)
+        total += tl.load(parts + pair * SIZE + at, mask=at < SIZE, other=0.0).to(tl.float32) * share
     tl.store(result + token * SIZE + at, total.to(result.dtype.element_ty), mask=at < SIZE)
+
+
+def add_parts(parts: Tensor, shares: Tensor, places: Tensor | None = None) -> Tensor:
+    """[T, size]: each token's k parts, weighted by its shares [T, k].
+
+    Args:
+        parts: [T * k, size], by token.
+        places: [T * k] int64, where in `parts` each of a token's is; None = by token.
+    """
+    (num_tokens, k), size = shares.shape, parts.shape[1]
+    result = parts.new_empty((num_tokens, size))
+    given = (parts, parts if places is None else places, shares, result)
+    grid = num_tokens, triton.cdiv(size, 512)
+    add_shares[grid](*given, SIZE=size, K=k, SORTED=places is not None, ELEMENTS=512)
+    return result
 
 
 ROUTED_ROWS, ROUTED_OUTPUTS, ROUTED_SPLITS = 16, 16, 4
@@ -254,9 +273,7 @@ def mix(
     multiply_by_experts[(2 * inner // first.outputs, slots)](*given, **sizes, **shared, **first.options())
     given, sizes = (hidden, down_weight, experts, parts, num_pairs), dict(IN=inner, OUT=size, SHARED=1, SWIGLU=False)
     multiply_by_experts[(size // second.outputs, slots)](*given, **sizes, **shared, **second.options())
-    result = torch.empty_like(x)
-    add_shares[(num_tokens, triton.cdiv(size, 512))](parts, shares, result, SIZE=size, K=k, ELEMENTS=512)
-    return result
+    return add_parts(parts, shares)
 
 
 MOST_TOKENS = 64

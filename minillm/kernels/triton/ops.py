@@ -25,6 +25,13 @@ ELEMENTS_PER_PROGRAM = 1024
 class TritonOps(Ops):
     """Same methods, same results to rounding; see Ops."""
 
+    def fill_in(self, token_ids: Tensor, sampled: Tensor) -> Tensor:
+        output = torch.empty_like(token_ids)
+        _fill_in[(triton.cdiv(len(token_ids), ELEMENTS_PER_PROGRAM),)](
+            token_ids, sampled, output, len(token_ids), ELEMENTS_PER_PROGRAM
+        )
+        return output
+
     def add_rms_norm(self, x: Tensor, delta: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         x, delta = x.contiguous(), delta.contiguous()
         total, normed = torch.empty_like(x), torch.empty_like(x)
@@ -45,6 +52,13 @@ class TritonOps(Ops):
         from minillm.kernels.triton.experts import mixture, suits
 
         return mixture(x, experts) if suits(x, experts) else None
+
+    def add_shares(self, parts: Tensor, order: Tensor, shares: Tensor) -> Tensor:
+        from minillm.kernels.triton.experts import add_parts
+
+        # The parts are read where they lie, once: sorted back first, each would go through memory five times.
+        places = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+        return add_parts(parts, shares, places)
 
     def project_and_cache(self, block: AttentionBlock, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
         qkv = block.qkv_proj(x).view(x.shape[0], -1, block.head_dim)
@@ -75,6 +89,16 @@ def rotate_and_write(
     given = (qkv, query_weight, key_weight, eps, context.cos, context.sin, context.slot_mapping)
     _rotate_and_write[grid](*given, query, numbers, scales, *strides, *sizes)
     return query
+
+
+@triton.jit(do_not_specialize=["num_tokens"])
+def _fill_in(token_ids, sampled, output, num_tokens, ELEMENTS: tl.constexpr):
+    """Grid: (parts of the step,). Done by PyTorch it is seven launches, for a few numbers."""
+    at = tl.program_id(0) * ELEMENTS + tl.arange(0, ELEMENTS)
+    inside = at < num_tokens
+    token_id = tl.load(token_ids + at, mask=inside, other=0)
+    newest = tl.load(sampled + ~token_id, mask=inside & (token_id < 0), other=0)
+    tl.store(output + at, tl.maximum(tl.where(token_id < 0, newest, token_id), 0), mask=inside)
 
 
 @triton.jit

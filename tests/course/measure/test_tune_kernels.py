@@ -8,7 +8,7 @@ import torch
 pytest.importorskip("triton", reason="triton is for Linux")
 from course.measure import tune_kernels
 from course.measure.tune_kernels import Log, Tuner, summary
-from course.measure.tuned_works import SMALL, KVWork, LinearWork, WidenedFirst, Work
+from course.measure.tuned_works import MODELS, SMALL, KVWork, LinearWork, RowLayer, RowWork, WidenedFirst, Work
 from minillm.kernels.quantization import dequantize, dequantize_int4, quantize_int4, quantize_rows
 from minillm.kernels.triton.fragments import to_fragments
 from minillm.kernels.triton.widening import INT4_BASE
@@ -83,3 +83,20 @@ def test_bands_of_outputs_make_the_whole_product(kind: str) -> None:
         exact = dequantize(numbers, scales)
     found = WidenedFirst(1, band=64).product(x, to_fragments(numbers, scales, kind))
     assert (found - x.float() @ exact.T).abs().max() < 0.05
+
+
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("swiglu", [False, True])
+def test_a_row_is_normed_multiplied_and_gated_in_one_launch(norm: bool, swiglu: bool) -> None:
+    work = RowWork(RowLayer("small", 512, 64, norm, swiglu), torch.float16)
+    torch.manual_seed(0)
+    work.prepare("cuda" if torch.cuda.is_available() else "cpu")
+    expected = work.in_use()["now"](1)
+    for tile in work.first():
+        torch.testing.assert_close(work.run(tile)(1), expected, rtol=0.004, atol=0.004)
+    assert len(work.first()) > 2
+
+
+def test_every_matrix_of_the_models_has_tiles() -> None:
+    for layer in MODELS.row_layers:
+        assert len(RowWork(layer, MODELS.dtype).first()) > 2, layer

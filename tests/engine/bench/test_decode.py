@@ -9,7 +9,7 @@ import torch
 from typer.testing import Result
 
 from minillm.bench import decode
-from minillm.bench.decode import idle_share, summarize
+from minillm.bench.decode import KernelCost, KernelRun, idle_share, kernel_costs, summarize
 from minillm.bench.errors import BenchmarkError
 from minillm.bench.machine_peaks import measure_peaks
 from minillm.bench.steady import SteadyDecode
@@ -74,24 +74,32 @@ def test_idleness_is_looked_at_when_all_is_timed(
     """On a pretended GPU; a profiler slows down what runs under it."""
     order: list[object] = []
 
-    def profiled(steady: SteadyDecode, num_steps: int) -> list[tuple[float, float]]:
+    def profiled(steady: SteadyDecode, num_steps: int) -> list[KernelRun]:
         steady.run(num_steps)
         order.append(steady.batch)
-        return [(0.0, 1.0), (2.0, 4.0)]
+        return [KernelRun("add", 0.0, 1.0), KernelRun("multiply", 2.0, 4.0)]
 
     run = SteadyDecode.run
     monkeypatch.setattr(SteadyDecode, "run", lambda self, steps: (order.append("run"), run(self, steps))[1])
-    monkeypatch.setattr(decode, "kernel_times", profiled)
+    monkeypatch.setattr(decode, "kernel_runs", profiled)
     monkeypatch.setattr(decode, "measure_peaks", lambda device, *rest: measure_peaks(torch.device("cpu"), *rest))
     monkeypatch.setattr(Target, "torch_device", lambda self: torch.device("cuda"))
-    assert bench_json("decode", "--idle")["idle"] == {"1": 0.25, "2": 0.25}
+    report = bench_json("decode", "--idle")
+    assert report["idle"] == {"1": 0.25, "2": 0.25}
+    assert [kernel["name"] for kernel in report["kernels"]["1"]] == ["multiply", "add"]
     assert order == ["run", "run", "run", 1, "run", 2]
 
 
 def test_gaps_too_short_to_launch_anything_in_are_no_idleness() -> None:
     overlapping = [(3.0, 4.0), (0.0, 2.0), (1.0, 1.5), (2.0 + 5e-6, 2.5)]
-    assert idle_share(overlapping) == pytest.approx(0.5 / 4)
-    assert idle_share([(0.0, 1.0), (1.0 + 9e-6, 2.0)]) == 0
+    assert idle_share(KernelRun("", *each) for each in overlapping) == pytest.approx(0.5 / 4)
+    assert idle_share([KernelRun("", 0.0, 1.0), KernelRun("", 1.0 + 9e-6, 2.0)]) == 0
+
+
+def test_kernels_are_added_up_by_name() -> None:
+    runs = [KernelRun("norm", start, start + 2e-6) for start in (0.0, 1.0, 2.0, 3.0)]
+    costs = kernel_costs([*runs, KernelRun("product", 4.0, 4.0 + 30e-6)], num_steps=2)
+    assert costs == [KernelCost("product", 0.5, 15.0), KernelCost("norm", 2.0, 4.0)]
 
 
 def test_tokens_are_drawn_as_asked_for(bench_json: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

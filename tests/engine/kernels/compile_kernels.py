@@ -18,7 +18,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from minillm.kernels.triton import attention_kernels as triton_kernels
-from minillm.kernels.triton import experts, few_rows, fp8_rows, fragments, nucleus, rounded_attention
+from minillm.kernels.triton import experts, few_rows, fp8_rows, fragments, likeliest, nucleus, rounded_attention
 from minillm.kernels.triton import ops as triton_ops
 from minillm.kernels.triton.attention import KEY_TILE, most_keys_for, tile_for
 from minillm.kernels.triton.gpu import warps_for
@@ -73,6 +73,8 @@ def attention_kernels(
 
 def small_kernels(dtype: str) -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]]:
     pointer = f"*{dtype}"
+    arguments = dict(token_ids="*i32", sampled="*i32", output="*i32", ELEMENTS=triton_ops.ELEMENTS_PER_PROGRAM)
+    yield "fill_in", triton_ops._fill_in, arguments, {}
     arguments = dict.fromkeys(["x", "delta", "weight", "total", "normed"], pointer)
     arguments |= dict(eps="fp32", SIZE=4096, PADDED=4096)
     options = dict(num_warps=warps_for(4096))
@@ -140,8 +142,20 @@ def expert_kernels() -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]
         )
         yield f"gate_and_up bf16 tokens={tokens}", experts.multiply_by_experts, arguments | gate_and_up, options
         yield f"down bf16 tokens={tokens}", experts.multiply_by_experts, arguments | down, options
-    arguments = dict(parts="*bf16", shares="*bf16", result="*bf16", SIZE=2048, K=8, ELEMENTS=512)
-    yield "add_shares", experts.add_shares, arguments, {}
+    for is_sorted in (False, True):
+        arguments = dict(parts="*bf16", places="*i64", shares="*bf16", result="*bf16", SIZE=2048, K=8, ELEMENTS=512)
+        yield f"add_shares sorted={is_sorted}", experts.add_shares, arguments | dict(SORTED=is_sorted), {}
+
+
+def sampling_kernels() -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]]:
+    arguments = dict.fromkeys(["limits", "log_min_p", "draws", "drawn"], "*fp64")
+    arguments |= dict(scaled="*fp32", is_wide="*i1", VOCAB=128256, BLOCK=nucleus.BLOCK)
+    yield "draw_wide", nucleus._draw_wide, arguments, dict(num_warps=8)
+    pointers = dict(largest="*fp32", token_ids="*i32", result="*i64")
+    arguments = pointers | dict(logits="*bf16", VOCAB=151936, BLOCK=likeliest.BLOCK)
+    yield "largest_of_part bf16", likeliest._largest_of_part, arguments, dict(num_warps=4)
+    arguments = pointers | dict(MOST_PARTS=likeliest.MOST_PARTS)
+    yield "largest_of_row", likeliest._largest_of_row, arguments, dict(num_warps=1)
 
 
 def compile_kernel(
@@ -186,12 +200,9 @@ def resources(cubin: bytes) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    arguments = dict.fromkeys(["limits", "log_min_p", "draws", "drawn"], "*fp64")
-    arguments |= dict(scaled="*fp32", is_wide="*i1", VOCAB=128256, BLOCK=nucleus.BLOCK)
-    draw_wide = ("draw_wide", nucleus._draw_wide, arguments, dict(num_warps=8))
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
     for capability in SHARED_MEMORY:
-        kernels = [draw_wide, *small_kernels("bf16"), *linear_kernels("bf16"), *linear_kernels("fp32")]
+        kernels = [*sampling_kernels(), *small_kernels("bf16"), *linear_kernels("bf16"), *linear_kernels("fp32")]
         kernels += [*expert_kernels(), *pair_kernels(64), *pair_kernels(128)]
         for dtype, head_dim in [("bf16", 64), ("bf16", 128), ("fp32", 128)]:
             kernels += attention_kernels(dtype, head_dim, capability)

@@ -4,9 +4,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from minillm.kernels.ops import StackedExperts
+from minillm.kernels.ops import Ops, StackedExperts
 
-experts = pytest.importorskip("minillm.kernels.triton.experts", reason="triton is for Linux", exc_type=ImportError)
+pytest.importorskip("triton", reason="triton is for Linux")
+from minillm.kernels.triton import experts
+from minillm.kernels.triton.ops import TritonOps
+
 E, HIDDEN, INNER, K = 8, 512, 128, 2
 
 
@@ -37,6 +40,18 @@ def test_mixture(tokens: int, normalize: bool) -> None:
     for _ in range(2):  # counters are as they were
         found = experts.mixture(x, layer)
         assert found.dtype == x.dtype and (found - exact).abs().max() <= 3e-3 * exact.abs().max()
+
+
+@pytest.mark.parametrize(("tokens", "k", "size"), [(1, 2, 32), (7, 3, 700)])
+def test_parts_sorted_by_expert_are_added_by_token(tokens: int, k: int, size: int) -> None:
+    torch.manual_seed(0)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        order, parts, shares = torch.randperm(tokens * k), torch.randn(tokens * k, size), torch.rand(tokens, k)
+    exact = torch.zeros(tokens, size, dtype=torch.float64)
+    for row, pair in enumerate(order.tolist()):
+        exact[pair // k] += parts[row].cpu().double() * shares.flatten()[pair].item()
+    for ops in (Ops(), TritonOps()):
+        torch.testing.assert_close(ops.add_shares(parts, order, shares).cpu().double(), exact, rtol=1e-5, atol=1e-5)
 
 
 def test_what_is_left_to_grouped_products() -> None:

@@ -81,6 +81,15 @@ def prepared_query(
     return ops.project_and_cache(attention, qkv.clone().flatten(1), cache, context)
 
 
+@pytest.mark.parametrize("num_tokens", [1, 5, 1030])
+def test_pending_tokens_are_filled_in(triton: Ops, num_tokens: int) -> None:
+    sampled = torch.tensor([70, -1, 71], dtype=torch.int32, device=GPU)  # the second could not be sampled
+    token_ids = torch.tensor([~0, 5, ~1, 0, ~2, 9], dtype=torch.int32, device=GPU).repeat(200)[:num_tokens]
+    expected = torch.tensor([70, 5, 0, 0, 71, 9], dtype=torch.int32, device=GPU).repeat(200)[:num_tokens]
+    for ops in (OPS, triton):
+        torch.testing.assert_close(ops.fill_in(token_ids, sampled), expected, rtol=0, atol=0)
+
+
 def test_the_norm_and_silu_are_their_formulas() -> None:
     torch.manual_seed(0)
     x, delta, weight = torch.randn(3, 20), torch.randn(3, 20), torch.randn(20)

@@ -1,0 +1,50 @@
+"""A decode step's launches, counted without a GPU: what a layer is made of, and that their bytes are the step's."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("triton", reason="triton is for Linux")
+from course.measure.launches import decode_launches, table
+from minillm.model.arithmetic import ModelBytes
+from minillm.model.checkpoints import load_config, resolve
+from minillm.model.config import ModelConfig
+
+DENSE = {"add_rms_norm": 2, "linear": 4, "rotate_and_write": 1, "attend_tiles": 1, "silu_mul": 1}
+SPARSE = {"add_rms_norm": 2, "linear": 2, "rotate_and_write": 1, "attend_tiles": 1, "route": 1, "add_shares": 1}
+SPARSE |= {"multiply_by_experts": 2}
+SPLIT = {"combine_splits": 1}
+"""With few requests, several programs share the keys of each."""
+
+
+def shape(model: str, num_layers: int) -> ModelConfig:
+    whole = ModelConfig.from_hf(load_config(resolve(model)))
+    sparse = type(whole.sparse_layers)(layer for layer in whole.sparse_layers if layer < num_layers)
+    return replace(whole, num_layers=num_layers, sparse_layers=sparse)
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "layer"),
+    [
+        ("qwen3-0.6b", 1, DENSE | SPLIT),
+        ("llama-3-8b", 32, DENSE),
+        ("qwen3-30b-a3b", 1, SPARSE | SPLIT),
+        ("qwen3-30b-a3b", 64, SPARSE),
+    ],
+)
+def test_a_layer_is_so_many_launches_and_nothing_is_copied(model: str, batch: int, layer: dict[str, int]) -> None:
+    two, three = (Counter(launch.name for launch in decode_launches(shape(model, n), batch, 512)) for n in (2, 3))
+    assert three - two == layer
+    around = (two - Counter({name: 2 * count for name, count in layer.items()})).total()
+    assert around <= 15, "inputs, last norm, head, sampling"
+
+
+@pytest.mark.parametrize(("model", "batch"), [("llama-3-8b", 1), ("llama-3-8b", 64), ("qwen3-30b-a3b", 8)])
+def test_their_bytes_are_those_that_the_step_must_move_and_little_more(model: str, batch: int) -> None:
+    config = shape(model, 4)
+    launches = decode_launches(config, batch, 1024)
+    needed = ModelBytes.of(config, "bfloat16").step([1024] * batch)
+    logits = batch * config.vocab_size * 2
+    assert needed <= sum(launch.bytes for launch in launches) - 2 * logits < 1.06 * needed
+    assert f"{len(launches)}" in table(launches).splitlines()[-1]
