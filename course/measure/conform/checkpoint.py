@@ -85,6 +85,10 @@ class Reference:
     def encode(self, text: str) -> list[int]:
         return [int(token) for token in self.tokenizer.encode(text, add_special_tokens=False)]
 
+    def encode_chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
+        """A chat as its template has it, up to where the answer begins."""
+        return self.encode(self.tokenizer.apply_chat_template([*messages], tokenize=False, add_generation_prompt=True))
+
     def decode(self, token_ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode(token_ids, skip_special_tokens=True))
 

@@ -60,7 +60,8 @@ MUTANTS = [
         "a prompt that is cached but for its last block keeps one",
         "leaks",
         "            job.computed = end\n",
-        "            job.computed = end\n            self.users[block] += end == 3 * self.size == len(job.tokens) - self.size\n",
+        "            job.computed = end\n"
+        "            self.users[block] += end == 3 * self.size == len(job.tokens) - self.size\n",
     ),
     Mutant(
         "an answer that is found as a prompt is used twice",
