@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -92,9 +92,13 @@ class ServerUnderTest:
     def _body(self, prompt: Any, options: dict[str, Any]) -> dict[str, Any]:
         return {"model": self.model, "prompt": prompt, "temperature": 0, **options}
 
+    def _post(self, path: str, body: dict[str, Any]) -> httpx.Response:
+        with _noted(body):
+            return self.http.post(f"{self.url}{path}", json=body)
+
     def complete(self, prompt: Any, **options: Any) -> ServerAnswer:
         """A whole answer. Raises ConformityError if the server doesn't give one."""
-        response = self.http.post(f"{self.url}/v1/completions", json=self._body(prompt, options))
+        response = self._post("/v1/completions", self._body(prompt, options))
         if response.status_code != 200:
             raise ConformityError(str(options), "an answer", f"HTTP {response.status_code}: {response.text[:200]}")
         try:
@@ -104,7 +108,7 @@ class ServerUnderTest:
 
     def status(self, prompt: Any, **options: Any) -> int:
         """The HTTP status of a request."""
-        return self.http.post(f"{self.url}/v1/completions", json=self._body(prompt, options)).status_code
+        return self._post("/v1/completions", self._body(prompt, options)).status_code
 
     def status_of(self, body: bytes) -> int:
         """The HTTP status of a request whose body is just this."""
@@ -114,7 +118,7 @@ class ServerUnderTest:
     def chat(self, messages: list[dict[str, str]], **options: Any) -> str:
         """A whole answer in a chat. Raises NotOfferedError if the server has none, ConformityError for a wrong one."""
         body = {"model": self.model, "messages": messages, "temperature": 0, **options}
-        response = self.http.post(f"{self.url}/v1/chat/completions", json=body)
+        response = self._post("/v1/chat/completions", body)
         if response.status_code in (404, 405, 501):
             raise NotOfferedError("it has no /v1/chat/completions")
         if response.status_code != 200:
@@ -134,7 +138,7 @@ class ServerUnderTest:
 
     def _choices(self, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The choices of each piece of a streamed answer. Raises ConformityError if one isn't OpenAI's."""
-        with self.http.stream("POST", f"{self.url}{path}", json=body) as response:
+        with _noted(body), self.http.stream("POST", f"{self.url}{path}", json=body) as response:
             for line in response.iter_lines():
                 data = line.removeprefix("data:").strip()
                 if not line.startswith("data:") or data == "[DONE]":
@@ -160,16 +164,20 @@ class ServerUnderTest:
         return self._choices("/v1/completions", {**self._body(prompt, options), "stream": True})
 
     def leave(self, prompt: Any, after: int, **options: Any) -> None:
-        """Begin a stream, and hang up after so many lines; after -1 before any could come."""
+        """Begin a stream, and hang up after so many lines; with -1, before any could come."""
         body = {**self._body(prompt, options), "stream": True}
-        timeout = httpx.Timeout(TIMEOUT_S, read=NO_TIME_S if after < 0 else TIMEOUT_S)
-        with (
-            suppress(httpx.ReadTimeout if after < 0 else ()),
-            self.http.stream("POST", f"{self.url}/v1/completions", json=body, timeout=timeout) as response,
-        ):
-            for place, _ in enumerate(response.iter_lines()):
-                if place >= after:
-                    return
+        patience = httpx.Timeout(TIMEOUT_S, read=NO_TIME_S if after < 0 else TIMEOUT_S)
+        try:
+            with (
+                _noted(body),
+                self.http.stream("POST", f"{self.url}/v1/completions", json=body, timeout=patience) as response,
+            ):
+                for place, _ in enumerate(response.iter_lines()):
+                    if place >= after:
+                        return
+        except httpx.ReadTimeout:
+            if after >= 0:
+                raise
 
     def gauge(self, name: str) -> float | None:
         """A gauge whose name ends so, added up over its labels; None if the server has none."""
@@ -206,6 +214,19 @@ def _answer(body: Any) -> ServerAnswer:
     )
 
 
+@contextmanager
+def _noted(body: dict[str, Any]) -> Iterator[None]:
+    """Have a connection's error say what was asked: a report wants to tell."""
+    try:
+        yield
+    except httpx.HTTPError as error:
+        error.add_note(_short(body))
+        raise
+
+
 def _short(body: dict[str, Any]) -> str:
-    """A request's options, without what may be long."""
-    return str({name: value for name, value in body.items() if name not in ("model", "prompt", "messages")})
+    """What a request asks for, with the beginning of its prompt."""
+    asked = body["prompt"] if "prompt" in body else body["messages"]
+    size = f"{len(asked):,} {'characters' if isinstance(asked, str) else 'tokens or messages'}"
+    options = {name: value for name, value in body.items() if name not in ("model", "prompt", "messages")}
+    return f"{str(asked)[:40]!r} ({size}) with {options}"

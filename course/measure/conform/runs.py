@@ -52,12 +52,12 @@ def outcome_of(run: Callable[[], None]) -> Found:
         return CheckOutcome.FAIL, error.sent, error.expected, error.got
     except (NotImplementedError, NotOfferedError) as error:
         return CheckOutcome.SKIPPED, "", "", str(error)
-    except httpx.TimeoutException:
-        return CheckOutcome.FAIL, "", "an answer", f"none after {TIMEOUT_S:.0f} s"
+    except httpx.TimeoutException as error:
+        return CheckOutcome.FAIL, _notes(error), "an answer", f"none after {TIMEOUT_S:.0f} s"
     except httpx.ConnectError as error:
-        return CheckOutcome.CRASH, "", "a server that listens", f"it's gone: {error}"
+        return CheckOutcome.CRASH, _notes(error), "a server that listens", f"it's gone: {error}"
     except httpx.TransportError as error:
-        return CheckOutcome.FAIL, "", "a whole answer", f"the server hung up: {error}"
+        return CheckOutcome.FAIL, _notes(error), "a whole answer", f"the server hung up: {error}"
     except LimitError as error:
         return CheckOutcome.FAIL, _notes(error), "an end", f"{error}; it was at {_place(error)}"
     except Exception as error:
