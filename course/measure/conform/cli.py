@@ -44,7 +44,10 @@ WriteCheckpoint = Annotated[
 ]
 Only = Annotated[list[str] | None, typer.Option(help="Only checks with this word in their name; may be repeated.")]
 Requests = Annotated[int, typer.Option(min=16, help="Requests of a server's check for leaks.")]
-StartLimit = Annotated[float, typer.Option(min=1, help="Seconds that the COMMAND may take to answer /v1/models.")]
+StartLimit = Annotated[
+    float,
+    typer.Option(min=1, help="Seconds that the COMMAND may take to answer /v1/models, and a server its first request."),
+]
 ServerLog = Annotated[Path | None, typer.Option("--log", help="Keep what the COMMAND prints in this file.")]
 BadgeFile = Annotated[Path | None, typer.Option("--badge", help="Write an SVG for a README.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
@@ -109,6 +112,7 @@ def conform(
     else:
         subject = url or shlex.join(command or ())
         with _client(command, url, checkpoint, model_name, requests, server_log, start_limit) as client:
+            client.warm_up(start_limit)
             for verdict in serving_verdicts(client, only or ()):
                 verdicts.append(verdict)
                 report.show(verdict, console)

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -70,6 +70,12 @@ class ServerUnderTest:
         if self.reference is None:
             raise NotOfferedError("needs the checkpoint that is served: --checkpoint DIR, or a COMMAND with {model}")
         return self.reference
+
+    def warm_up(self, limit_s: float) -> None:
+        """One short answer, whatever it is: some servers load their model, or compile, for the first request."""
+        with suppress(httpx.HTTPError):
+            body = self._body("one", {"max_tokens": 2})
+            self.http.post(f"{self.url}/v1/completions", json=body, timeout=limit_s)
 
     @cached_property
     def takes_token_ids(self) -> bool:
