@@ -102,15 +102,17 @@ class Reference:
         """
         import torch
 
-        tokens, gaps = [*prompt], []
+        tokens, gaps, pending, cache = [*prompt], [], [*prompt], None
         with torch.inference_mode():
             for _ in range(num_tokens):
-                logits = self.model(torch.tensor([tokens])).logits[0, -1]
+                step = self.model(torch.tensor([pending]), past_key_values=cache, use_cache=True)
+                logits, cache = step.logits[0, -1], step.past_key_values
                 for token, count in Counter(tokens[len(prompt) :]).items():
                     logits[token] -= presence_penalty + frequency_penalty * count
                 best = logits.topk(2)
                 gaps.append(float(best.values[0] - best.values[1]))
-                tokens.append(int(best.indices[0]))
+                pending = [int(best.indices[0])]
+                tokens += pending
         return tokens[len(prompt) :], gaps
 
     def logprobs(self, prompt: Sequence[int], answer: Sequence[int]) -> list[float]:

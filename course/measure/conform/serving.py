@@ -13,6 +13,7 @@ from course.measure.conform.client import ServerUnderTest
 from course.measure.conform.verdict import ConformityError, NotOfferedError
 
 VLLM = "https://github.com/vllm-project/vllm"
+LLAMA = "https://github.com/ggml-org/llama.cpp"
 TEXTS = (
     "The scheduler takes the next request",
     "A cache that is full gives its oldest block away, and",
@@ -214,7 +215,10 @@ def chats(client: ServerUnderTest) -> None:
         _same_text(f"{sent}, streamed", client, expected, gaps, "".join(client.chat_pieces(turns, max_tokens=16)))
 
 
-@check("A stop string ends the answer before it, also where it spans tokens; no stream shows a part of it.")
+@check(
+    "A stop string ends the answer before it, also where it spans tokens; no stream shows a part of it.",
+    f"{VLLM}/issues/3574",
+)
 def stop_strings(client: ServerUnderTest) -> None:
     for prompt in TEXTS[:3]:
         text = client.complete(prompt, max_tokens=32).text
@@ -231,7 +235,10 @@ def stop_strings(client: ServerUnderTest) -> None:
             hold(streamed == expected, f"{sent}, streamed", repr(expected), repr(streamed))
 
 
-@check("What begins like a stop string and isn't one is shown, also at an answer's end; the first of several stops.")
+@check(
+    "What begins like a stop string and isn't one is shown, also at an answer's end; the first of several stops.",
+    f"{LLAMA}/pull/15007",
+)
 def stop_strings_that_only_begin(client: ServerUnderTest) -> None:
     for prompt in TEXTS[:2]:
         text = client.complete(prompt, max_tokens=24).text
