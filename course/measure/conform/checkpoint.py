@@ -85,6 +85,10 @@ class Reference:
     def encode(self, text: str) -> list[int]:
         return [int(token) for token in self.tokenizer.encode(text, add_special_tokens=False)]
 
+    def encode_chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
+        """A chat as its template has it, up to where the answer begins."""
+        return self.encode(self.tokenizer.apply_chat_template([*messages], tokenize=False, add_generation_prompt=True))
+
     def decode(self, token_ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode(token_ids, skip_special_tokens=True))
 
@@ -98,15 +102,17 @@ class Reference:
         """
         import torch
 
-        tokens, gaps = [*prompt], []
+        tokens, gaps, pending, cache = [*prompt], [], [*prompt], None
         with torch.inference_mode():
             for _ in range(num_tokens):
-                logits = self.model(torch.tensor([tokens])).logits[0, -1]
+                step = self.model(torch.tensor([pending]), past_key_values=cache, use_cache=True)
+                logits, cache = step.logits[0, -1], step.past_key_values
                 for token, count in Counter(tokens[len(prompt) :]).items():
                     logits[token] -= presence_penalty + frequency_penalty * count
                 best = logits.topk(2)
                 gaps.append(float(best.values[0] - best.values[1]))
-                tokens.append(int(best.indices[0]))
+                pending = [int(best.indices[0])]
+                tokens += pending
         return tokens[len(prompt) :], gaps
 
     def logprobs(self, prompt: Sequence[int], answer: Sequence[int]) -> list[float]:

@@ -35,12 +35,19 @@ Checkpoint = Annotated[
     Path | None,
     typer.Option(help="What that server serves: with it, answers are compared with Hugging Face's, in float32."),
 ]
+ModelName = Annotated[
+    str | None,
+    typer.Option(help="What requests call the model: by default the first that /v1/models names. {model} is known."),
+]
 WriteCheckpoint = Annotated[
     Path | None, typer.Option(help="Only write the tiny checkpoint into this folder, for you to serve.")
 ]
 Only = Annotated[list[str] | None, typer.Option(help="Only checks with this word in their name; may be repeated.")]
 Requests = Annotated[int, typer.Option(min=16, help="Requests of a server's check for leaks.")]
-StartLimit = Annotated[float, typer.Option(min=1, help="Seconds that the COMMAND may take to answer /v1/models.")]
+StartLimit = Annotated[
+    float,
+    typer.Option(min=1, help="Seconds that the COMMAND may take to answer /v1/models, and a server its first request."),
+]
 ServerLog = Annotated[Path | None, typer.Option("--log", help="Keep what the COMMAND prints in this file.")]
 BadgeFile = Annotated[Path | None, typer.Option("--badge", help="Write an SVG for a README.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
@@ -61,6 +68,7 @@ def conform(
     adapter: AdapterName = None,
     url: Url = None,
     checkpoint: Checkpoint = None,
+    model_name: ModelName = None,
     write_checkpoint: WriteCheckpoint = None,
     only: Only = None,
     requests: Requests = 512,
@@ -86,6 +94,8 @@ def conform(
         raise ConformError("name one thing to try: -- COMMAND, --url URL or --adapter NAME (see --help)")
     if checkpoint is not None and url is None:
         raise ConformError("--checkpoint says what a server at --url serves; a COMMAND gets one of its own")
+    if model_name is not None and adapter is not None:
+        raise ConformError("--model-name is what a server's requests say: an --adapter has none")
     if server_log is not None and not command:
         raise ConformError("--log keeps what a COMMAND prints: there's none here")
     if badge_file is not None and only:
@@ -101,7 +111,8 @@ def conform(
             report.show(verdict, console)
     else:
         subject = url or shlex.join(command or ())
-        with _client(command, url, checkpoint, requests, server_log, start_limit) as client:
+        with _client(command, url, checkpoint, model_name, requests, server_log, start_limit) as client:
+            client.warm_up(start_limit)
             for verdict in serving_verdicts(client, only or ()):
                 verdicts.append(verdict)
                 report.show(verdict, console)
@@ -129,6 +140,7 @@ def _client(
     command: list[str] | None,
     url: str | None,
     checkpoint: Path | None,
+    model_name: str | None,
     requests: int,
     server_log: Path | None,
     start_limit: float,
@@ -140,7 +152,7 @@ def _client(
     from course.measure.peers.gguf_export import write_gguf
 
     if url is not None:
-        yield ServerUnderTest(url, None if checkpoint is None else Reference(checkpoint), requests)
+        yield ServerUnderTest(url, None if checkpoint is None else Reference(checkpoint), requests, model_name)
         return
     assert command is not None
     with tempfile.TemporaryDirectory(prefix="conform-") as folder:
@@ -149,4 +161,5 @@ def _client(
             write_gguf(model, gguf, "float32", with_tokenizer=True)
         log = server_log or Path(folder) / "server.log"
         with serving(command, log, {"model": model, "gguf": gguf}, limit_s=start_limit) as started:
-            yield ServerUnderTest(started, Reference(model), requests)
+            name = model_name and model_name.replace("{model}", str(model))
+            yield ServerUnderTest(started, Reference(model), requests, name)

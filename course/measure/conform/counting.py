@@ -10,11 +10,16 @@ Digests are Python's own hashes of tuples of integers. Unlike those of texts the
 an engine says is only ever compared with what the same process expects.
 """
 
+import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
 VOCABULARY = 997
 """Token ids that it yields are 0 to 996."""
+
+
+def random_tokens(rng: random.Random, count: int) -> list[int]:
+    return [rng.randrange(VOCABULARY) for _ in range(count)]
 
 
 class KernelError(Exception):
@@ -49,6 +54,8 @@ class CountingModel:
         """Tokens of the largest step."""
         self.most_rows = 0
         """Rows of the step with most."""
+        self.most_context = 0
+        """Tokens that the longest row attended to."""
 
     def forward(self, rows: Sequence[KernelRow]) -> list[int]:
         """Compute one step.
@@ -63,6 +70,7 @@ class CountingModel:
         self.num_steps += 1
         self.most_rows = max(self.most_rows, len(rows))
         self.most_tokens = max(self.most_tokens, sum(len(row.token_ids) for row in rows))
+        self.most_context = max([self.most_context, *(len(row.context) for row in rows)])
         for row in rows:  # in each layer all rows write before any reads
             self._ids.update(zip(row.slots, zip(row.token_ids, row.positions)))
         for row in rows:

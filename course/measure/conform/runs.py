@@ -4,6 +4,7 @@ its check along."""
 import multiprocessing
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
@@ -26,6 +27,13 @@ GRACE_S = 10.0
 DEPTH = 3
 """Calls that a report shows of an exception, the innermost first."""
 
+CONFORM = Path(__file__).parent
+PACKAGES = {
+    **dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib")), ""),
+    sysconfig.get_path("stdlib"): "python",
+}
+"""Folders of installed code, the inner ones first, and whose they are where that isn't a file's first folder."""
+
 Found = tuple[CheckOutcome, str, str, str]
 """An outcome with what was sent, expected and got."""
 
@@ -44,12 +52,12 @@ def outcome_of(run: Callable[[], None]) -> Found:
         return CheckOutcome.FAIL, error.sent, error.expected, error.got
     except (NotImplementedError, NotOfferedError) as error:
         return CheckOutcome.SKIPPED, "", "", str(error)
-    except httpx.TimeoutException:
-        return CheckOutcome.FAIL, "", "an answer", f"none after {TIMEOUT_S:.0f} s"
+    except httpx.TimeoutException as error:
+        return CheckOutcome.FAIL, _notes(error), "an answer", f"none after {TIMEOUT_S:.0f} s"
     except httpx.ConnectError as error:
-        return CheckOutcome.CRASH, "", "a server that listens", f"it's gone: {error}"
+        return CheckOutcome.CRASH, _notes(error), "a server that listens", f"it's gone: {error}"
     except httpx.TransportError as error:
-        return CheckOutcome.FAIL, "", "a whole answer", f"the server hung up: {error}"
+        return CheckOutcome.FAIL, _notes(error), "a whole answer", f"the server hung up: {error}"
     except LimitError as error:
         return CheckOutcome.FAIL, _notes(error), "an end", f"{error}; it was at {_place(error)}"
     except Exception as error:
@@ -63,12 +71,29 @@ def _notes(error: Exception) -> str:
 
 
 def _place(error: Exception) -> str:
-    """Where an exception was raised, and by whom that was called."""
-    frames = traceback.extract_tb(error.__traceback__)
-    if isinstance(error, LimitError):
-        frames.pop()  # the signal's handler
-    innermost = frames[::-1][:DEPTH]
+    """Where in the engine's code an exception was raised, or the time was up, and by whom that was called."""
+    innermost = _engine_frames(traceback.extract_tb(error.__traceback__))[::-1][:DEPTH]
     return " < ".join(f"{Path(each.filename).name}:{each.lineno} {each.name}" for each in innermost)
+
+
+def _engine_frames(frames: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
+    """The calls within the adapter and its engine: those that the engine's author can change.
+
+    What they have called of Python's library or another package is left out, and so is conform, whose signal handler
+    or counting model may be the innermost.
+    """
+    frames = [each for each in frames if Path(each.filename).parent != CONFORM]
+    adapter = frames[0].filename if frames else ""
+    engine = next((_package(each.filename) for each in frames if each.filename != adapter), "")
+    return [each for each in frames if each.filename == adapter or _package(each.filename) == engine]
+
+
+def _package(filename: str) -> str:
+    """The installed package that a file belongs to, "python" for its library; nothing for a checkout."""
+    for folder, name in PACKAGES.items():
+        if Path(filename).is_relative_to(folder):
+            return name or Path(filename).relative_to(folder).parts[0]
+    return "python" if filename.startswith("<") else ""
 
 
 def scheduling_verdicts(adapter: str, only: Sequence[str] = ()) -> Iterator[CheckVerdict]:

@@ -1,19 +1,27 @@
 """The checks of an engine's scheduler and block manager. A check's `seen` is a public bug that it would have found."""
 
+import gc
 import random
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from course.measure.conform.adapter import Adapter, Limits
-from course.measure.conform.counting import VOCABULARY
+from course.measure.conform.counting import CountingModel, random_tokens
 from course.measure.conform.trial import Trial
 from course.measure.conform.verdict import ConformityError
+from course.measure.conform.waves import WAVES, shared_beginnings
 
 NANO = "https://github.com/GeeeekExplorer/nano-vllm"
 MINI = "https://github.com/sgl-project/mini-sglang"
 
 SOAKS = 60
 """Random lives in the checks that try many."""
+LEAK_REQUESTS = 10_000
+KEPT_OBJECTS = 3
+"""What may stay of a request that has ended. Its name, which the check itself keeps, is one."""
+POOLS = (Limits(), Limits(num_blocks=14), Limits(num_blocks=14, max_num_batched_tokens=32))
+"""For leaks: room for all that's cached; too little for what runs; the same in chunks."""
 LONGEST_STALL = 50
 """Steps that a request in decode may go without a token while others' prompts keep coming."""
 
@@ -40,10 +48,6 @@ def check(about: str, seen: str = "") -> Callable[[Callable[[type[Adapter]], Non
         return run
 
     return add
-
-
-def random_tokens(rng: random.Random, count: int) -> list[int]:
-    return [rng.randrange(VOCABULARY) for _ in range(count)]
 
 
 def around(size: int) -> list[int]:
@@ -79,9 +83,14 @@ def block_borders(make: type[Adapter]) -> None:
 def chunk_borders(make: type[Adapter]) -> None:
     rng = random.Random(2)
     trial = Trial(make, Limits(max_num_batched_tokens=64))
-    for length in (*around(64), *around(128), 200):
-        trial.add(f"{length}", random_tokens(rng, length), 5)
+    prompts = [random_tokens(rng, length) for length in (*around(64), *around(128), 200)]
+    for prompt in prompts:
+        trial.add(f"{len(prompt)}", prompt, 5)
     trial.check_all()
+    for prompt in prompts:
+        alone = Trial(make, trial.limits)
+        alone.add("alone", prompt, 5)
+        alone.check_all()
 
 
 @check("No step has more tokens or requests than the engine's limits say.")
@@ -228,13 +237,60 @@ def _others_go_on(trial: Trial, too_large: str) -> None:
     trial.check_at_rest()
 
 
+@check("A request that just fits in the KV pool is answered; one that just doesn't is refused, or ends by itself.")
+def borders_of_the_pool(make: type[Adapter]) -> None:
+    rng = random.Random(16)
+    limits = Limits(num_blocks=8)
+    room = limits.num_blocks * limits.block_size  # the last token of an answer needs none
+    for prompt, answer in (
+        (room - 40, 8),
+        (room - 2, 3),
+        (room - 1, 2),
+        (room, 1),
+        (room, 2),
+        (room + 1, 1),
+        (16, room),
+    ):
+        trial = Trial(make, limits)
+        trial.add("large", random_tokens(rng, prompt), answer)
+        trial.run()
+        trial.add("after", random_tokens(rng, 20), 10)
+        trial.run()
+        trial.check_tokens(["after"])
+        trial.check_answer("large")
+        fits = prompt + answer - 1 <= room
+        if trial.is_whole("large") and not fits:
+            raise ConformityError(trial.sent, "no whole answer: there's no room for one", "a whole one")
+        if prompt + answer < room - limits.block_size:
+            trial.check_tokens(["large"])
+        trial.check_at_rest()
+
+
+@check("A request that just fits in the context is answered. Nothing is computed at positions beyond it.")
+def borders_of_the_context(make: type[Adapter]) -> None:
+    rng = random.Random(18)
+    limits = Limits(max_model_len=64)
+    for prompt, answer in ((40, 20), (62, 1), (40, 24), (63, 1), (40, 25), (64, 1), (65, 1), (100, 4), (30, 100)):
+        trial = Trial(make, limits)
+        trial.add("large", random_tokens(rng, prompt), answer)
+        trial.run()
+        trial.check_answer("large")
+        if prompt + answer < limits.max_model_len:  # at the border itself, right engines differ
+            trial.check_tokens(["large"])
+        if trial.model.most_context > limits.max_model_len:
+            expected = f"contexts of at most {limits.max_model_len} tokens"
+            raise ConformityError(trial.sent, expected, f"one of {trial.model.most_context}")
+        trial.check_at_rest()
+
+
 # ------------------------------------------------------------------ leaving
 
 
 @check("A client that leaves frees all that its request held, whatever its state; the others go on.")
 def aborts_in_each_state(make: type[Adapter]) -> None:
     rng = random.Random(11)
-    trial = Trial(make, Limits(max_num_seqs=3, max_num_batched_tokens=64))
+    in_chunks = Limits(max_num_seqs=2, max_num_batched_tokens=64)
+    trial = Trial(make, in_chunks if _is_offered(make, in_chunks) else Limits(max_num_seqs=2))
     trial.add("decoding", random_tokens(rng, 20), 50)
     while not trial.tokens["decoding"]:
         trial.step()
@@ -242,19 +298,34 @@ def aborts_in_each_state(make: type[Adapter]) -> None:
     trial.step()
     for name in ("waiting", "stays"):
         trial.add(name, random_tokens(rng, 40), 20)
-    for name in ("half a prompt", "waiting", "decoding"):
+    for name in ("waiting", "half a prompt", "decoding"):
         trial.abort(name)
         trial.step()
     trial.check_all()
     trial.check_left()
     trial.abort("stays")  # it has ended: nothing to free twice
     trial.check_at_rest()
+    _abort_preempted(make, rng)
+
+
+def _abort_preempted(make: type[Adapter], rng: random.Random) -> None:
+    """Abort each request that got tokens and then, in a step that brought others some, none."""
+    trial = Trial(make, Limits(num_blocks=8))
+    for i in range(4):
+        trial.add(f"r{i}", random_tokens(rng, 20 + i), 40)
+    while not trial.adapter.is_idle() and trial.model.num_steps < 500:
+        got = trial.step()
+        for name in sorted(trial.asked.keys() - got - trial.left.keys()):
+            if got and trial.tokens[name] and not trial.is_whole(name):
+                trial.abort(name)
+    trial.check_all()
+    trial.check_left()
 
 
 @check("Clients may leave at any moment, also in the step that would have been their last.", f"{MINI}/pull/111")
 def aborts_at_any_moment(make: type[Adapter]) -> None:
     rng = random.Random(12)
-    trial = Trial(make, Limits())
+    trial = Trial(make, Limits(max_num_seqs=4))  # some wait
     for i in range(1_000):
         trial.add(f"r{i}", random_tokens(rng, rng.randint(1, 40)), rng.randint(1, 6))
         trial.step()
@@ -265,17 +336,67 @@ def aborts_at_any_moment(make: type[Adapter]) -> None:
     trial.check_left()
 
 
-@check("After ten thousand requests every block is free again.")
+@check(
+    "After ten thousand requests every block is free again, and the pool takes as long a prompt as at first: equal "
+    "prompts, wholly cached ones, answers sent back, more than the pool can take, clients that leave."
+)
 def leaks(make: type[Adapter]) -> None:
-    rng = random.Random(13)
+    offered = [limits for limits in POOLS if _is_offered(make, limits)] or [POOLS[0]]
+    for seed, limits in enumerate(offered):
+        _leaks(make, limits, random.Random(seed), LEAK_REQUESTS // len(offered))
+
+
+def _leaks(make: type[Adapter], limits: Limits, rng: random.Random, num_requests: int) -> None:
+    """Wave after wave, after each of which nothing may be held."""
+    trial = Trial(make, limits)
+    paths = dict(WAVES)
+    took = _takes_a_long_prompt(trial, rng)
+    while len(trial.earlier) < num_requests:
+        for path, wave in [*paths.items()]:
+            trial.turn_to(path)
+            try:
+                wave(trial, rng)
+            except NotImplementedError:  # it can't abort
+                del paths[path]
+            trial.check_all()
+            trial.check_left()
+    if took and not _takes_a_long_prompt(trial, rng):
+        raise ConformityError(trial.sent, "all tokens, as at first", "not all")
+
+
+def _takes_a_long_prompt(trial: Trial, rng: random.Random) -> bool:
+    """Whether a prompt for which the pool is just large enough is answered."""
+    trial.turn_to("a prompt for nearly the whole pool")
+    length = min((trial.limits.num_blocks - 2) * trial.limits.block_size, trial.limits.max_model_len - 8)
+    name = trial.ask(random_tokens(rng, length), 4)
+    trial.run()
+    return trial.is_whole(name)
+
+
+def _is_offered(make: type[Adapter], limits: Limits) -> bool:
+    try:
+        make(limits, CountingModel())
+    except NotImplementedError:
+        return False
+    return True
+
+
+@check("Nothing is kept of requests that have ended: memory doesn't grow with their number.")
+def memory(make: type[Adapter]) -> None:
+    rng = random.Random(17)
     trial = Trial(make, Limits())
-    prefixes = [random_tokens(rng, 16) for _ in range(4)]
-    for i in range(10_000):
-        trial.add(f"r{i}", rng.choice([*prefixes, []]) + random_tokens(rng, rng.randint(1, 12)), rng.randint(1, 4))
-        trial.step()
-        if i % 16 == 15:
+    counts = []
+    for num_requests in (LEAK_REQUESTS // 2, LEAK_REQUESTS):  # a log of the last requests or steps is full by the first
+        while len(trial.earlier) < num_requests:
+            trial.turn_to("prompts with shared beginnings")
+            shared_beginnings(trial, rng)
             trial.run()
-    trial.check_all()
+        gc.collect()
+        counts.append(sys.getallocatedblocks())
+    grown = (counts[1] - counts[0]) / (LEAK_REQUESTS / 2)
+    if grown > KEPT_OBJECTS:
+        sent = f"{LEAK_REQUESTS:,} requests, the last of them {trial.sent}"
+        raise ConformityError(sent, f"at most {KEPT_OBJECTS} Python objects more for each", f"{grown:.0f}")
 
 
 # ------------------------------------------------------------------ fairness
@@ -323,10 +444,13 @@ def decodes_go_on_beside_prompts(make: type[Adapter]) -> None:
 def long_prompts_get_their_turn(make: type[Adapter]) -> None:
     rng = random.Random(15)
     trial = Trial(make, Limits(num_blocks=40, max_num_seqs=4))
-    trial.add("short", random_tokens(rng, 20), 4)
+    for i in range(8):  # no slot is free when the long one comes
+        trial.add(f"before {i}", random_tokens(rng, 20), 4)
+    trial.step()
     trial.add("long", random_tokens(rng, 400), 2)
     for i in range(300):
-        trial.add(f"short {i}", random_tokens(rng, 20), 4)
+        for twin in "ab":  # more than can run: some always wait
+            trial.add(f"short {i}{twin}", random_tokens(rng, 20), 4)
         trial.step()
         if trial.is_whole("long"):
             return

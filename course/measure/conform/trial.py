@@ -33,6 +33,10 @@ class Trial:
         self.refused: set[str] = set()
         self.left: dict[str, int] = {}
         """Aborted, with the tokens each had by then."""
+        self.earlier: set[str] = set()
+        """Asked before `turn_to`."""
+        self.path = ""
+        """What the requests have in common, for a report."""
 
     def add(self, name: str, prompt: Sequence[int], max_tokens: int) -> None:
         """Queue a request. One that's refused is in `refused`."""
@@ -42,6 +46,19 @@ class Trial:
                 self.adapter.add(name, [*prompt], max_tokens)
         except (RefusedError, ValueError):
             self.refused.add(name)
+
+    def ask(self, prompt: Sequence[int], max_tokens: int) -> str:
+        """Queue a request by the next free name. Returns it."""
+        name = f"r{len(self.earlier) + len(self.asked)}"
+        self.add(name, prompt, max_tokens)
+        return name
+
+    def turn_to(self, path: str) -> None:
+        """Go on with other requests, for which a report has a name of their own. What was asked so far is settled."""
+        self.earlier |= self.asked.keys()
+        self.path = path
+        for of_each in (self.asked, self.tokens, self.refused, self.left):
+            of_each.clear()
 
     def abort(self, name: str) -> None:
         with self._noted():
@@ -55,6 +72,8 @@ class Trial:
         if not isinstance(new, dict):
             raise AdapterError(f"the adapter's step() returned {new!r}: not a dictionary of new tokens by request")
         for name, token_ids in new.items():
+            if name in self.earlier:
+                continue
             if name not in self.tokens:
                 raise AdapterError(f"the adapter's step() returned tokens for {name!r}, which nobody added")
             self.tokens[name] += token_ids
@@ -88,7 +107,8 @@ class Trial:
         sizes = Counter((len(prompt), max_tokens) for prompt, max_tokens in self.asked.values())
         shown = [f"{count} x {prompt}+{answer}" for (prompt, answer), count in list(sizes.items())[:6]]
         more = f" and {len(sizes) - 6} other sizes" if len(sizes) > 6 else ""
-        return f"requests x prompt+answer tokens: {', '.join(shown)}{more}; {self.limits}"
+        path = f"{self.path} (after {len(self.earlier)} others): " if self.path else ""
+        return f"{path}requests x prompt+answer tokens: {', '.join(shown)}{more}; {self.limits}"
 
     # ---------------------------------------------------------------- what must be so
 

@@ -27,7 +27,8 @@ from course.measure.conform.serving import SERVING_CHECKS
 from course.measure.conform.verdict import CheckOutcome, CheckVerdict, ConformityError
 
 Run = Callable[..., tuple[int, str, str]]
-QUICK = [check for check in SCHEDULING_CHECKS if check.name not in ("leaks", "batch invariance")]
+LONG = ("leaks", "memory", "batch invariance")
+CHECKS = [pytest.param(each, marks=[pytest.mark.slow] * (each.name in LONG)) for each in SCHEDULING_CHECKS]
 
 
 def outcomes(make: type[Adapter], *names: str) -> list[CheckOutcome]:
@@ -35,7 +36,7 @@ def outcomes(make: type[Adapter], *names: str) -> list[CheckOutcome]:
     return [outcome_of(lambda name=name: checks[name].run(make))[0] for name in names]  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("check", QUICK, ids=lambda check: check.name)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 def test_our_scheduler_conforms(check: Any) -> None:
     assert outcome_of(lambda: check.run(Minillm)) == (CheckOutcome.PASS, "", "", "")
 
