@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from course.lab.pictures.plain_chart import drawn_plainly
+from course.lab.pictures.plain_chart import drawn_plainly, has_legend
 from course.lab.style import ALARM, COLOURS, WIDTH, number
 from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture
 from minillm.core.brief import brief
@@ -133,8 +133,10 @@ def _drawn(panels: Sequence[Panel], x: Axis) -> tuple[str, float]:
         figure = Figure(figsize=(WIDTH / 72, sum(heights) / 72), dpi=72, layout="constrained")
         figure.patch.set_visible(False)
         column = figure.subplots(len(panels), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-        for axes, panel in zip(column, panels):
+        for i, (axes, panel) in enumerate(zip(column, panels)):
             _draw_panel(axes, panel, x)
+            if has_legend(panels, i):
+                axes.legend(frameon=False, loc="best")
         return _inside(figure), sum(heights)
 
 
@@ -156,8 +158,6 @@ def _draw_panel(axes: "Axes", panel: Panel, x: Axis) -> None:
     axes.set_ylim(panel.y.low, panel.y.high)
     for mark in panel.marks:
         _draw_mark(axes, mark)
-    if len(panel.curves) > 1:
-        axes.legend(frameon=False, loc="best")
 
 
 def _dress(axes: "Axes", x: Axis, y: Axis) -> None:
