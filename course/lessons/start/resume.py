@@ -15,6 +15,7 @@ from course.drills.library import ALL as DRILLS
 from course.incidents import daily
 from course.lab import progress
 from course.lab.display import Html, LivePanel, as_table, link_to, phase_strip, tabs
+from course.lab.live_view import LiveView
 from course.lab.phase_map.measure import PhaseMap
 from course.lab.phase_map.picture import show_map_folded
 from course.lab.progress import LessonRecord, Progress
@@ -249,7 +250,7 @@ class Keeping(LivePanel):
     more."""
 
     def __init__(self) -> None:
-        self.view = widgets.HTML()
+        self.view = LiveView()
         self.reset = widgets.Button(icon="trash", layout=widgets.Layout(width="auto"))
         self.reset.on_click(lambda _: self.press())
         self.bring = widgets.FileUpload(
