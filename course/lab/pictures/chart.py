@@ -67,6 +67,8 @@ class Axis:
     high: float | None = None
     names: Sequence[str] = ()
     """Names of the places 0, 1, 2, ..., where the axis has no numbers."""
+    whole: bool = False
+    """Counts: no number stands between two whole ones."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,7 @@ def _draw_panel(axes: "Axes", panel: Panel, x: Axis) -> None:
 
 
 def _dress(axes: "Axes", x: Axis, y: Axis) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     for axis, scale, ruler in ((x, axes.set_xscale, axes.xaxis), (y, axes.set_yscale, axes.yaxis)):
         if axis.log:
@@ -169,6 +171,8 @@ def _dress(axes: "Axes", x: Axis, y: Axis) -> None:
             ruler.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
             ruler.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             ruler.set_minor_formatter(NullFormatter())
+        if axis.whole:
+            ruler.set_major_locator(MaxNLocator("auto", integer=True))
         if axis.names:
             ruler.set_ticks(range(len(axis.names)), axis.names)
     axes.set(xlabel=x.label, ylabel=y.label)

@@ -91,6 +91,8 @@ class AxisTicks:
         high = high + free if axis.high is None else _logged(axis.high, axis.log)
         high = high if high > low else low + 1.0
         ticks = _log_ticks(low, high, most) if axis.log else _ticks(low, high, most)
+        if axis.whole:
+            ticks = [(place, words) for place, words in ticks if place == round(place)]
         ticks = list(enumerate(axis.names)) or ticks
         return cls(low, high, axis.log, [(place, words) for place, words in ticks if low <= place <= high])
 

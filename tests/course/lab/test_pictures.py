@@ -152,6 +152,18 @@ def test_curves_are_named_again_only_where_they_are_others(monkeypatch: pytest.M
     assert told == {"one": 2, "two": 1, "three": 1, "four": 0}
 
 
+@pytest.mark.parametrize("has_library", [True, False])
+def test_counts_have_no_numbers_between_whole_ones(monkeypatch: pytest.MonkeyPatch, has_library: bool) -> None:
+    if not has_library:
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    curve = Curve("replicas", [1, 2], [0, 2])
+    found = [
+        draw_chart("?", [curve], Axis("x", whole=True), Axis("", low=0, whole=is_whole)).svg()
+        for is_whole in (False, True)
+    ]
+    assert [bool(re.search(r">\d+\.\d+<", svg)) for svg in found] == [True, False]
+
+
 def test_without_matplotlib_words_stand_in_rows_of_their_own_and_points_where_their_numbers_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
