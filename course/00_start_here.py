@@ -13,8 +13,8 @@
 # - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
 # - **Going deeper** (twenty, optional): the live dashboard, what neighbours cost you, 70B, the arithmetic.
 #
-# Coming back? The [start page](start.ipynb) has your progress, four paths and a map. The main terms are in the
-# [glossary](glossary.md).
+# In JupyterLab, **Shift+Enter** runs a cell; until you run it, it shows a recorded example. Coming back? The
+# [start page](start.ipynb) has your progress, four paths and a map. The main terms are in the [glossary](glossary.md).
 
 # %%
 from course.lab import Dashboard, Replay, open_lab, services, services_70b, simulated_70b

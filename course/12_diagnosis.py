@@ -67,10 +67,10 @@ second.ask("phases")
 # Another service is paged for the same thing, and the cause isn't the same. Every question costs minutes on the
 # incident's clock, not on yours, and the incident goes on: queues grow, and the SLO's error budget burns.
 #
-# So **mitigate first**. The red buttons are what anyone on call can do right away, before knowing the cause: roll
-# back this morning's release, fail over, shed load, drain a replica. Each has a price. Then ask what you need and
-# write down what you suspect; the menus come after that. Commit, try your change on a canary, roll it out or back,
-# and press *Grade me*.
+# So **mitigate first**. *Mitigate* lists what anyone on call can do right away, before knowing the cause: roll back
+# this morning's release, fail over, shed load, drain a replica. Each has a price. Then *Ask* what you need, and under
+# *Diagnose* write down what you suspect; the menus come after that. Commit, try your change on a canary, roll it out
+# or back, and press *Grade me*.
 
 # %%
 first = run.first()
@@ -78,9 +78,9 @@ desk = IncidentDesk(first)  # 10 minutes
 desk
 
 # %% [markdown]
-# On the form, *Phase* asks where seconds were lost compared with last week; that may be outside the engine. *What
-# proves it* is evidence that would look different without the problem, and *Ruled out by* an answer that another
-# suspect doesn't survive. *Spike or steady* asks whether it will pass by itself.
+# On the form, *Where the time is lost* is compared with last week; it may be outside the engine. *What proves it* is
+# evidence that would look different without the problem, and *Ruled out by* an answer that another suspect doesn't
+# survive.
 #
 # **Mitigate, split, ask, commit, canary, deploy, look.**
 #

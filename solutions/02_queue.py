@@ -131,7 +131,7 @@ lab.beside(ours, yours)
 # *admission-control · lesson 02 · ●●○ · 35 minutes · 11 points*
 #
 # More requests arrive than the server can handle. If it admits all of them, the queue grows and in the end every request
-# waits too long. So it refuses some at once (HTTP 429 here; vLLM and SGLang answer 503) and serves the admitted ones well.
+# waits too long. So it refuses some right away (HTTP 429 here; vLLM and SGLang answer 503) and serves the admitted ones well.
 # What counts is **goodput**: requests per second that meet the **SLO** (service level objective), here a TTFT (time to
 # first token) of at most `slo_s` seconds.
 #

@@ -115,7 +115,7 @@ lab.beside(ours, yours)
 #
 # *lru-eviction · lesson 04 · ●●○ · 25 minutes · 10 points*
 #
-# When a request ends, its blocks are free, and they still cache its text: a later request that begins alike finds them.
+# When a request ends, its blocks are free, and they still cache its text: a later request with the same beginning finds them.
 # Only when the engine needs a free block for something else must one of them forget what it caches: it is **evicted**.
 # Which one? The **least recently used** (LRU): the one released longest ago. And of the blocks that one request releases
 # together, the **deepest** first, the last of its table: a block is useful only while all before it are cached, so a

@@ -15,7 +15,7 @@ from course.lab import check, hint
 # *block-pool · lesson 07 · ●●○ · 30 minutes · 12 points*
 #
 # The KV cache is cut into **blocks** of equal size, numbered from 0. A request holds some of them, in its *block table*. Two
-# requests that begin alike may hold the **same** block, so a block is free only when *no* request holds it any more: it has a
+# requests with the same beginning may hold the **same** block, so a block is free only when *no* request holds it any more: it has a
 # **reference count**, the number of its holders.
 #
 # Write a class `BlockPool`:

@@ -89,7 +89,8 @@ class DrillSession:
     def _ask(self, fact: str) -> None:
         self._must_run("asked")
         if fact not in {each.key for each in talk_of(self.sitting.drill).facts}:
-            raise DrillError(f"there is no question {fact!r}")
+            named = f"there is no question {fact!r}" if fact else "no question is chosen"
+            raise DrillError(f"{named}: take one from the menu (typing a word narrows it down)")
         if fact in self.sitting.asked:
             return
         if len(self.sitting.asked) == QUESTIONS:

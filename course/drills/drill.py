@@ -184,8 +184,8 @@ class Drill:
     @property
     def tags(self) -> str:
         """What it is about. Shown when it is over: a topic is half of the answer."""
-        origin = f"close to: {self.source}" if self.source else "written for this course"
-        return f"{self.title} ({self.id}): {self.phases}; {self.round} round, {self.level}; {origin}"
+        origin = f"Close to {self.source}" if self.source else "Written for this course"
+        return f"{self.title} ({self.id}). Phases: {self.phases}. Round: {self.round}, {self.level}. {origin}."
 
     def drawn(self, seed: int = 0) -> "DrawnDrill":
         return DrawnDrill(self, seed)

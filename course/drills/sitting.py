@@ -20,6 +20,7 @@ from course.drills.library import find_drill
 from course.drills.statements import JudgedStatement, StatementAnswer, read_answers
 from course.drills.talk import DrawnStatement, Fact, talk_of
 from course.drills.verdict import AnswersCompared, Pointed, Verdict, standing, verdict
+from course.lab.style import with_minus
 from minillm.core.errors import MinillmError
 
 if TYPE_CHECKING:
@@ -119,12 +120,13 @@ class Sitting:
         parts = [f"commitments {points:.2g} of {most:g}"]
         if self.judged:
             right, disputed = (sum(getattr(each, name) for each in self.judged) for name in ("is_right", "is_disputed"))
-            told = f"score {on_the_table.score(self.judged):+.2f}, chance is 0" + f", {disputed} disputed" * bool(
-                disputed
-            )
+            told = f"score {with_minus(f'{on_the_table.score(self.judged):+.2f}')}; guessing scores 0"
+            told += f"; {disputed} disputed" * bool(disputed)
             parts.append(f"statements {right} of {len(self.judged)} ({told})")
         weight = self.calibration.weight
-        return ", ".join([*parts, f"argument: yours, weighs {weight:.0%}, unread by the tool"])
+        return ", ".join(
+            [*parts, f"your own grades for the argument (they count {weight:.0%}; no program has read it)"]
+        )
 
     def check(self) -> None:
         """Raises QuestionError, GradesError or DisputeError: something names what there isn't."""

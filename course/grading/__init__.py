@@ -75,6 +75,8 @@ class Result:
         return {"score": self.score, "max_score": self.max_score, "criteria": criteria}
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        from course.lab.display import amounts_kept
+
         items = "".join(
             f"<li>{_mark(c)} <b>{escape(c.name)}</b> ({c.earned:g}/{c.possible:g}): {escape(c.words)}</li>"
             for c in self.criteria
@@ -82,7 +84,7 @@ class Result:
         notes = "".join(f'<div style="white-space:pre-wrap;opacity:.75">{escape(note)}</div>' for note in self.notes)
         head = f"<b>{escape(self.question)}: {self.score:g} of {self.max_score:g}</b>"
         return {
-            "text/html": f'<div>{head}<ul style="list-style:none">{items}</ul>{notes}</div>',
+            "text/html": amounts_kept(f'<div>{head}<ul style="list-style:none">{items}</ul>{notes}</div>'),
             "text/plain": str(self),
         }
 

@@ -20,7 +20,7 @@ class HintButton(LivePanel):
 
     def __init__(self, exercise: Exercise, history: History) -> None:
         self._exercise, self._history = exercise, history
-        self.button = widgets.Button(icon="lightbulb-o", layout=widgets.Layout(width="auto"))
+        self.button = widgets.Button(icon="lightbulb-o", layout=widgets.Layout(width="max-content"))
         self.button.on_click(lambda _: self.open())
         self.shown = widgets.HTML()
         self.widget = widgets.VBox([self.button, self.shown])
@@ -113,7 +113,7 @@ class ServeYours(LivePanel):
     def __init__(self, serve: Callable[[], str]) -> None:
         self._serve = serve
         self.button = widgets.Button(
-            description="Serve the model with mine", icon="play", button_style="primary", layout={"width": "auto"}
+            description="Serve the model with mine", icon="play", button_style="primary", layout={"width": "max-content"}
         )
         self.button.on_click(lambda _: self.run())
         self.shown = widgets.HTML()

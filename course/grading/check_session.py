@@ -81,8 +81,14 @@ def _line(criterion: "Criterion", reveal: bool, named: bool) -> str:
     words = criterion.words if reveal else criterion.feedback
     then = "" if right or reveal or not criterion.reveal else " <em>Try once more; after that it's shown.</em>"
     of = f" ({escape(criterion.name)})" if named else ""
-    told = f"<b>{mark}</b>{of}. {escape(words[:1].upper() + words[1:])}{then}"
+    told = f"<b>{mark}</b>{of}. {escape(_sentence(words))}{then}"
     return f'<div style="border-left:5px solid {colour};padding:2px 10px;line-height:1.45">{told}</div>'
+
+
+def _sentence(words: str) -> str:
+    """Words of feedback, with a capital and a full stop."""
+    is_ended = not words or words[-1] in ".!?"
+    return words[:1].upper() + words[1:] + ("" if is_ended else ".")
 
 
 def ring(share: float, size: int = 34) -> str:

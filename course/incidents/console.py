@@ -231,7 +231,7 @@ def committed(cause: str, phase: str, second: str, regime: str) -> list[tuple[st
     said = {
         "Cause": CAUSES[cause].title if cause else "",
         "Where the time is lost": in_words(phase),
-        "Second problem": in_words(second),
+        "Second problem": in_words(second) or "none",
         "Passes by itself": {"spike": "yes, a spike", "steady": "no, steady"}.get(regime, ""),
     }
     return [(name, words or "not said") for name, words in said.items()]

@@ -306,7 +306,8 @@ def _phase(hidden: Hidden, answer: Diagnosis) -> Criterion:
     lost = {place: seconds for place, seconds in lost_by_phase(hidden).items() if seconds > 0}
     told = ", ".join(f"{place.replace('_', ' ')} {in_seconds(more)}" for place, more in lost.items())
     places = " or ".join(place.replace("_", " ") for place in PLACES if place in fair)
-    text = f"It's {places}. The average answered request takes longer than last week by: {told or 'nothing'}."
+    text = f"Most time was lost in {places}. "
+    text += f"The average answered request takes longer than last week by: {told or 'nothing'}."
     now = hidden.scene.now
     if (without := 1 - len(answered(now)) / max(len(now.run.records), 1)) > MOSTLY_UNANSWERED:
         text += f" {without:.0%} got no answer, and what those waited isn't in it."
@@ -320,7 +321,7 @@ def _secondary(hidden: Hidden, answer: Diagnosis) -> Criterion:
     allowed = second_phases(hidden)
     if answer.dominant_phase in dominant_phases(hidden):  # the two may change places
         allowed = {*allowed, hidden.cause.phase} - {answer.dominant_phase}
-    told = " or ".join(sorted(str(name).replace("_", " ") for name in allowed))
+    told = " or ".join(sorted("none" if name is None else name.replace("_", " ") for name in allowed))
     right = any(answer.secondary == name for name in allowed)
     return Criterion("secondary problem", SECONDARY if right else 0, SECONDARY, f"The second problem: {told}.")
 
@@ -359,7 +360,7 @@ def _evidence(hidden: Hidden, answer: Diagnosis, on_paper: Collection[str] | Non
     if unseen := [name for name in cited if name not in answer.asked]:
         words.append(f"Cited without having been asked for: {_texts(unseen)}.")
     if "gpu" in stray:
-        words.append("GPU utilisation reads high in nearly every incident: it points at no cause.")
+        words.append("GPU utilization reads high in nearly every incident: it points at no cause.")
     if same := [name for name in stray if name not in moved and name != "gpu"]:
         words.append(f"No more than context, or as last week: {_texts(same)}.")
     if shared := [name for name in stray if name in moved and name != "gpu"]:

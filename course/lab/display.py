@@ -1,5 +1,6 @@
 """How the lab's widgets show themselves: live in a running notebook, as plain HTML where there is no kernel."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, TypeVar
@@ -9,6 +10,17 @@ import ipywidgets as widgets
 from course.lab.style import ALARM, PHASE_COLOURS, PHASE_LABELS
 
 Item = TypeVar("Item")
+NO_PROSE = re.compile(r"(<(svg|style|script)\b.*?</\2>)", re.S)
+AMOUNTS = re.compile(r"(?:^|(?<=>))[^<]*\$[^<]*\$[^<]*")
+"""A piece of text with two dollar signs or more."""
+
+
+def amounts_kept(html: str) -> str:
+    """The same, safe from MathJax: JupyterLab sets what stands between two dollar signs of a sentence as a formula."""
+    prose = NO_PROSE.split(html)[::3]
+    rest = [found[0] for found in NO_PROSE.finditer(html)]
+    kept = [AMOUNTS.sub(lambda found: found[0].replace("$", "<span>$</span>"), part) for part in prose]
+    return "".join(part for pair in zip(kept, [*rest, ""]) for part in pair)
 
 
 class LivePanel:
@@ -47,7 +59,7 @@ class Html:
         return self.text
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[dict[str, Any], ...]:
-        return {"text/html": self.html, "text/plain": self.text}, self.marks
+        return {"text/html": amounts_kept(self.html), "text/plain": self.text}, self.marks
 
 
 def fold(summary: str, html: str) -> str:

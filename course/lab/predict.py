@@ -69,6 +69,9 @@ class Prediction(LivePanel):
         )
         self.options = tuple(options) if options is not None else None
         self._is_said = options is not None  # a number stands somewhere before one was chosen
+        self._early: MeasuredAnswer | str | None = None
+        """What a run showed that was made before the lock: the bet is scored against it, so that the pictures below,
+        which show that run, stay true."""
         self.picker.observe(lambda _: self._say(), names="value")
         self.lock_button = widgets.Button(description="Lock it", icon="lock", button_style="warning")
         self.lock_button.on_click(lambda _: self._try_lock())
@@ -77,7 +80,8 @@ class Prediction(LivePanel):
         self.below = RunBelow()
         locked = [self.lock_button, self.message, self.below]
         locking = widgets.HBox(locked, layout=widgets.Layout(align_items="center"))
-        self.widget = widgets.VBox([heading, self.picker, locking])
+        self.verdict = LiveView(value="")
+        self.widget = widgets.VBox([heading, self.picker, locking, self.verdict])
 
     @property
     def choice(self) -> str | float | None:
@@ -122,7 +126,11 @@ class Prediction(LivePanel):
             self.message.value = "Choose an answer first."
         elif not self.locked:
             self.lock()
-            self.below.ask()
+            if self._early is None:
+                self.below.ask()
+            else:
+                self.message.value = f"Locked: <b>{escape(self._written(self.choice))}</b>."
+                self.verdict.value = self._settle(self._early).html
 
     def _written(self, value: str | float) -> str:
         return value if isinstance(value, str) else f"{number(value)} {self.unit}".strip()
@@ -137,9 +145,15 @@ class Prediction(LivePanel):
         if not self.locked and EXAMPLE in os.environ and isinstance(outcome, MeasuredAnswer):
             return _note(f"Measured: {outcome.evidence}.", {"answer": outcome.answer, "also": outcome.also})
         if not self.locked:
-            return _note("Not scored yet: lock your prediction above, then run this cell again.")
+            self._early = outcome
+            then = ", then run this cell again" if outcome is None else ", and it's scored there, against this run"
+            return _note(f"Not scored yet. Lock your prediction above{then}.")
         if outcome is None:
             return _note("Not scored yet: there is no run to compare with. Press Run, then run this cell again.")
+        return self._settle(outcome)
+
+    def _settle(self, outcome: MeasuredAnswer | str) -> Html:
+        """Points for the locked prediction, kept, and the verdict."""
         if isinstance(outcome, str):
             progress.note_untold(self.key)
             return _note(

@@ -28,7 +28,7 @@ Item = TypeVar("Item")
 Write = Callable[[str, str], None]
 Put = Callable[[Any], None]
 """Shows a widget or a picture beside the line, in place of what it showed there before; None = nothing."""
-UNLOCKED = "Your prediction above isn't locked, so this run won't be scored."
+UNLOCKED = "Your prediction above isn't locked. Lock it before you look."
 
 
 class Stopped(KeyboardInterrupt):

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from course.lab.pictures.plain_chart import drawn_plainly
+from course.lab.pictures.plain_chart import drawn_plainly, has_legend
 from course.lab.style import ALARM, COLOURS, WIDTH, number
 from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture
 from minillm.core.brief import brief
@@ -67,6 +67,8 @@ class Axis:
     high: float | None = None
     names: Sequence[str] = ()
     """Names of the places 0, 1, 2, ..., where the axis has no numbers."""
+    whole: bool = False
+    """Counts: no number stands between two whole ones."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +135,10 @@ def _drawn(panels: Sequence[Panel], x: Axis) -> tuple[str, float]:
         figure = Figure(figsize=(WIDTH / 72, sum(heights) / 72), dpi=72, layout="constrained")
         figure.patch.set_visible(False)
         column = figure.subplots(len(panels), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-        for axes, panel in zip(column, panels):
+        for i, (axes, panel) in enumerate(zip(column, panels)):
             _draw_panel(axes, panel, x)
+            if has_legend(panels, i):
+                axes.legend(frameon=False, loc="best")
         return _inside(figure), sum(heights)
 
 
@@ -156,12 +160,10 @@ def _draw_panel(axes: "Axes", panel: Panel, x: Axis) -> None:
     axes.set_ylim(panel.y.low, panel.y.high)
     for mark in panel.marks:
         _draw_mark(axes, mark)
-    if len(panel.curves) > 1:
-        axes.legend(frameon=False, loc="best")
 
 
 def _dress(axes: "Axes", x: Axis, y: Axis) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     for axis, scale, ruler in ((x, axes.set_xscale, axes.xaxis), (y, axes.set_yscale, axes.yaxis)):
         if axis.log:
@@ -169,6 +171,8 @@ def _dress(axes: "Axes", x: Axis, y: Axis) -> None:
             ruler.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
             ruler.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             ruler.set_minor_formatter(NullFormatter())
+        if axis.whole:
+            ruler.set_major_locator(MaxNLocator("auto", integer=True))
         if axis.names:
             ruler.set_ticks(range(len(axis.names)), axis.names)
     axes.set(xlabel=x.label, ylabel=y.label)

@@ -45,7 +45,7 @@ def drawn_plainly(panels: "Sequence[Panel]", x: "Axis") -> tuple[str, float]:
     left = 26 + DIGIT * max(len(words) for ruler in rulers for _, words in ruler.ticks)
     body, top = "", 0.0
     for i, (panel, ruler, height) in enumerate(zip(panels, rulers, heights)):
-        above, rows = _above(panel, left)
+        above, rows = _above(panel, left, has_legend(panels, i))
         has_labels = any(mark.label and mark.y is None for mark in panel.marks)
         axes_top = ROW * (rows + has_labels) + 4
         bottom = axes_top + height
@@ -91,6 +91,8 @@ class AxisTicks:
         high = high + free if axis.high is None else _logged(axis.high, axis.log)
         high = high if high > low else low + 1.0
         ticks = _log_ticks(low, high, most) if axis.log else _ticks(low, high, most)
+        if axis.whole:
+            ticks = [(place, words) for place, words in ticks if place == round(place)]
         ticks = list(enumerate(axis.names)) or ticks
         return cls(low, high, axis.log, [(place, words) for place, words in ticks if low <= place <= high])
 
@@ -239,13 +241,19 @@ def _is_long(panel: "Panel") -> bool:
     return DIGIT * len(panel.y.label) > AXES * panel.height + ROW
 
 
-def _above(panel: "Panel", left: float) -> tuple[str, int]:
+def has_legend(panels: "Sequence[Panel]", i: int) -> bool:
+    """Whether the i-th panel names its curves: not a single one, which the title names, nor the same ones again."""
+    names = [[curve.name for curve in panel.curves] for panel in panels]
+    return len(names[i]) > 1 and (i == 0 or names[i] != names[i - 1])
+
+
+def _above(panel: "Panel", left: float, is_named: bool) -> tuple[str, int]:
     """What stands above a panel's axes, and how many rows that takes: the y label, if it's long, and the names of its
-    curves. A single curve is named by the title."""
+    curves, where they are named."""
     drawn, x, rows = "", left, 0
     if _is_long(panel):
         drawn, rows = text(4, ROW - 4, f"↓ {panel.y.label}", size=11, fill=SOFT), 1
-    if len(panel.curves) < 2:
+    if not is_named:
         return drawn, rows
     rows += 1
     for i, curve in enumerate(panel.curves):

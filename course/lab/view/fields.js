@@ -23,7 +23,7 @@ function searchOf(field) {
   const options = field.options ?? [], id = `mm${Math.random().toString(36).slice(2, 9)}`;
   let chosen = "", marked = -1;
   const list = make("ul", { role: "listbox", id, class: "mm-options", "aria-label": field.label });
-  const input = make("input", { type: "text", role: "combobox", "aria-label": field.label, "aria-controls": id, "aria-expanded": "false", "aria-autocomplete": "list", autocomplete: "off", placeholder: "type to search" });
+  const input = make("input", { type: "text", role: "combobox", "aria-label": field.label, "aria-controls": id, "aria-expanded": "false", "aria-autocomplete": "list", autocomplete: "off", placeholder: "choose, or type to search" });
   const items = options.map((option, i) => make("li", { role: "option", id: `${id}-${i}`, "aria-selected": "false", onpointerdown: (/** @type {Event} */ event) => { event.preventDefault(); choose(i); } }, option.name));
   list.append(...items);
   const open = (/** @type {boolean} */ isOpen) => { list.hidden = !isOpen; input.setAttribute("aria-expanded", String(isOpen)); };

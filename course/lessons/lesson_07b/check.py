@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from course.grading import Checks, Criterion, Question, choice, near
+from course.lab.style import with_minus
 from course.lessons.lesson_07.run import Account
 from course.lessons.lesson_07b import run
 from course.lessons.lesson_07b.run import Loss
@@ -29,7 +30,8 @@ def checks(large: Account, losses: Mapping[str, Loss]) -> Checks:
     def q2(answer: object) -> tuple[Criterion, ...]:
         loss = losses["KV in int8"]
         broken = loss.broken(Floors())
-        told = f"perplexity {loss.rise:+.1%}, KL {loss.kl:.4f}, same most likely token in {loss.agreement:.1%}"
+        rise = with_minus(f"{loss.rise:+.1%}")
+        told = f"perplexity {rise}, KL {loss.kl:.4f}, same most likely token in {loss.agreement:.1%}"
         words = f"{told}: breaks {', '.join(broken)}" if broken else f"{told}: all three floors are kept"
         return choice(answer, "no" if broken else "yes", {"yes": words, "no": words})
 

@@ -6,7 +6,7 @@ from course.lab.display import Html, as_table, table_by_name
 from course.lab.explorer import Explorer, choices
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.pool_trace import GONE, PoolTrace
-from course.lab.style import seconds, size
+from course.lab.style import seconds, size, with_minus
 from course.lab.svg import Picture
 from course.lessons.lesson_07b.run import FIRST_TIME, Found, Loss, Pause, compute_s, fetch_s, later_ttft
 from course.measure.quality import REQUEST_TOKENS, Floors
@@ -75,7 +75,7 @@ def losses_table(found: Mapping[str, Loss]) -> Html:
             (
                 loss.name,
                 f"{loss.kv_share:.0%}",
-                f"{loss.rise:+.1%}",
+                with_minus(f"{loss.rise:+.1%}"),
                 f"{loss.kl:.4f}",
                 f"{loss.agreement:.1%}",
                 f"breaks: {', '.join(broken)}" if broken else "keeps all three",
@@ -114,9 +114,12 @@ def draw_fetch(gb_per_s: float, latency_ms: float) -> Picture:
     fetch = [1e3 * fetch_s(n, gb_per_s, latency_ms) for n in PREFIXES]
     compute = [1e3 * compute_s(n) for n in PREFIXES]
     cheaper = [n for n, a, b in zip(PREFIXES, fetch, compute) if a < b]
-    told = f"fetching wins from {min(cheaper):,} tokens" if cheaper else "computing is faster at every length here"
+    if len(cheaper) in (0, len(PREFIXES)):
+        told = f"{'fetching' if cheaper else 'computing'} is faster at every length"
+    else:
+        told = f"fetching wins from {min(cheaper):,} tokens"
     curves = [Curve("compute it again (70B, 4 H100s)", PREFIXES, compute), Curve("fetch it", PREFIXES, fetch)]
-    marks = [Mark(f"from {min(cheaper):,}", x=min(cheaper))] if cheaper else []
+    marks = [Mark(f"from {min(cheaper):,}", x=min(cheaper))] if 0 < len(cheaper) < len(PREFIXES) else []
     axes = Axis("prefix, tokens", log=True), Axis("ms until it's there", log=True)
     return draw_chart(f"Fetch the KV, or compute it again? Here {told}", curves, *axes, marks)
 

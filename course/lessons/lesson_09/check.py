@@ -4,6 +4,7 @@ from course.grading import Checks, Criterion, Question, choice, near
 from course.lab import matrix_zeros
 from course.lab.matrix_rounding import GRID_BITS
 from course.lab.model_shape import LLAMA_70B
+from course.lab.style import with_minus
 from course.lessons.lesson_09 import run
 from course.lessons.lesson_09.run import PLAIN
 from course.measure.quality import Floors
@@ -58,7 +59,8 @@ def checks(found: run.Sweep, scores: run.Scores) -> Checks:
 
     def q4(answer: object) -> tuple[Criterion, ...]:
         said = run.verdict(scores, "int4 g64", Floors())
-        told = f"perplexity {run.rise(scores, 'int4 g64'):+.1%}; broken: {'; '.join(said.broken) or 'none'}"
+        rise = with_minus(f"{run.rise(scores, 'int4 g64'):+.1%}")
+        told = f"perplexity {rise}; broken: {'; '.join(said.broken) or 'none'}"
         return choice(answer, PASSING[bool(said.broken)], dict.fromkeys(PASSING, told))
 
     def q5(answer: object) -> tuple[Criterion, ...]:

@@ -22,7 +22,7 @@ from course.lab.matrix_rounding import (
 )
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.roof import Roof
-from course.lab.style import ALARM, COLOURS, PHASE_COLOURS, PHASE_LABELS, WIDTH, number, seconds
+from course.lab.style import ALARM, COLOURS, PHASE_COLOURS, PHASE_LABELS, WIDTH, number, seconds, with_minus
 from course.lab.svg import FAINT, INK, SOFT, Picture, Scale, boxes, line, phase_fill, rect, tag, text, time_axis
 from course.lessons.lesson_09.run import (
     FORMATS,
@@ -414,7 +414,7 @@ def gate_table(scores: Scores, floors: Floors) -> Html:
     for name in list(scores)[1:]:
         quality, cost, more = scores[name].quality, scores[name].cost, rise(scores, name)
         measures = (
-            (f"{more:+.2%}", more <= floors.perplexity_rise),
+            (with_minus(f"{more:+.2%}"), more <= floors.perplexity_rise),
             (f"{quality.kl:.4f}", quality.kl <= floors.kl),
             (f"{quality.agreement:.1%}", quality.agreement >= floors.agreement),
         )

@@ -50,7 +50,9 @@ def draw_reading(forms: dict[str, ReceivedAnswer], words_per_minute: float) -> P
         curves.append(Curve(f"{name}: read", (answer.arrivals[0], *done), (0.0, *words), "dashes", colour))
         ends.append((answer.arrivals[0], done[-1]))
         told.append(f"{name}: begins at {seconds(answer.arrivals[0])}, has read it at {seconds(done[-1])}")
-    paces = f"the reader's pace: {words_per_minute:g} words a minute; the engine's: {forms['streamed'].engine_pace:.0f}"
+    paces = (
+        f"the reader's pace: {words_per_minute:g} words a minute; the engine's: {forms['streamed'].engine_pace:,.0f}"
+    )
     return draw_chart(
         _sooner(*ends),
         curves,

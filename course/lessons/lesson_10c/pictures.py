@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from course.lab.display import Html, as_table, table_by_name
 from course.lab.pictures.chart import Axis, Curve, Mark, Panel, draw_panels
-from course.lab.style import seconds
+from course.lab.style import seconds, with_minus
 from course.lab.svg import Picture
 from course.lessons.lesson_10c.run import GATEWAY, AbandonedAnswer, ClientFault, CrowdOfReaders
 from course.lessons.lesson_10c.simulated import Series, Storm
@@ -39,7 +39,7 @@ def crowds_table(found: Mapping[tuple[str, str], CrowdOfReaders]) -> Html:
         saved = ("–",) * 3
         if each is not base:
             shares = each.tokens_saved(base), each.steps_saved(base), each.time_saved(base)
-            saved = tuple(f"{share:.0%}" for share in shares)
+            saved = tuple(with_minus(f"{share:.0%}") for share in shares)
         counts = f"{each.written} of {each.asked}", str(each.steps), seconds(each.seconds)
         rows.append((room, name, *(cell for pair in zip(counts, saved) for cell in pair)))
     heads = ("tokens generated", "saved of all tokens", "steps", "saved", "the engine's time", "saved")

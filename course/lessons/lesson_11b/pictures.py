@@ -33,7 +33,7 @@ def draw_story(spike: run.Spike, measure: str) -> Picture:
     panels = [
         Panel(arrivals, Axis("requests/s", low=0), ends),
         Panel(ttft, Axis("TTFT p99, s", log=True), [*ends, Mark("SLO", y=fleet.LIMITS.ttft)], height=120),
-        Panel([replicas], Axis("replicas", low=0), ends, height=60),
+        Panel([replicas], Axis("replicas", low=0, whole=True), ends, height=60),
     ]
     again = f"within the SLO again after {seconds(here.back)}"
     if here.back == 0 or math.isinf(here.back):
@@ -65,7 +65,7 @@ def spikes() -> Explorer:
         times=slider("peak load, x the usual", 2, 6, 4),
         length=choices("how long, s", (20, 60, 120, 240), 60),
         cold=choices("cold start, s", (5, 30, 60, 120, 240), 120),
-        back_at=choices("degraded: back to the large model at this many open requests", (0, 10, 20, 39), 10),
+        back_at=choices("switch back at, open requests", (0, 10, 20, 39), 10),
         shape=buttons("shape", ["a spike", "a climb"]),
     )
 

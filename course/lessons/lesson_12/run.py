@@ -63,7 +63,7 @@ ALIKE = 1.5
 TOLD_BY: Mapping[str, str] = {
     "arrivals": "Arrivals against last week",
     "queue_over_time": "Is the queue growing?",
-    "gpu": "GPU utilisation",
+    "gpu": "GPU utilization",
     "kv_use": "How much of the KV pool is held?",
 }
 

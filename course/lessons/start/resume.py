@@ -15,6 +15,7 @@ from course.drills.library import ALL as DRILLS
 from course.incidents import daily
 from course.lab import progress
 from course.lab.display import Html, LivePanel, as_table, link_to, phase_strip, tabs
+from course.lab.live_view import LiveView
 from course.lab.phase_map.measure import PhaseMap
 from course.lab.phase_map.picture import show_map_folded
 from course.lab.progress import LessonRecord, Progress
@@ -127,7 +128,11 @@ def _open_cell(lesson: Lesson, record: LessonRecord) -> tuple[int, str] | None:
     """The first cell in which something is left to do, and what; None = nothing is."""
     left = [(i, "a prediction to lock") for key, i in lesson.bets.items() if key not in record.predictions]
     left += [(i, "a prediction to score") for key, i in lesson.bets.items() if record.predictions.get(key, 0) is None]
-    left += [(i, f"question {key} of the check") for key, i in lesson.questions.items() if key not in record.checks]
+    left += [
+        (i, f"question {key.removeprefix('q')} of the check")
+        for key, i in lesson.questions.items()
+        if key not in record.checks
+    ]
     return min(left, default=None)
 
 
@@ -142,10 +147,12 @@ def next_place(known: Mapping[str, Lesson], done: Progress, order: Sequence[str]
     latest = done.latest
     if latest in known and (found := _open_cell(known[latest], done.lessons[latest])):
         cell, what = found
-        return Place(f"Lesson {latest}, {known[latest].title}: {what}", f"{known[latest].file}#cell-id=cell-{cell:02d}")
+        return Place(
+            f"Lesson {latest} · {known[latest].title} ({what})", f"{known[latest].file}#cell-id=cell-{cell:02d}"
+        )
     for number in order or known:
         if number in known and state(known[number], done.lessons.get(number)) != DONE:
-            return Place(f"Lesson {number}: {known[number].title}", known[number].link())
+            return Place(f"Lesson {number} · {known[number].title}", known[number].link())
     return None
 
 
@@ -233,8 +240,9 @@ def _scores(lesson: Lesson, record: LessonRecord | None) -> str:
         return ""
     checks = record.checks.values()
     earned, possible = sum(check.score for check in checks), sum(check.possible for check in checks)
-    points = f"{earned:g} of {possible:g} points" if checks else "no check yet"
-    return f"{len(record.predictions)} of {len(lesson.bets)} predictions, {points}"
+    points = f": {earned:g} of {possible:g} points" if checks else ""
+    answered = f"{len(checks)} of {len(lesson.questions)} questions{points}"
+    return f"{len(record.predictions)} of {len(lesson.bets)} predictions, {answered}"
 
 
 class Keeping(LivePanel):
@@ -242,7 +250,7 @@ class Keeping(LivePanel):
     more."""
 
     def __init__(self) -> None:
-        self.view = widgets.HTML()
+        self.view = LiveView()
         self.reset = widgets.Button(icon="trash", layout=widgets.Layout(width="auto"))
         self.reset.on_click(lambda _: self.press())
         self.bring = widgets.FileUpload(

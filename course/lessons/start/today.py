@@ -33,7 +33,7 @@ class Today(LivePanel):
         """Once it's open."""
         self.view = widgets.HTML(layout=widgets.Layout(width="100%"))
         self.play = widgets.Button(
-            description="Play today's incident", icon="bell", layout=widgets.Layout(width="auto")
+            description="Play today's incident", icon="bell", layout=widgets.Layout(width="max-content")
         )
         self.play.on_click(lambda _: self.open())
         self.par = widgets.HTML()

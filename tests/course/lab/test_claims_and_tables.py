@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 from made_run import made_config, made_run
 
+from course.grading import Criterion, Result
 from course.lab import services, slo, tables
+from course.lab.display import Html, amounts_kept
 from course.lab.lab import Lab
 from course.lab.run import Run, percentile
 from course.lessons.lesson_00.words import a1
@@ -86,3 +88,16 @@ def test_runs_take_turns(tiny_lab: Lab) -> None:
     assert len(first.run().outputs) == len(first.workload.arrivals)
     assert len(first.run().finished) == len(first.workload.arrivals)
     assert second.done
+
+
+def test_amounts_of_money_in_one_sentence_are_no_formula() -> None:
+    svg = '<svg a="$"><text>$1 to $2</text></svg>'
+    html = f'$1 before, $2 after.<p title="$3">$4, $5</p>{svg}<td>$6</td><td>$7</td>'
+    ours = "<span>$</span>"
+    assert amounts_kept(html) == (
+        f'{ours}1 before, {ours}2 after.<p title="$3">{ours}4, {ours}5</p>{svg}<td>$6</td><td>$7</td>'
+    )
+    bundle, _ = Html("<p>$1, $2</p>", "$1, $2")._repr_mimebundle_()
+    graded = Result("q", (Criterion("cost", 1, 1, "$1 before, $2 after"),))._repr_mimebundle_()
+    assert [bundle["text/html"].count(ours), graded["text/html"].count(ours)] == [2, 2]
+    assert bundle["text/plain"] == "$1, $2"

@@ -10,7 +10,7 @@ from made_run import made_config, made_run
 
 from course.lab import style
 from course.lab.pictures.blocks import GLYPHS, MANY, draw_blocks
-from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
+from course.lab.pictures.chart import Axis, Curve, Mark, Panel, draw_chart, draw_panels
 from course.lab.pictures.compare import draw_one_number, draw_phase_bars, draw_two_numbers
 from course.lab.pictures.distribution import draw_distributions
 from course.lab.pictures.steps import draw_steps
@@ -135,6 +135,33 @@ def test_a_limits_label_stands_above_the_axes_where_no_legend_is() -> None:
     svg = draw_chart("?", curves, Axis("x"), Axis("y"), [Mark("limit", x=1.5)]).svg()
     limit, legend = (float(re.search(rf' y="([\d.]+)"[^>]*>{words}<', svg).group(1)) for words in ("limit", "one"))
     assert limit < legend - 15
+
+
+@pytest.mark.parametrize("has_library", [True, False])
+def test_curves_are_named_again_only_where_they_are_others(monkeypatch: pytest.MonkeyPatch, has_library: bool) -> None:
+    if not has_library:
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+    def panel(*names: str) -> Panel:
+        return Panel([Curve(name, [1, 2], [3, 4]) for name in names], Axis(""))
+
+    svg = draw_panels(
+        "?", [panel("one", "two"), panel("one", "two"), panel("one", "three"), panel("four")], Axis("x")
+    ).svg()
+    told = {name: svg.count(f">{name}<") for name in ("one", "two", "three", "four")}
+    assert told == {"one": 2, "two": 1, "three": 1, "four": 0}
+
+
+@pytest.mark.parametrize("has_library", [True, False])
+def test_counts_have_no_numbers_between_whole_ones(monkeypatch: pytest.MonkeyPatch, has_library: bool) -> None:
+    if not has_library:
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    curve = Curve("replicas", [1, 2], [0, 2])
+    found = [
+        draw_chart("?", [curve], Axis("x", whole=True), Axis("", low=0, whole=is_whole)).svg()
+        for is_whole in (False, True)
+    ]
+    assert [bool(re.search(r">\d+\.\d+<", svg)) for svg in found] == [True, False]
 
 
 def test_without_matplotlib_words_stand_in_rows_of_their_own_and_points_where_their_numbers_are(

@@ -31,6 +31,23 @@ def test_an_open_prediction_learns_nothing_of_the_outcome() -> None:
     assert "queue" not in str(bet.score(MeasuredAnswer("queue", "queue grew most")))
 
 
+def test_a_bet_locked_after_the_run_is_scored_against_that_run() -> None:
+    """Running it again would leave pictures of the old run beside figures of the new one."""
+    bet = Prediction("which?", PHASES).choose("decode")
+    bet.score(MeasuredAnswer("queue", "an older run"))
+    bet.score(MeasuredAnswer("queue", "queue grew most"))
+    assert "queue" not in bet.verdict.value
+    bet.lock_button.click()
+    assert bet.below.asked == 0 and "Not this time" in bet.verdict.value and "queue grew most" in bet.verdict.value
+
+
+def test_a_bet_locked_before_anything_ran_runs_it() -> None:
+    bet = Prediction("which?", PHASES).choose("decode")
+    bet.score(None)
+    bet.lock_button.click()
+    assert bet.below.asked == 1 and not bet.verdict.value
+
+
 def test_the_key_is_measured_and_quoted() -> None:
     few, many = made_run(num_requests=1), made_run(num_requests=12, config=made_config(max_num_seqs=2))
     outcome = grew_most(few, many)

@@ -91,8 +91,9 @@ def test_fetching_wins_above_the_break_even() -> None:
     bandwidth = n * run.token_bytes() / run.compute_s(n) / 1e9
     assert 3 < bandwidth < 6, "about 5 GB/s for a 70B on four H100s"
     assert run.fetch_s(n, 1.1 * bandwidth, 0) < run.compute_s(n) < run.fetch_s(n, 0.9 * bandwidth, 0)
-    shows(pictures.draw_fetch(50.0, 0.1), "fetching wins")
-    shows(pictures.draw_fetch(0.5, 0.1), "computing is faster")
+    shows(pictures.draw_fetch(50.0, 0.1), "fetching is faster at every length")
+    shows(pictures.draw_fetch(50.0, 50.0), "fetching wins from")
+    shows(pictures.draw_fetch(0.5, 0.1), "computing is faster at every length")
 
 
 def test_a_paused_agent_costs_room_while_it_is_kept_and_time_when_it_is_dropped() -> None:

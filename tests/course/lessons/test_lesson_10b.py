@@ -38,7 +38,7 @@ def test_a_faster_reader_is_done_earlier(server: LabServer) -> None:
     panel.set(words_per_minute=1000)
     assert panel.view.value != before
     pace = forms["streamed"].engine_pace
-    assert f"the engine's: {pace:.0f}" in panel.view.value
+    assert f"the engine's: {pace:,.0f}" in panel.view.value
     assert panel.controls["words_per_minute"].max >= max(1000, 2 * pace - 1), "the dashes can touch the line"
     assert forms["whole"].read(1000)[-1] < forms["whole"].read(100)[-1]
 
