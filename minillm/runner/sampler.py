@@ -36,7 +36,7 @@ from minillm.runner.rows import Row
 FIRST_PREFIX = 256
 """Largest logits sorted at first. A nucleus is rarely wider; where it is, more are sorted."""
 NO_TOP_K = 2**31 - 1
-"""No vocabulary is as large: a larger top_k means the same, and would not fit into the numbers that it's compared by."""
+"""No vocabulary is as large. A larger top_k means the same, and would overflow where it becomes an index."""
 UNSAMPLED = "the model's logits are NaN or infinite: check the checkpoint, or try dtype='float32'"
 
 
