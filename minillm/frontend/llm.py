@@ -29,7 +29,7 @@ class LLM:
     def __init__(self, model: str = "smollm2-135m", *, loaded: LoadedModel | None = None, **fields: Any) -> None:
         self.engine = Engine(EngineConfig(model=model, **fields), loaded)
         self._turn = threading.Lock()
-        """Held by the call that steps the engine: two would be given each other's outputs, and wait forever for theirs."""
+        """Held by the call that steps the engine: two would take each other's outputs, and never get their own."""
 
     def generate(
         self,

@@ -73,7 +73,8 @@ def bind(host: str, port: int) -> socket.socket:
         sock.bind((host, port))
     except OSError as error:
         sock.close()
-        raise ConfigError(f"cannot listen on {host} port {port}: {error.strerror}; choose another --port") from error
+        message = f"cannot listen on {host} port {port}: {error.strerror}; choose another --port, or --host"
+        raise ConfigError(message) from error
     return sock
 
 
