@@ -51,7 +51,7 @@ def is_chat(prompt: Prompt) -> TypeGuard[Sequence[ChatMessage]]:
     return isinstance(prompt, Sequence) and bool(prompt) and all(isinstance(message, dict) for message in prompt)
 
 
-def is_array(value: Any) -> bool:
+def is_array(value: Any) -> TypeGuard[Any]:
     """Whether this is a NumPy array."""
     numpy = sys.modules.get("numpy")  # an array is there only if it was imported
     return numpy is not None and isinstance(value, numpy.ndarray)
