@@ -1,6 +1,7 @@
 """The `minillm` command. With `--json`, standard output is one JSON object; all else goes to standard error."""
 
 import errno
+import io
 import json
 import sys
 import traceback
@@ -101,6 +102,9 @@ OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROF
 def main() -> None:
     """Entry point. What minillm raises on purpose is shown as one message, with exit status 2; so are a package that is
     missing, and a disk that is full or cannot be written. Ctrl-C is exit status 130, as with every other program."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that isn't UTF-8 shows a "?" for what a model may write
     try:
         app()
     except MinillmError as error:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 MAX_PROBLEMS = 3
 """Bad fields that one error message explains. A client of the server could send a hundred thousand."""
+NOT_CALLED = "default_factory_not_called"
+"""pydantic's problem with a default that follows from other fields, of which one is wrong: that one is named."""
 MAX_NAME = 100
 """Characters of a field's name that are quoted."""
 SHORT = reprlib.Repr()
@@ -62,6 +64,7 @@ def explain(model: type[BaseModel], error: ValidationError) -> str:
 
 def explain_problems(model: type[BaseModel], problems: Sequence["ErrorDetails"]) -> str:
     """The same, of pydantic's list of errors."""
+    problems = [problem for problem in problems if problem["type"] != NOT_CALLED] or problems
     lines = [_explain(model, problem) for problem in problems[:MAX_PROBLEMS]]
     if len(problems) > MAX_PROBLEMS:
         lines.append(f"and {len(problems) - MAX_PROBLEMS} more")

@@ -1,7 +1,7 @@
 """What a caller may set for one request."""
 
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
@@ -10,6 +10,8 @@ from minillm.strict_model import StrictModel
 
 SEED_STRIDE = 1_000_003
 """A prime far above what people choose: seeds that are to be apart are so many apart, and never meet a neighbour's."""
+Bias = Annotated[float, Field(ge=-1e30, le=1e30)]
+"""A float32 logit stays finite with it: -1e30 rules a token out, as -inf would."""
 
 
 class SamplingParams(StrictModel):
@@ -25,7 +27,7 @@ class SamplingParams(StrictModel):
     repetition_penalty: float = Field(1.0, gt=0, description="divides (or multiplies) logits of tokens seen; 1 = off")
     presence_penalty: float = Field(0.0, ge=-2, le=2, description="subtracted once from logits of tokens generated")
     frequency_penalty: float = Field(0.0, ge=-2, le=2, description="subtracted per occurrence in the output")
-    logit_bias: tuple[tuple[int, float], ...] = Field((), description="token ids and what is added to their logits")
+    logit_bias: tuple[tuple[int, Bias], ...] = Field((), description="token ids and what is added to their logits")
     seed: int | None = Field(None, description="same seed, same output, whatever else runs; but see docs/engine.md")
     stop: tuple[str, ...] = Field((), description="end when one of these appears; it is not part of the text")
     stop_token_ids: tuple[int, ...] = Field((), description="end when one of these is sampled")

@@ -172,7 +172,9 @@ class Engine:
             RequestError: it cannot be served; nothing has changed.
         """
         arrival = self.clock.now() if arrival is None else arrival
-        params = params or SamplingParams()
+        params = SamplingParams() if params is None else params
+        if not isinstance(params, SamplingParams):
+            raise InvalidSamplingParamsError(f"params are SamplingParams, or None; got a {type(params).__name__}")
         if self.vocab_size and any(not 0 <= token < self.vocab_size for token, _ in params.logit_bias):
             raise InvalidSamplingParamsError(f"logit_bias: token ids are from 0 to {self.vocab_size - 1}")
         request_id = f"request-{next(REQUEST_NUMBERS)}" if request_id is None else request_id

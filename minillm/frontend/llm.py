@@ -1,5 +1,6 @@
 """LLM: the blocking front of the engine. Prompts in, finished outputs out."""
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,8 @@ class LLM:
 
     def __init__(self, model: str = "smollm2-135m", *, loaded: LoadedModel | None = None, **fields: Any) -> None:
         self.engine = Engine(EngineConfig(model=model, **fields), loaded)
+        self._turn = threading.Lock()
+        """Held by the call that steps the engine: two would take each other's outputs, and never get their own."""
 
     def generate(
         self,
@@ -36,6 +39,8 @@ class LLM:
         use_tqdm: bool = True,
     ) -> list[RequestOutput]:
         """Generate for one prompt or many, which run together. Returns the outputs in the prompts' order.
+
+        Calls from several threads take turns. For requests that come at any time and still run together: EngineThread.
 
         Args:
             prompts: each a string, a list of chat messages, or a list of token ids.
@@ -48,9 +53,15 @@ class LLM:
             params = [params or SamplingParams()] * len(prompt_list)
         if len(params) != len(prompt_list):
             raise ValueError(f"{len(prompt_list)} prompts but {len(params)} sampling params: give one, or one each")
+        with self._turn:
+            return self._generate(prompt_list, params, use_tqdm)
+
+    def _generate(
+        self, prompts: Sequence[Prompt], params: Sequence[SamplingParams], use_tqdm: bool
+    ) -> list[RequestOutput]:
         ids: list[str] = []
         try:
-            for prompt, one in zip(prompt_list, params):
+            for prompt, one in zip(prompts, params):
                 ids.append(self.engine.add_request(prompt, one, stream=False))
             return self._run(ids, use_tqdm)
         except RequestError:

@@ -29,10 +29,15 @@ Prompt = str | Sequence[ChatMessage] | Sequence[int] | TokenArray
 """Plain text; chat messages ({"role": ..., "content": ...}), put through the model's chat template; token ids."""
 
 
+NO_PROMPT = "a prompt is a string, a list of chat messages (dicts), or a list of token ids"
+
+
 def is_single_prompt(prompts: Any) -> bool:
-    """True for one prompt, False for a list of prompts."""
+    """True for one prompt, False for a list of prompts. Raises InvalidPromptError: it is neither."""
     if isinstance(prompts, str):
         return True
+    if not isinstance(prompts, Sequence) and not is_array(prompts):
+        raise InvalidPromptError(f"{NO_PROMPT}, or a list of prompts; got a {type(prompts).__name__}")
     return bool(len(prompts)) and (isinstance(prompts[0], dict) or is_token_id(prompts[0]))
 
 
@@ -46,12 +51,17 @@ def is_chat(prompt: Prompt) -> TypeGuard[Sequence[ChatMessage]]:
     return isinstance(prompt, Sequence) and bool(prompt) and all(isinstance(message, dict) for message in prompt)
 
 
+def is_array(value: Any) -> TypeGuard[Any]:
+    """Whether this is a NumPy array."""
+    numpy = sys.modules.get("numpy")  # an array is there only if it was imported
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
 def as_token_ids(values: Sequence[Any] | TokenArray) -> list[int] | None:
     """A list of plain ints; None if something else is among them."""
     if isinstance(values, CheckedTokens):
         return values
-    numpy = sys.modules.get("numpy")  # an array is there only if it was imported
-    if numpy is not None and isinstance(values, numpy.ndarray):
+    if is_array(values):
         return values.tolist() if values.ndim == 1 and values.dtype.kind in "iu" else None
     if set(map(type, values)) <= {int}:  # nearly always; asking one by one is slow with a long prompt
         return list(values)
@@ -77,7 +87,7 @@ def encode_prompt(
     elif not isinstance(prompt, (bytes, bytearray)) and hasattr(prompt, "__len__"):
         token_ids = as_token_ids(prompt)
     if token_ids is None:
-        raise InvalidPromptError("a prompt is a string, a list of chat messages (dicts), or a list of token ids")
+        raise InvalidPromptError(NO_PROMPT)
     if not token_ids:
         raise EmptyPromptError("the prompt has no tokens: send at least one")
     if isinstance(token_ids, CheckedTokens):

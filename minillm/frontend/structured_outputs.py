@@ -18,6 +18,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -45,6 +46,8 @@ TOKEN = re.compile(
     r"|(<[\w|/-]+>)"
 )
 """A special token in Lark's notation; before it, what may have such letters in it and is none."""
+IN_LARK = {"/": r"\/", "\n": r"\n"}
+"""Characters that a regular expression in Lark's notation can't have as they are, escaped already or not."""
 MAX_MESSAGE = 1000
 """Characters of a refusal, which quotes what it refuses."""
 TIMEOUT_S = 5.0
@@ -108,7 +111,7 @@ class StructuredOutputsParams:
             return grammar_limits.check_size(self.grammar)
         if self.regex is not None:
             grammar_limits.check_size(self.regex, grammar_limits.MAX_REGEX)
-            escaped = re.sub(r"\\.|/|\n", lambda one: {"/": r"\/", "\n": r"\n"}.get(one[0], one[0]), self.regex)
+            escaped = re.sub(r"\\?\n|\\.|/", lambda one: IN_LARK.get(one[0][-1], one[0]), self.regex)
             return f"start: /{escaped}/"
         if self.choice is not None:
             return grammar_limits.check_size("start: CHOICE\nCHOICE: " + " | ".join(map(json.dumps, self.choice)))
@@ -278,22 +281,20 @@ class GrammarCompiler:
             future.set_exception(error)
 
     def _compile(self, params: StructuredOutputsParams, has_left: Callable[[], bool]) -> CompiledGrammar:
-        with self._working:
-            if has_left():
-                raise ClientLeftError
-            text = params.lark
-        with self._changing:
-            if text in self._compiled:
-                return self._compiled[text]
-            others = self._in_progress.get(text)
-            if others is None:
-                ours: Future[CompiledGrammar] = Future()
-                self._in_progress[text] = ours
-        if others is not None:
-            try:
+        ours: Future[CompiledGrammar] = Future()
+        while True:
+            with self._working:
+                if has_left():
+                    raise ClientLeftError
+                text = params.lark
+            with self._changing:
+                if text in self._compiled:
+                    return self._compiled[text]
+                others = self._in_progress.setdefault(text, ours)
+            if others is ours:
+                break
+            with suppress(ClientLeftError):  # who sent it first: it's another's turn
                 return others.result()
-            except ClientLeftError:  # who sent it first
-                return self._compile(params, has_left)
         try:
             is_own = params.grammar is not None
             resolved = resolve_tokens(text, self._vocabulary.special) if is_own else text

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minillm.host.storage import say
-from minillm.model.config import ARCHITECTURES
+from minillm.model.config import ARCHITECTURES, architectures
 from minillm.model.errors import CorruptCheckpointError, UnknownModelError, UnsupportedArchitectureError
 from minillm.model.pull import EMBEDDED_MODELS, pull, pull_gguf
 
@@ -123,11 +123,11 @@ def load_config(path: Path) -> dict[str, Any]:
     """The parsed config.json, as `read_config`, of a model that minillm has a decoder for.
 
     Raises:
-        CorruptCheckpointError: see `read_config`.
+        CorruptCheckpointError: see `read_config`; or its architectures are no list of names.
         UnsupportedArchitectureError: there is no decoder for it.
     """
     config = read_config(path)
-    found = config.get("architectures") or [f"unnamed, model_type {config.get('model_type')!r}"]
+    found = architectures(config) or [f"unnamed, model_type {config.get('model_type')!r}"]
     if not set(ARCHITECTURES).intersection(found):
         raise UnsupportedArchitectureError(
             f"{path} is a {', '.join(found)}; minillm implements {', '.join(ARCHITECTURES)}"
@@ -225,6 +225,11 @@ def weight_files(path: Path) -> list[Path]:
             'or set load_format="dummy" for random weights'
         )
     return sorted(others)
+
+
+def stored_bytes(path: Path) -> int:
+    """Bytes of the weight files. One that is missing counts for none: reading it says so. Raises as `weight_files`."""
+    return sum(file.stat().st_size for file in weight_files(path) if file.is_file())
 
 
 def load_tokenizer(path: Path) -> Any | None:

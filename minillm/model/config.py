@@ -43,6 +43,10 @@ change nothing. A config.json with another value describes another model than th
 WINDOW_UNLESS_STATED = 4096
 """transformers' sliding_window where a config.json has the window on and states no size."""
 LAYER_TYPES = ("full_attention", "sliding_attention")
+MOST, MOST_LAYERS = 2**31 - 1, 10_000
+"""Sizes above these are those of a damaged file: PyTorch has 64 bits for them, and layers are made one by one."""
+ROPE_NUMBERS = ("factor", "attention_factor", "beta_fast", "beta_slow", "low_freq_factor", "high_freq_factor")
+"""Numbers of `rope_parameters` that a type may need, besides rope_theta and lengths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +97,10 @@ class ModelConfig:
             UnsupportedArchitectureError: it is not one of ARCHITECTURES, or uses a part minillm lacks.
             CorruptCheckpointError: a size is missing or is no number.
         """
-        architecture = next((name for name in hf.get("architectures") or [] if name in ARCHITECTURES), None)
+        stated = architectures(hf)
+        architecture = next((name for name in stated if name in ARCHITECTURES), None)
         if architecture is None:
-            raise UnsupportedArchitectureError(
-                f"architecture {hf.get('architectures')}: minillm has {', '.join(ARCHITECTURES)}"
-            )
+            raise UnsupportedArchitectureError(f"architecture {stated}: minillm has {', '.join(ARCHITECTURES)}")
         _refuse_what_is_not_computed(hf, architecture)
         qwen2, qwen3 = architecture.startswith("Qwen2"), architecture.startswith("Qwen3")
         llama, moe = architecture.startswith("Llama"), architecture.startswith("Qwen3Moe")
@@ -105,8 +108,8 @@ class ModelConfig:
         try:
             num_heads = _count(hf, "num_attention_heads")
             # Null means one for each head, and so does an absent field of Llama: the others' defaults are of one size.
-            stated = hf.get("num_key_value_heads") if llama else hf["num_key_value_heads"]
-            num_kv_heads = num_heads if stated is None else _count(hf, "num_key_value_heads")
+            shared = hf.get("num_key_value_heads") if llama else hf["num_key_value_heads"]
+            num_kv_heads = num_heads if shared is None else _count(hf, "num_key_value_heads")
             if num_heads % num_kv_heads:
                 raise CorruptCheckpointError(
                     f"config.json: {num_heads} num_attention_heads cannot share {num_kv_heads} num_key_value_heads"
@@ -116,7 +119,7 @@ class ModelConfig:
                 vocab_size=_count(hf, "vocab_size"),
                 hidden_size=_count(hf, "hidden_size"),
                 intermediate_size=_count(hf, "intermediate_size"),
-                num_layers=_count(hf, "num_hidden_layers"),
+                num_layers=_count(hf, "num_hidden_layers", MOST_LAYERS),
                 num_heads=num_heads,
                 num_kv_heads=num_kv_heads,
                 head_dim=_head_dim(hf, qwen3 and not moe),
@@ -133,6 +136,15 @@ class ModelConfig:
             )
         except KeyError as missing:
             raise CorruptCheckpointError(f"config.json has no {missing}: fetch the model again") from None
+
+
+def architectures(hf: dict[str, Any]) -> list[str]:
+    """The classes of transformers that a config.json names; none where it names none.
+
+    Raises:
+        CorruptCheckpointError: it is no list of names.
+    """
+    return _names(hf, "architectures")
 
 
 def _refuse_what_is_not_computed(hf: dict[str, Any], architecture: str) -> None:
@@ -156,16 +168,26 @@ def _refuse_what_is_not_computed(hf: dict[str, Any], architecture: str) -> None:
 def _number(hf: dict[str, Any], field: str, default: float | None = None) -> float:
     """A positive number of config.json. KeyError if it is absent and has no default."""
     value = hf[field] if default is None else hf.get(field, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise CorruptCheckpointError(f"config.json: {field} is {value!r}, and has to be a positive number")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST:
+        raise CorruptCheckpointError(f"config.json: {field} is {value!r}, and has to be a positive number up to {MOST}")
     return value
 
 
-def _count(hf: dict[str, Any], field: str) -> int:
+def _count(hf: dict[str, Any], field: str, most: int = MOST) -> int:
     """A positive whole number of config.json. KeyError if it is absent."""
     value = _number(hf, field)
-    if not isinstance(value, int):
-        raise CorruptCheckpointError(f"config.json: {field} is {value!r}, and has to be a whole number")
+    if not isinstance(value, int) or value > most:
+        raise CorruptCheckpointError(f"config.json: {field} is {value!r}, and has to be a whole number up to {most}")
+    return value
+
+
+def _names(hf: dict[str, Any], field: str) -> list[str]:
+    """A list of names in config.json; absent and null mean an empty one."""
+    value = hf.get(field)
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise CorruptCheckpointError(f"config.json: {field} is {value!r}, and has to be a list of names")
     return value
 
 
@@ -188,7 +210,9 @@ def _head_dim(hf: dict[str, Any], qwen3: bool) -> int:
 
 
 def _experts(hf: dict[str, Any]) -> dict[str, Any]:
-    step, dense = _count({"decoder_sparse_step": 1, **hf}, "decoder_sparse_step"), hf.get("mlp_only_layers") or ()
+    step, dense = _count({"decoder_sparse_step": 1, **hf}, "decoder_sparse_step"), hf.get("mlp_only_layers") or []
+    if not isinstance(dense, list):
+        raise CorruptCheckpointError(f"config.json: mlp_only_layers is {dense!r}, and has to be a list of layers")
     num_experts = _count(hf, "num_local_experts" if hf.get("num_local_experts") else "num_experts")  # transformers 5, 4
     per_token = _count(hf, "num_experts_per_tok")
     if per_token > num_experts:
@@ -215,9 +239,13 @@ def _rope(hf: dict[str, Any]) -> dict[str, Any]:
     rope["rope_type"] = rope.get("rope_type") or rope.pop("type", None) or "default"
     rope.setdefault("rope_theta", hf.get("rope_theta") or 10_000.0)
     rope["rope_theta"] = float(_number(rope, "rope_theta"))
+    for name in ROPE_NUMBERS:
+        if rope.get(name) not in (None, 0):
+            _number(rope, name)
     rope["max_position_embeddings"] = _count(hf, "max_position_embeddings")
     original = hf.get("original_max_position_embeddings") or rope.get("original_max_position_embeddings")
     rope["original_max_position_embeddings"] = original or hf["max_position_embeddings"]
+    rope["original_max_position_embeddings"] = int(_number(rope, "original_max_position_embeddings"))
     return rope
 
 
@@ -235,7 +263,7 @@ def _longest_context(hf: dict[str, Any], architecture: str) -> int:
 
 def _window(hf: dict[str, Any], architecture: str) -> int | None:
     """Tokens that a token attends to at most, in some layers or all; None = all tokens, in all layers."""
-    layer_types = hf.get("layer_types") or ()
+    layer_types = _names(hf, "layer_types")
     if unknown := set(layer_types).difference(LAYER_TYPES):
         raise UnsupportedArchitectureError(f"config.json: layer_types has {sorted(unknown)}; minillm has {LAYER_TYPES}")
     if architecture.startswith("Mistral"):

@@ -14,6 +14,7 @@ from torch import Tensor
 from minillm.core.errors import ConfigError
 from minillm.host.device import before_ampere, memory_errors
 from minillm.model import checkpoints
+from minillm.model.arithmetic import ModelSize
 from minillm.model.config import ModelConfig
 from minillm.model.cpu import optimise_for_cpu
 from minillm.model.decoder import Decoder, Layer
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 READABLE = (*DTYPES.values(), torch.float64)
 """Types of stored tensors. Those of 8 bits mean something only together with scales."""
+FAR_TOO_MANY = 16
+"""Parameters for each byte of the weights. Memory for more is not even asked for: a size in config.json is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,13 @@ def stored_config(path: Path, hf: dict[str, Any]) -> ModelConfig:
     if (path / whole).is_file() and (path / index).is_file():
         logger.warning("%s has %s and %s: the first is read, as transformers does", path, whole, index)
     config = ModelConfig.from_hf(hf)
+    size, num_bytes = ModelSize.of(config), checkpoints.stored_bytes(path)
+    num_params = size.read_params + size.idle_params
+    if num_params > FAR_TOO_MANY * num_bytes:  # what is a little too large is named tensor by tensor, by `fill`
+        raise CorruptCheckpointError(
+            f"config.json describes a model of {num_params:,} parameters, and the weights in {path} have "
+            f"{num_bytes:,} bytes: one of them is damaged. Fetch the model again"
+        )
     if config.tie_word_embeddings and checkpoints.has_own_head(path):
         logger.warning(
             "%s: config.json has tie_word_embeddings, and the weights have another lm_head.weight. It is used, as "

@@ -68,7 +68,7 @@ def inverse_frequencies(rope: dict[str, Any], head_dim: int) -> tuple[Tensor, fl
             return _yarn(base, rope, head_dim)
     except KeyError as missing:
         raise CorruptCheckpointError(f"config.json: rope type {kind!r} needs {missing}") from None
-    except (TypeError, ValueError, ZeroDivisionError) as error:
+    except (TypeError, ValueError, ArithmeticError) as error:
         raise CorruptCheckpointError(f"config.json: {rope} is no rotary embedding ({error})") from None
     raise UnsupportedArchitectureError(f"rope type {kind!r}: minillm has {', '.join(ROPE_TYPES)}")
 

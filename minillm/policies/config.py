@@ -190,6 +190,7 @@ class EngineConfig(StrictModel):
     kv_cache_memory_gb: float | None = Field(
         None,
         gt=0,
+        le=1e9,
         description="KV pool size in GB (1e9 bytes); the default is 1 GB on a CPU, 90% of free memory on a GPU, "
         "less what a draft model's pool takes, which has as many blocks in addition",
     )
@@ -205,7 +206,7 @@ class EngineConfig(StrictModel):
     preemption: Literal["recompute", "swap"] = Field(
         "recompute", description="what happens to a request whose KV blocks are taken away"
     )
-    swap_space_gb: float = Field(0.5, gt=0, description="host memory for swapped-out KV, GB")
+    swap_space_gb: float = Field(0.5, gt=0, le=1e9, description="host memory for swapped-out KV, GB")
 
     attention_backend: Literal["auto", "eager", "sdpa", "native", "triton", "hopper", "fa3", "fa2"] = Field(
         "auto",

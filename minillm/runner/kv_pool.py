@@ -144,7 +144,7 @@ def size_kv_pool(
         num_blocks = min(num_blocks, config.max_num_seqs * blocks_for(longest, block_size))
     if num_blocks < 1:
         raise ConfigError(
-            f"the KV pool has no room for one block of {block_bytes / 1e6:.1f} MB, and {free / 1e9:.2f} GB are "
+            f"the KV pool has no room for one block of {block_bytes / 1e6:.3g} MB, and {free / 1e9:.2f} GB are "
             f"free: raise kv_cache_memory_gb, or lower block_size.{who_else(device)}"
         )
     what = "the KV pool" if claim == NO_CLAIM else "the KV pool, with what drafts and steps need beside it,"
@@ -171,7 +171,7 @@ def size_swap_pool(config: EngineConfig, model_config: ModelConfig, block_size: 
     block_bytes = kv_bytes_per_token(model_config, dtype_name(dtype)) * block_size
     num_blocks = int(config.swap_space_gb * 1e9 / config.tensor_parallel_size // block_bytes)
     if num_blocks < 1:
-        raise ConfigError(f"swap_space_gb holds no block of {block_bytes / 1e6:.1f} MB: raise it")
+        raise ConfigError(f"swap_space_gb holds no block of {block_bytes / 1e6:.3g} MB: raise it")
     host = torch.device("cpu")
     _check_fits("the swap space", "swap_space_gb", num_blocks * block_bytes, free_bytes(host), host)
     return num_blocks

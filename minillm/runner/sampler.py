@@ -35,6 +35,8 @@ from minillm.runner.rows import Row
 
 FIRST_PREFIX = 256
 """Largest logits sorted at first. A nucleus is rarely wider; where it is, more are sorted."""
+NO_TOP_K = 2**31 - 1
+"""No vocabulary is as large. A larger top_k means the same, and would overflow where it becomes an index."""
 UNSAMPLED = "the model's logits are NaN or infinite: check the checkpoint, or try dtype='float32'"
 
 
@@ -251,7 +253,7 @@ def draw_filtered(logits: Tensor, rows: Sequence[Row]) -> Tensor:
 
 def filter_limits(params: Sequence[SamplingParams], device: torch.device) -> Tensor:
     """[3, R] float64: top_k (0 = all), top_p (infinite = all), and the logarithm of min_p, the least scaled logit."""
-    limits = [(p.top_k, p.top_p if p.top_p < 1 else math.inf, p.min_p) for p in params]
+    limits = [(min(p.top_k, NO_TOP_K), p.top_p if p.top_p < 1 else math.inf, p.min_p) for p in params]
     top_k, top_p, min_p = on_device(limits, device).T
     return torch.stack((top_k, top_p, min_p.log()))  # log 0 = -inf: all are kept
 

@@ -6,6 +6,8 @@ import gc
 import logging
 import signal
 import socket
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +34,8 @@ KEEP_ALIVE_S = 75
 """An idle connection is kept so long: longer than clients keep theirs, so that no request meets a closing one."""
 OTHER_FILES = 128
 """Open files that are no connections, at most."""
+FORCED_S = 1
+"""After a second Ctrl-C: longest time for a step to end, and to tell every client that it is over."""
 AFTER_DRAIN_S = 5
 """Past the drain timeout: time to tell every client that it is over."""
 
@@ -73,7 +77,8 @@ def bind(host: str, port: int) -> socket.socket:
         sock.bind((host, port))
     except OSError as error:
         sock.close()
-        raise ConfigError(f"cannot listen on {host} port {port}: {error.strerror}; choose another --port") from error
+        message = f"cannot listen on {host} port {port}: {error.strerror}; choose another --port, or --host"
+        raise ConfigError(message) from error
     return sock
 
 
@@ -140,11 +145,22 @@ class DrainingServer(uvicorn.Server):
             await super().shutdown(sockets)
         finally:
             timer.cancel()
+        if self.force_exit:
+            await self._end_now()
 
     async def _end_of_drain(self) -> None:
         await asyncio.sleep(self._service.serve.drain_timeout_s)
         logger.warning("requests are still in flight after the drain timeout: they end here")
         await asyncio.to_thread(self._service.abort_all)
+
+    async def _end_now(self) -> None:
+        """After a second Ctrl-C: end all requests, and wait for no more than a moment until their clients are told."""
+        threading.Thread(target=self._service.abort_all, daemon=True).start()  # asyncio's own would be waited for
+        until = time.monotonic() + FORCED_S
+        while self.server_state.tasks and time.monotonic() < until:
+            await asyncio.sleep(0.01)
+        if not self.server_state.tasks:  # else the engine is in a long step, and would be waited for
+            await self.lifespan.shutdown()
 
 
 def make_server(app: ASGIApp, service: Backend, on_ready: Callable[[], Any]) -> DrainingServer:

@@ -1,6 +1,7 @@
 """The `minillm` command: one JSON object on standard output, one clear message on standard error."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -231,6 +232,14 @@ def test_chat_goes_on_without_an_answer_that_failed(run: Run, tiny: list[str], m
     failed, answered = json.loads(out)["turns"]
     assert failed["completions"][0]["error"] and answered["completions"][0]["error"] is None
     assert "first" not in answered["prompt"]
+
+
+def test_a_terminal_that_is_not_utf_8_gets_what_it_can_show(tiny: list[str]) -> None:
+    command = [sys.executable, "-m", "minillm", "generate", "a \u00e9 \u65e5", *tiny]
+    latin = {**os.environ, "PYTHONUTF8": "1", "PYTHONIOENCODING": "latin-1"}
+    run = subprocess.run(command, capture_output=True, env=latin, check=False)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("a \u00e9 ?".encode("latin-1"))
 
 
 def test_python_dash_m_is_the_same_command() -> None:

@@ -17,6 +17,7 @@ from minillm.strict_model import MAX_PROBLEMS, StrictModel
         ({"temperatur": 1}, ["SamplingParams has no field 'temperatur': did you mean 'temperature'?"]),
         ({"max_tokens": 0}, ["max_tokens: Input should be greater than or equal to 1 (got 0)"]),
         ({"stop": ("a", "")}, ["stop: a stop string must not be empty (got ('a', ''))"]),
+        ({"logit_bias": {5: 1e300}}, ["logit_bias.0.1: Input should be less than or equal to"]),
         ({"stop_token_ids": ["x"]}, ["stop_token_ids.0: Input should be a valid integer, unable to parse"]),
         ({"top_k": -1, "n": 0, "top_p": 0}, ["top_k: ", "top_p: ", "n: "]),
         (
@@ -42,6 +43,12 @@ def test_each_bad_field_has_its_line(fields: dict[str, object], lines: list[str]
         (
             {"speculative": {"method": "ngram", "k": -1}},
             "speculative: k: Input should be greater than or equal to 1 (got -1)",
+        ),
+        # max_num_batched_tokens follows from other fields if it isn't given: there's nothing to say about it.
+        ({"block_size": 0}, "block_size: Input should be greater than or equal to 1 (got 0)"),
+        (
+            {"kv_cache_memory_gb": 1e300},
+            "kv_cache_memory_gb: Input should be less than or equal to 1000000000 (got 1e+300)",
         ),
     ],
 )

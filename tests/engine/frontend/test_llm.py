@@ -1,12 +1,15 @@
 """LLM.generate: prompts of every kind, in order, all or none."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from minillm import LLM, SamplingParams
-from minillm.core.errors import QueueFullError
-from minillm.frontend.errors import EmptyPromptError
+from minillm.core.errors import InvalidSamplingParamsError, QueueFullError
+from minillm.frontend.errors import EmptyPromptError, InvalidPromptError
 
 GREEDY = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
 
@@ -50,6 +53,31 @@ def test_a_full_queue_refuses_the_whole_call(tiny_llama_path: Path):
     assert len(llm.generate([[1], [2]], GREEDY, use_tqdm=False)) == 2
 
 
+@pytest.mark.parametrize(
+    "prompts",
+    [None, 5, {"role": "user", "content": "Hello"}, iter(["a"]), {"a"}, torch.tensor([1, 2]), [1.5], [None], b"a"],
+    ids=repr,
+)
+def test_what_is_no_prompt_is_refused(llm: LLM, prompts: Any):
+    with pytest.raises(InvalidPromptError, match="a prompt is"):
+        llm.generate(prompts, GREEDY, use_tqdm=False)
+
+
+@pytest.mark.parametrize("params", [{"temperature": 0}, ["greedy"]], ids=repr)
+def test_what_are_no_params_are_refused(llm: LLM, params: Any):
+    with pytest.raises(InvalidSamplingParamsError, match="SamplingParams"):
+        llm.generate("a", params, use_tqdm=False)
+    assert not llm.engine.has_unfinished
+
+
 def test_as_many_params_as_prompts(llm: LLM):
     with pytest.raises(ValueError, match="2 prompts but 1"):
         llm.generate(["a", "b"], [GREEDY], use_tqdm=False)
+
+
+def test_calls_from_several_threads_take_turns(llm: LLM):
+    prompts = [[i, i + 1] for i in range(6)]
+    expected = [llm.generate(prompt, GREEDY, use_tqdm=False)[0].token_ids for prompt in prompts]
+    with ThreadPoolExecutor(len(prompts)) as threads:
+        outputs = threads.map(lambda prompt: llm.generate([prompt] * 3, GREEDY, use_tqdm=False), prompts, timeout=60)
+        assert [[one.token_ids for one in three] for three in outputs] == [[ids] * 3 for ids in expected]

@@ -237,3 +237,19 @@ def test_a_mask_touches_guided_rows_only(model: LoadedModel, vocab_size: int) ->
     assert torch.equal(logits, before) and torch.equal(allowed[::2], logits[::2])
     texts = {model.tokenizer.decode(token) for token in allowed[1].isfinite().nonzero()[:, 0]}
     assert texts == {"a", "b", model.tokenizer.eos_token}
+
+
+@pytest.mark.parametrize(
+    ("regex", "lark"),
+    [
+        ("a\nb", r"a\nb"),
+        ("a\\\nb", r"a\nb"),
+        ("a\\\\\nb", r"a\\\nb"),
+        ("a/b", r"a\/b"),
+        (r"a\/b", r"a\/b"),
+        (r"\\/", r"\\\/"),
+    ],
+    ids=repr,
+)
+def test_line_breaks_and_slashes_of_a_regex_stay_what_they_are(regex: str, lark: str) -> None:
+    assert StructuredOutputsParams(regex=regex).lark == f"start: /{lark}/"

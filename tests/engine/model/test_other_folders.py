@@ -239,6 +239,12 @@ def test_what_float16_cannot_hold_is_named(folder: Path) -> None:
         dict(num_key_value_heads=4),
         dict(tie_word_embeddings="false"),
         dict(attention_bias=1),
+        dict(architectures=5),
+        dict(architectures=[5]),
+        dict(layer_types=1),
+        dict(head_dim=2**63),
+        dict(num_hidden_layers=2**31 - 1),
+        dict(rms_norm_eps=10**30),
     ],
     ids=str,
 )
@@ -251,6 +257,23 @@ def test_a_field_that_changes_the_computation_is_refused_by_name(folder: Path, f
 def test_fields_that_change_nothing_are_read_over(folder: Path) -> None:
     edit(folder, logits_scaling=1.0, attn_logit_softcapping=0, use_qk_norm=False, pretraining_tp=2, is_causal=True)
     load(folder)
+
+
+@pytest.mark.parametrize("kind", ["linear", "llama3", "yarn", "longrope"])
+@pytest.mark.parametrize("field", ["factor", "attention_factor", "low_freq_factor", "original_max_position_embeddings"])
+@pytest.mark.parametrize("value", [2**70, 1e308, -1, "x", ["x"]], ids=str)
+def test_a_rotation_that_is_none_is_refused_by_name(folder: Path, kind: str, field: str, value: Any) -> None:
+    rope = {"rope_type": kind, "rope_theta": 1e4, "factor": 2.0, "original_max_position_embeddings": 32}
+    edit(folder, rope_parameters={**rope, "low_freq_factor": 1.0, "high_freq_factor": 4.0, field: value})
+    with pytest.raises(CorruptCheckpointError, match=field):
+        load(folder)
+
+
+@pytest.mark.parametrize("fields", [dict(vocab_size=2**31 - 1), dict(num_hidden_layers=9_999)], ids=str)
+def test_no_memory_is_asked_for_that_the_weights_cannot_fill(folder: Path, fields: dict[str, Any]) -> None:
+    edit(folder, **fields)
+    with pytest.raises(CorruptCheckpointError, match="parameters"):
+        load(folder)
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,8 @@ COMBINATIONS = [
     {"temperature": 1.8, "top_k": 4, "top_p": 0.6},
     {"temperature": 3.0, "top_p": 0.9, "min_p": 0.5},
     {"top_k": 100},
+    {"top_k": 2**63 - 1, "top_p": 0.9},
+    {"top_k": 10**400},
 ]
 
 

@@ -332,3 +332,21 @@ def test_after_the_drain_timeout_every_client_is_told(serve: Serve):
     with pytest.raises(openai.InternalServerError, match="stopping"):
         waiting.result()
     server.join()
+
+
+def test_a_second_ctrl_c_ends_what_is_in_flight_and_every_client_is_told(serve: Serve, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("minillm.server.server.FORCED_S", PATIENCE_S)
+    server = serve(engine={"max_num_seqs": 1})
+    stream = server.client().chat.completions.create(model=MODEL, messages=CHAT, **LONG, stream=True)
+    next(stream)
+    waiting = chat(server)
+    server.wait_until_admitted(2)
+    with server.halted():
+        server.stop()
+        server.server.force_exit = True
+        wait_for(lambda: not server.service.thread._commands.empty(), "what is in flight is to be aborted")
+    with pytest.raises(openai.APIError, match="stopping"):
+        list(stream)
+    with pytest.raises(openai.InternalServerError, match="stopping"):
+        waiting.result()
+    server.join()
