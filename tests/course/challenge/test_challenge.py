@@ -172,7 +172,7 @@ def test_a_file_that_breaks_a_rule_is_refused_as_it_is_read(text: str, says: str
 
 
 def test_a_file_that_is_not_there_can_be_written() -> None:
-    with pytest.raises(EntryError, match="minillm beat start nowhere.py"):
+    with pytest.raises(EntryError, match=r"minillm beat start nowhere\.py"):
         Entry.read(Path("nowhere.py"))
 
 
