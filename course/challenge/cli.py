@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -54,7 +55,7 @@ def run(
     check_writable(replay)
     entry = Entry.read(file)
     chosen = Round.of_seeds(seed) if seed else Round.practice()
-    _show(score(entry, chosen), as_json)
+    _show(_played(entry, chosen), as_json)
     if replay is not None:
         with entry.opened() as contestant:
             write_replay(replay, play(chosen.seeds[0], contestant, keeps_steps=True))
@@ -73,7 +74,7 @@ def score_round(
     entry = Entry.read(file)
     if salt is not None and month is not None:
         raise EntryError("a round is a month's or a contest's: give --round or --salt")
-    _show(score(entry, Round.of_salt(salt) if salt is not None else Round.of_month(month)), as_json)
+    _show(_played(entry, Round.of_salt(salt) if salt is not None else Round.of_month(month)), as_json)
 
 
 @app.command()
@@ -94,13 +95,20 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Play somebody's file here and compare with the line they share. Exit status 1 if it doesn't hold."""
-    result = score(Entry.read(file), Round.named(round_of(line), salt))
+    result = _played(Entry.read(file), Round.named(round_of(line), salt))
     wrong = differences(line, result)
     if as_json:
         print(json.dumps({"holds": not wrong, "differences": wrong, **result.to_dict()}))
     else:
         print("\n".join(wrong) or f"it holds: {result.line}")
     raise typer.Exit(1 if wrong else 0)
+
+
+def _played(entry: Entry, chosen: Round) -> RoundScore:
+    """The score; on a screen it says what takes so long."""
+    if sys.stderr.isatty():
+        typer.echo(f"Playing {len(chosen.seeds)} traces under {entry.path} ...", err=True)
+    return score(entry, chosen)
 
 
 def _show(result: RoundScore, as_json: bool) -> None:

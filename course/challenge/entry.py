@@ -45,6 +45,8 @@ class Entry:
         """
         try:
             text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise EntryError(f"there is no {path}: minillm beat start {path} writes one") from None
         except (OSError, UnicodeDecodeError) as error:
             raise EntryError(f"{path} can't be read: {error}") from None
         entry = cls(str(path), text)

@@ -113,7 +113,10 @@ class ServeYours(LivePanel):
     def __init__(self, serve: Callable[[], str]) -> None:
         self._serve = serve
         self.button = widgets.Button(
-            description="Serve the model with mine", icon="play", button_style="primary", layout={"width": "max-content"}
+            description="Serve the model with mine",
+            icon="play",
+            button_style="primary",
+            layout={"width": "max-content"},
         )
         self.button.on_click(lambda _: self.run())
         self.shown = widgets.HTML()

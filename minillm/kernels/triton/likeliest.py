@@ -1,8 +1,7 @@
 """The likeliest token of each row of logits, on the GPU.
 
-PyTorch's max() of a row gives the same, but reads a vocabulary of 16-bit logits two bytes at a time, a block of threads
-a row: by its source, few bytes are on their way at any time. Here several programs share a row, and each reads 16 bytes
-a thread. Neither has been timed beside the other yet.
+PyTorch's max() gives the same, and then a row has to be checked for NaN. Here that's in it, several programs share a
+row, and each thread reads 16 bytes at a time. The two haven't been timed beside each other yet: `tune_kernels` does.
 """
 
 import torch

@@ -171,6 +171,11 @@ def test_a_file_that_breaks_a_rule_is_refused_as_it_is_read(text: str, says: str
         Entry.read(tmp_path / "policy.py")
 
 
+def test_a_file_that_is_not_there_can_be_written() -> None:
+    with pytest.raises(EntryError, match=r"minillm beat start nowhere\.py"):
+        Entry.read(Path("nowhere.py"))
+
+
 PROBES = """
 def imported(name):
     return __import__(name)
