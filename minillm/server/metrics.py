@@ -34,6 +34,8 @@ POOL_LABELS = ("block_size", "num_gpu_blocks")
 """Labels of cache_config_info, as vLLM calls them: tokens in a block, and blocks (here also where there's no GPU)."""
 MAX_TENANTS = 100
 """That have series of their own."""
+MAX_TENANT_NAME = 200
+"""Characters. A client makes up its own `user`, as long as a body may be, and each scrape would bring it twice."""
 
 disable_created_metrics()  # a time of birth beside each counter: twice the lines, and no dashboard uses them
 
@@ -165,7 +167,7 @@ class Metrics:
 
     def _observe_tenant(self, tenant: str, tokens: TokenCounts) -> None:
         """A series stays for good, and names come from clients: after the first of them the others share one."""
-        if len(self._tenants) < MAX_TENANTS:
+        if len(self._tenants) < MAX_TENANTS and len(tenant) <= MAX_TENANT_NAME:
             self._tenants.add(tenant)
         name = tenant if tenant in self._tenants else "other"
         self._tenant_tokens.labels(self.model_name, name, "prompt").inc(tokens.prompt)

@@ -104,6 +104,7 @@ def make_llm(fields: dict[str, Any]) -> LLM:
     clock = VirtualClock()
     config = EngineConfig(max_num_seqs=2, max_num_batched_tokens=8, max_model_len=16, block_size=4, **fields)
     llm = LLM.__new__(LLM)
+    llm._turn = threading.Lock()
     llm.engine = Engine.on_runner(config, FakeRunner(4, 4, clock, 8), clock, proposer=GuessingProposer())
     return llm
 

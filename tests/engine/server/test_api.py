@@ -283,3 +283,7 @@ def test_the_tenant_is_the_user_or_the_key(server: Running, serve: Serve, tmp_pa
     assert tenant == guarded.service.keys.caller("Bearer secret", "") != "ann", "a key cannot be made up"
     assert guarded.metric("tenant_tokens_total", tenant=tenant, kind="generation") == 1
     assert guarded.metric("tenant_tokens_total", tenant=tenant, kind="prompt") > 1
+    made_up = serve()
+    assert tenant_of(made_up, {"user": "u" * 10**5}) == "u" * 10**5
+    assert made_up.metric("tenant_tokens_total", tenant="other", kind="generation") == 1
+    assert len(made_up.http.get("/metrics").content) < 10**5
