@@ -77,7 +77,7 @@ def test_a_drill_runs_to_its_end_a_step_a_screen(
     page.evaluate("document.querySelectorAll('.mm-drill details').forEach(each => { each.open = true })")
     result = page.inner_text(".mm-drill")
     assert "[2.0 of 2] queue wait: right." in result and drawn.drill.title in result
-    assert "argument: yours" in result and "No hire yet" in result
+    assert "your own grades" in result and "No hire yet" in result
     assert_clean(page)
     page.close()
     assert told == []

@@ -364,7 +364,7 @@ def test_a_verdict_names_a_level_a_reason_and_sentences() -> None:
             assert pointed.sentence in " ".join(each.text.split()) and pointed.why
     assert len(staff.verdict.helped) == 2 and len(weak.verdict.hurt) == 2
     assert not {each.sentence for each in weak.verdict.helped} & {each.sentence for each in weak.verdict.hurt}
-    assert "argument: yours" in staff.headline and "statements 7 of 8" in staff.headline
+    assert "your own grades" in staff.headline and "statements 7 of 8" in staff.headline
     assert sit(drawn).verdict.says and str(sit(drawn, text="\x00<script>" * 2000))
 
 
