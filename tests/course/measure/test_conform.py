@@ -199,12 +199,18 @@ def test_a_crash_and_an_endless_step_say_what_was_asked_and_where() -> None:
             while True:
                 signal.pause()
 
+    class ReadsWrongly(Minillm):
+        def step(self) -> dict[str, list[int]]:
+            return json.loads("no batch")  # type: ignore[no-any-return]
+
     def endless() -> None:
         with time_limit(0.05, "the check"):
             SCHEDULING_CHECKS[0].run(Endless)
 
     crash, sent, _, got = outcome_of(lambda: SCHEDULING_CHECKS[0].run(Raises))
     assert crash is CheckOutcome.CRASH and "1 x 1+20" in sent and "step < " in got
+    *_, got = outcome_of(lambda: SCHEDULING_CHECKS[0].run(ReadsWrongly))
+    assert got.startswith("JSONDecodeError at test_conform.py:")  # not the library's own line
     late, sent, _, got = outcome_of(endless)
     assert (
         late is CheckOutcome.FAIL
