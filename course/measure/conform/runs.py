@@ -74,7 +74,8 @@ def _notes(error: Exception) -> str:
 
 def _place(error: Exception) -> str:
     """Where in the engine's code an exception was raised, or the time was up, and by whom that was called."""
-    innermost = _engine_frames(traceback.extract_tb(error.__traceback__))[::-1][:DEPTH]
+    frames = traceback.extract_tb(error.__traceback__)
+    innermost = (_engine_frames([*frames]) or frames)[::-1][:DEPTH]
     return " < ".join(f"{Path(each.filename).name}:{each.lineno} {each.name}" for each in innermost)
 
 
