@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,7 +38,9 @@ Checkpoint = Annotated[
 ]
 ModelName = Annotated[
     str | None,
-    typer.Option(help="What requests call the model: by default the first that /v1/models names. {model} is known."),
+    typer.Option(
+        help="What requests call the model: by default the first that /v1/models names. {model} in it is filled in."
+    ),
 ]
 WriteCheckpoint = Annotated[
     Path | None, typer.Option(help="Only write the tiny checkpoint into this folder, for you to serve.")
@@ -80,7 +83,8 @@ def conform(
     """Check an engine where engines go wrong: block boundaries, caches, preemption, disconnects, leaks.
 
     A server is started (-- COMMAND) or named (--url). A scheduler is driven through an adapter (--adapter), over a
-    counting model without weights or a GPU. Exit status 1 if a check failed, or none passed.
+    counting model without weights or a GPU. Exit status 1 if a check failed, or none passed; 2 if nothing
+    could be tried.
     """
     from rich.console import Console
 
@@ -111,6 +115,8 @@ def conform(
             report.show(verdict, console)
     else:
         subject = url or shlex.join(command or ())
+        if command:
+            print(f"Waiting up to {start_limit:g} s until /v1/models answers: {subject}", file=sys.stderr)
         with _client(command, url, checkpoint, model_name, requests, server_log, start_limit) as client:
             client.warm_up(start_limit)
             for verdict in serving_verdicts(client, only or ()):

@@ -28,9 +28,11 @@ DEPTH = 3
 """Calls that a report shows of an exception, the innermost first."""
 
 CONFORM = Path(__file__).parent
+PYTHON = "python"
+"""Its library, among packages."""
 PACKAGES = {
     **dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib")), ""),
-    sysconfig.get_path("stdlib"): "python",
+    sysconfig.get_path("stdlib"): PYTHON,
 }
 """Folders of installed code, the inner ones first, and whose they are where that isn't a file's first folder."""
 
@@ -72,7 +74,8 @@ def _notes(error: Exception) -> str:
 
 def _place(error: Exception) -> str:
     """Where in the engine's code an exception was raised, or the time was up, and by whom that was called."""
-    innermost = _engine_frames(traceback.extract_tb(error.__traceback__))[::-1][:DEPTH]
+    frames = traceback.extract_tb(error.__traceback__)
+    innermost = (_engine_frames([*frames]) or frames)[::-1][:DEPTH]
     return " < ".join(f"{Path(each.filename).name}:{each.lineno} {each.name}" for each in innermost)
 
 
@@ -84,16 +87,17 @@ def _engine_frames(frames: list[traceback.FrameSummary]) -> list[traceback.Frame
     """
     frames = [each for each in frames if Path(each.filename).parent != CONFORM]
     adapter = frames[0].filename if frames else ""
-    engine = next((_package(each.filename) for each in frames if each.filename != adapter), "")
+    below = [_package(each.filename) for each in frames if each.filename != adapter]
+    engine = next((package for package in below if package != PYTHON), "")
     return [each for each in frames if each.filename == adapter or _package(each.filename) == engine]
 
 
 def _package(filename: str) -> str:
-    """The installed package that a file belongs to, "python" for its library; nothing for a checkout."""
+    """The installed package that a file belongs to, or PYTHON; nothing for a checkout."""
     for folder, name in PACKAGES.items():
         if Path(filename).is_relative_to(folder):
             return name or Path(filename).relative_to(folder).parts[0]
-    return "python" if filename.startswith("<") else ""
+    return PYTHON if filename.startswith("<") else ""
 
 
 def scheduling_verdicts(adapter: str, only: Sequence[str] = ()) -> Iterator[CheckVerdict]:

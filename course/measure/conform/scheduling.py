@@ -266,7 +266,10 @@ def borders_of_the_pool(make: type[Adapter]) -> None:
         trial.check_at_rest()
 
 
-@check("A request that just fits in the context is answered. Nothing is computed at positions beyond it.")
+@check(
+    "A request that just fits in the context is answered. Nothing is computed at positions beyond it, and no prompt is "
+    "cut without a word."
+)
 def borders_of_the_context(make: type[Adapter]) -> None:
     rng = random.Random(18)
     limits = Limits(max_model_len=64)
