@@ -24,22 +24,13 @@ CODE = (
 READY = ".mm-bar .mm-run:enabled"
 LIVE, STILL = (f".mm-dash[data-mode={mode}]" for mode in ("live", "still"))
 NAMED = "document.activeElement.ariaLabel || document.activeElement.textContent.slice(0, 20)"
-FRAMES = """async (ms) => {
+PICTURES = """async () => {
     const dashboard = document.querySelector('.mm-dash'), first = Number(dashboard.dataset.drawn);
-    const began = performance.now();
-    let last = first, changed = began, longest = 0;
-    while (performance.now() - began < ms) {
-        await new Promise(requestAnimationFrame);
-        if (Number(dashboard.dataset.drawn) === last) continue;
-        longest = Math.max(longest, performance.now() - changed);
-        [last, changed] = [Number(dashboard.dataset.drawn), performance.now()];
-    }
-    return [1000 * (last - first) / (performance.now() - began), longest];
+    while (dashboard.dataset.mode === 'live') await new Promise(requestAnimationFrame);
+    return Number(dashboard.dataset.drawn) - first;
 }"""
-"""Looks for so many milliseconds: pictures a second, and the longest wait for one, ms."""
-LOOK_MS = 1500
-FEWEST = 10
-"""Pictures a second on a machine that does other work besides: alone it draws sixty."""
+"""Looks until the run is over: how many pictures were drawn. A slow machine draws fewer a second, and runs longer."""
+FEWEST = 30
 
 
 COPIES = runpy.run_path(str(REPOSITORY / "binder/copies.py"))
@@ -82,9 +73,9 @@ def test_it_draws_picture_after_picture_while_the_engine_works(page: Any) -> Non
     page.get_by_role("radio", name="long document").click()
     page.click(READY)
     page.wait_for_selector(LIVE)
-    rate, longest_ms = page.evaluate(FRAMES, LOOK_MS)
-    print(f"{rate:.1f} pictures a second, the longest wait for one {longest_ms:.0f} ms")  # of this machine: pytest -s
-    assert rate >= FEWEST
+    pictures = page.evaluate(PICTURES)
+    print(f"{pictures} pictures of one run")  # pytest -s shows it
+    assert pictures >= FEWEST
     page.wait_for_selector(STILL)
 
 

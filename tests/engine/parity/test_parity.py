@@ -1,7 +1,7 @@
 """Whatever is switched on, greedy output is Hugging Face's, token by token (fp32, CPU).
 
 Tiers, on a model whose answers show what was in the KV cache: combinations in which every two settings meet, and, slow,
-all. In test_whole_model.py, on SmolLM2: two combinations, and, slow, those in which every two settings meet, and all.
+all. In test_whole_model.py, on SmolLM2: two combinations, and, slow, all.
 Every answer of every prompt is compared.
 """
 

@@ -12,16 +12,19 @@ def names_for(whole_model: Any, is_quick: bool) -> list[str]:
     return whole_model.lengths_and_texts(0, 4)[3::4] if is_quick else whole_model.lengths_and_texts(0, 2)
 
 
+ALL_AT_ONCE = [combination for combination, interleaved in PAIRS if not interleaved]
+"""Every setting is in one of these. As requests come between steps, every combination is tried below."""
+QUICK = ALL_AT_ONCE[1]
+
+
 @pytest.mark.parametrize(
-    ("combination", "interleaved"),
-    [pytest.param(*row, marks=[pytest.mark.slow] * (row != PAIRS[2]), id=str(row[0])) for row in PAIRS],
+    "combination", [pytest.param(c, marks=[pytest.mark.slow] * (c != QUICK)) for c in ALL_AT_ONCE], ids=str
 )
-def test_every_pair_of_settings_on_the_whole_model(
-    whole_model: Any, combination: Combination, interleaved: bool
+def test_every_setting_on_the_whole_model_when_all_prompts_come_together(
+    whole_model: Any, combination: Combination
 ) -> None:
     """In `make test` one, besides drafts below; the others run there on the lively model."""
-    names = names_for(whole_model, is_quick=combination == PAIRS[2][0])
-    check(whole_model, combination, names, interleaved=interleaved)
+    check(whole_model, combination, names_for(whole_model, is_quick=combination == QUICK), interleaved=False)
 
 
 @pytest.mark.slow
