@@ -34,7 +34,7 @@ from minillm.host.storage import say
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 HELP = """\
-mitigate                  help users first: what can be done at once, before anything is known
+mitigate                  help users first: what can be done right away, before anything is known
 ask                       evidence, as of the page: it doesn't show what your changes did
 suspect WORDS             what you think it is, in your own words; no points
 answer                    commit to a diagnosis, once
@@ -332,7 +332,7 @@ def answer_from_menus(current: Incident, read: Callable[[str], str | None]) -> d
 
 
 def priced(one: Intervention) -> str:
-    """A change, and what it costs. The heading above says it of those that are done at once."""
+    """A change, and what it costs. The heading above says it of those that are done right away."""
     cost = one.loss if one.phase == one.effort else one.cost
     return f"{one.text} ({cost})" if cost else one.text
 

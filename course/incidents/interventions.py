@@ -32,7 +32,7 @@ OTHER_REGION_S = 0.12
 """Round trip to the other region, seconds."""
 BRIEF = 0.2
 """How long answers are, of their length, when the system prompt asks for brief ones."""
-NOW, SOON, DAY, WEEKS, MONTHS = "at once", "half an hour", "a day", "some weeks", "three months"
+NOW, SOON, DAY, WEEKS, MONTHS = "right away", "half an hour", "a day", "some weeks", "three months"
 EFFORTS = {NOW: 10, SOON: 30, DAY: 24 * 60, WEEKS: 21 * 24 * 60, MONTHS: 91 * 24 * 60}
 """Minutes from the decision until all users have it, by the effort of the people who do it."""
 
@@ -83,7 +83,7 @@ def applied(service: SimulatedService, chosen: Sequence[Intervention]) -> Simula
     return service
 
 
-# ---------------------------------------------------------------- at once
+# ---------------------------------------------------------------- right away
 
 
 def revert(s: SimulatedService) -> SimulatedService:
