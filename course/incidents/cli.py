@@ -332,7 +332,7 @@ def answer_from_menus(current: Incident, read: Callable[[str], str | None]) -> d
 
 
 def priced(one: Intervention) -> str:
-    """A change, and what it costs. The heading above says it of those that are done at once."""
+    """A change, and what it costs. The heading above says it of those that are done right away."""
     cost = one.loss if one.phase == one.effort else one.cost
     return f"{one.text} ({cost})" if cost else one.text
 

@@ -322,8 +322,9 @@ def _secondary(hidden: Hidden, answer: Diagnosis) -> Criterion:
     if answer.dominant_phase in dominant_phases(hidden):  # the two may change places
         allowed = {*allowed, hidden.cause.phase} - {answer.dominant_phase}
     told = " or ".join(sorted("none" if name is None else name.replace("_", " ") for name in allowed))
+    said = "There's no second problem." if allowed == {None} else f"The second problem: {told}."
     right = any(answer.secondary == name for name in allowed)
-    return Criterion("secondary problem", SECONDARY if right else 0, SECONDARY, f"The second problem: {told}.")
+    return Criterion("secondary problem", SECONDARY if right else 0, SECONDARY, said)
 
 
 REGIMES = {

@@ -34,7 +34,7 @@ MACHINES_WEIGH, FOR_HOURS = 0.4, 0.1
 """In shares of requests: what doubling the bill takes off an intervention's value, for good, and for a few hours."""
 YOUNG = 1
 """Generations of objects up to this one are those that the play itself has made; looking at older ones takes long."""
-LIMITED = {"ttft": "TTFT", "itl": "ITL, largest gap,", "tpot": "TPOT", "e2e": "E2E"}
+LIMITED = {"ttft": "TTFT", "itl": "largest gap", "tpot": "TPOT", "e2e": "E2E"}
 """What latencies are called in a table, by the name of their limit; the percentile follows."""
 UNANSWERED = "not answered in full"
 

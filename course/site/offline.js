@@ -5,8 +5,18 @@ const scope = /** @type {any} */ (self), PREFIX = "minillm-", KEPT = PREFIX + BU
 const WEIGHTS = "minillm-weights";
 
 scope.addEventListener("install", (/** @type {any} */ event) => {
-  event.waitUntil(caches.open(KEPT).then((kept) => kept.addAll(FIRST.map((name) => new Request(name, { cache: "no-cache" })))).then(() => scope.skipWaiting()));
+  event.waitUntil(caches.open(KEPT).then(async (kept) => {
+    await kept.addAll(FIRST.map((name) => new Request(name, { cache: "no-cache" })));
+    await keepOpenPages(kept);
+    await scope.skipWaiting();
+  }));
 });
+
+/** Pages that were open before this was there: their requests didn't pass here. @param {Cache} kept */
+async function keepOpenPages(kept) {
+  const open = await scope.clients.matchAll({ includeUncontrolled: true });
+  await Promise.all(open.map((/** @type {any} */ page) => kept.add(page.url).catch(() => {}))); // one that has gone since
+}
 
 scope.addEventListener("activate", (/** @type {any} */ event) => {
   const older = caches.keys().then((names) => Promise.all(names.filter((name) => name.startsWith(PREFIX) && name !== KEPT && name !== WEIGHTS).map((name) => caches.delete(name))));

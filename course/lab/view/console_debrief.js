@@ -43,6 +43,9 @@ function drawStory(svg, state, debrief) {
   svg.append(word(scales.x(state.onset) + 5, lane(2) + 4, debrief.cause, "mm-truthname"));
 }
 
+/** Words, with the addresses in them as links. @param {string} words */
+const linked = (words) => words.split(/(https:\/\/\S+)/).map((part, i) => (i % 2 ? make("a", { href: part, target: "_blank", rel: "noreferrer" }, part) : part));
+
 /** @param {Debrief} debrief */
 function marksOf(debrief) {
   return make("table", { class: "mm-marks" }, make("caption", { class: "mm-hide" }, "Points by criterion"), make("tbody", {}, ...debrief.criteria.map((each) => make("tr", {},
@@ -79,8 +82,13 @@ function debriefPane(act, back) {
   /** @param {State} now @param {Debrief} debrief */
   function build(now, debrief) {
     const heading = make("h2", { tabindex: -1 }, `${Math.round(debrief.score)} of 100: it was ${debrief.cause}`);
-    const told = debrief.milestones.map(({ name, minute, enough }) => make("div", { class: `mm-gauge ${minute !== null && (enough === null || minute <= enough) ? "mm-better" : "mm-worse"}` },
-      make("b", {}, minute === null ? "never" : `${minute} min`), make("span", {}, `to ${name}${enough === null ? "" : `; ${enough} are enough`}`)));
+    const helped = now.deployed.find((each) => each.quick && !each.canary && each.restored);
+    const told = debrief.milestones.map(({ name, minute, enough }) => {
+      const isUndone = name === "mitigation" && minute === null && helped;
+      return make("div", { class: `mm-gauge ${minute !== null && (enough === null || minute <= enough) ? "mm-better" : "mm-worse"}` },
+        make("b", {}, isUndone ? `${helped.minute} min` : minute === null ? "never" : `${minute} min`),
+        make("span", {}, `to ${name}${isUndone ? ", undone later" : enough === null ? "" : `; ${enough} are enough`}`));
+    });
     const panels = [debrief.missing.length ? `Without data: ${debrief.missing.join("; ")}.` : "", debrief.stale.length ? `Showed last week's data: ${debrief.stale.join("; ")}.` : ""].filter(Boolean);
     story.setAttribute("aria-label", `The incident from its onset to minute ${now.minute}. ${now.events.filter((each) => each.minute >= 0).map((each) => `Minute ${each.minute}: ${each.kind} ${each.words}`).join(". ")}`);
     element.replaceChildren(
@@ -88,12 +96,13 @@ function debriefPane(act, back) {
       make("div", { class: "mm-debriefbody", tabindex: 0, role: "region", "aria-label": "Debrief, in full" },
         make("div", {}, story,
           make("p", { class: "mm-marks-key" }, ...["● asked", "■ suspected, committed", "⚑ deployed: green where the SLO was met"].map((words) => make("span", {}, words))),
-          make("dl", {}, ...[...debrief.truth, ...panels.map((words) => ["Broken panels", words])].flatMap(([name, words]) => [make("dt", {}, name), make("dd", {}, words)])),
+          make("dl", {}, ...[...debrief.truth, ...panels.map((words) => ["Broken panels", words])].flatMap(([name, words]) => [make("dt", {}, name), make("dd", {}, ...linked(words))])),
           make("h3", {}, "What each change would have done"), changes),
         make("div", {}, marksOf(debrief), ...debrief.notes.map((words) => make("p", {}, words)),
           make("p", { class: "mm-share-line" }, make("code", {}, debrief.share)))),
       make("div", { class: "mm-foot" }, make("button", { type: "button", onclick: back }, "Look at the evidence again")));
     heading.focus({ preventScroll: true });
+    heading.scrollIntoView({ block: "nearest" }); // on a phone it stands far above the button that was pressed
   }
 
   return {

@@ -17,7 +17,7 @@ const fits = (value, types) => isRecord(value) && Object.entries(types).every(([
 /** Whether each value passes. @param {unknown} record @param {(value: any) => boolean} passes */
 const everyValue = (record, passes) => isRecord(record) && Object.values(record).every(passes);
 
-/** What happened first counts: who has seen an answer can't bet on it any more. @type {Pick} */
+/** Of a bet or a day, what happened first counts: who has seen the answer can't bet on it any more. @type {Pick} */
 const firstStays = (ours, theirs) => ours ?? theirs;
 
 /** @param {Record<string, any>} ours @param {Record<string, any>} theirs @param {Pick} pick */
@@ -68,7 +68,7 @@ const LESSONS = {
       ...other, ...mine,
       opened: mine.opened < other.opened ? mine.opened : other.opened, last: mine.last > other.last ? mine.last : other.last,
       predictions: joinedByKey(mine.predictions ?? {}, other.predictions ?? {}, pick ?? betterPoints),
-      checks: joinedByKey(mine.checks ?? {}, other.checks ?? {}, pick ?? betterAnswer),
+      checks: joinedByKey(mine.checks ?? {}, other.checks ?? {}, betterAnswer), // also as they're answered: a check may be tried again
     }));
     return { ...theirs, ...ours, lessons };
   },

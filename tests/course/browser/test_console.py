@@ -110,6 +110,7 @@ def play(page: Any) -> None:
     press(page, "Grade me")
     page.wait_for_selector(".mm-debrief .mm-marks")
     assert "of 100" in page.evaluate("document.activeElement.textContent")
+    assert page.evaluate("document.activeElement.getBoundingClientRect().top >= 0"), "the result is on the screen"
     assert page.locator(".mm-story path, .mm-story circle").count() > 4
     assert_legible(page)
 
@@ -137,3 +138,4 @@ def assert_fits(page: Any, look: dict[str, Any]) -> None:
         found = page.get_by_role("button", name=shown)
         if found.is_visible():
             found.press("Enter")
+            assert page.evaluate("document.activeElement !== document.body"), "who uses the keyboard keeps a place"
