@@ -201,7 +201,7 @@ class EngineThread:
 
     def check_alive(self) -> None:
         """Raise EngineDeadError if the thread has stopped."""
-        if self._closed:
+        if self._is_over:
             raise self._dead_error()
 
     def stop(self) -> None:
@@ -219,7 +219,7 @@ class EngineThread:
     def _send(self, command: Callable[[], Any], reply: Future[Any] | None = None) -> Future[Any]:
         reply = Future() if reply is None else reply
         with self._closing:
-            if self._closed:
+            if self._is_over:
                 if reply.set_running_or_notify_cancel():
                     reply.set_exception(self._dead_error())
             else:
@@ -245,8 +245,16 @@ class EngineThread:
         reply.add_done_callback(lambda _: compiling.cancel())  # the client has left; otherwise it is too late for that
         return reply
 
+    @property
+    def _is_over(self) -> bool:
+        """No command is carried out any more. In a process that was forked off, there is no such thread."""
+        return self._closed or not self._thread.is_alive()
+
     def _dead_error(self) -> EngineDeadError:
-        error = EngineDeadError(f"the engine thread has stopped: {self._death or 'stop() was called'}")
+        called = (
+            "stop() was called" if self._closed else "a fork takes no threads along: make an engine in each process"
+        )
+        error = EngineDeadError(f"the engine thread has stopped: {self._death or called}")
         error.__cause__ = self._death
         return error
 

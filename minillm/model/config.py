@@ -45,6 +45,8 @@ WINDOW_UNLESS_STATED = 4096
 LAYER_TYPES = ("full_attention", "sliding_attention")
 MOST, MOST_LAYERS = 2**31 - 1, 10_000
 """Sizes above these are those of a damaged file: PyTorch has 64 bits for them, and layers are made one by one."""
+MOST_NUMBER = 1e30
+"""The same of other numbers: rope_theta is beyond 2^31 for a context of a million tokens."""
 ROPE_NUMBERS = ("factor", "attention_factor", "beta_fast", "beta_slow", "low_freq_factor", "high_freq_factor")
 """Numbers of `rope_parameters` that a type may need, besides rope_theta and lengths."""
 
@@ -124,7 +126,7 @@ class ModelConfig:
                 num_kv_heads=num_kv_heads,
                 head_dim=_head_dim(hf, qwen3 and not moe),
                 max_position_embeddings=_longest_context(hf, architecture),
-                rms_norm_eps=_number(hf, "rms_norm_eps", 1e-6),
+                rms_norm_eps=float(_number(hf, "rms_norm_eps", 1e-6)),
                 rope=_rope(hf),
                 tie_word_embeddings=_flag(hf, "tie_word_embeddings"),
                 qkv_bias=qwen2 or attention_bias,
@@ -165,18 +167,18 @@ def _refuse_what_is_not_computed(hf: dict[str, Any], architecture: str) -> None:
             )
 
 
-def _number(hf: dict[str, Any], field: str, default: float | None = None) -> float:
+def _number(hf: dict[str, Any], field: str, default: float | None = None, most: float = MOST_NUMBER) -> float:
     """A positive number of config.json. KeyError if it is absent and has no default."""
     value = hf[field] if default is None else hf.get(field, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST:
-        raise CorruptCheckpointError(f"config.json: {field} is {value!r}, and has to be a positive number up to {MOST}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
+        raise CorruptCheckpointError(f"config.json: {field} is {value!r}, and has to be a positive number up to {most}")
     return value
 
 
 def _count(hf: dict[str, Any], field: str, most: int = MOST) -> int:
     """A positive whole number of config.json. KeyError if it is absent."""
-    value = _number(hf, field)
-    if not isinstance(value, int) or value > most:
+    value = _number(hf, field, most=most)
+    if not isinstance(value, int):
         raise CorruptCheckpointError(f"config.json: {field} is {value!r}, and has to be a whole number up to {most}")
     return value
 
@@ -241,11 +243,11 @@ def _rope(hf: dict[str, Any]) -> dict[str, Any]:
     rope["rope_theta"] = float(_number(rope, "rope_theta"))
     for name in ROPE_NUMBERS:
         if rope.get(name) not in (None, 0):
-            _number(rope, name)
+            _number(rope, name, most=MOST)
     rope["max_position_embeddings"] = _count(hf, "max_position_embeddings")
     original = hf.get("original_max_position_embeddings") or rope.get("original_max_position_embeddings")
     rope["original_max_position_embeddings"] = original or hf["max_position_embeddings"]
-    rope["original_max_position_embeddings"] = int(_number(rope, "original_max_position_embeddings"))
+    rope["original_max_position_embeddings"] = int(_number(rope, "original_max_position_embeddings", most=MOST))
     return rope
 
 

@@ -244,7 +244,7 @@ def test_what_float16_cannot_hold_is_named(folder: Path) -> None:
         dict(layer_types=1),
         dict(head_dim=2**63),
         dict(num_hidden_layers=2**31 - 1),
-        dict(rms_norm_eps=10**30),
+        dict(rms_norm_eps=10**31),
     ],
     ids=str,
 )
@@ -256,6 +256,11 @@ def test_a_field_that_changes_the_computation_is_refused_by_name(folder: Path, f
 
 def test_fields_that_change_nothing_are_read_over(folder: Path) -> None:
     edit(folder, logits_scaling=1.0, attn_logit_softcapping=0, use_qk_norm=False, pretraining_tp=2, is_causal=True)
+    load(folder)
+
+
+def test_rotations_for_a_context_of_millions_are_read(folder: Path) -> None:
+    edit(folder, rope_parameters={"rope_type": "default", "rope_theta": 45_913_617_331.0})
     load(folder)
 
 

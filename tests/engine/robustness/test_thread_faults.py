@@ -1,5 +1,7 @@
 """The engine's thread ends, whatever ended it: everybody is told, nobody waits, and a new one takes over."""
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,21 @@ def test_whoever_runs_waits_or_comes_is_told(
     thread.stop()
     with EngineThread(config, model) as another:
         assert another.submit("Hello there", GREEDY).result(timeout=60).finish_reason is FinishReason.LENGTH
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes are forked here")
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_forked_process_is_told_that_its_engine_stayed_behind(thread: EngineThread) -> None:
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # rather than wait forever for a thread that isn't here
+        try:
+            thread.submit("Hello", GREEDY)
+        except EngineDeadError:
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert thread.submit("Hello", GREEDY).result(timeout=60).finish_reason is FinishReason.LENGTH
 
 
 @pytest.mark.parametrize("error", [Panic("in Rust"), SystemExit(3)], ids=repr)
