@@ -168,6 +168,7 @@ def write_search(file: Path, rendered: Mapping[str, str]) -> None:
 def write_offline(folder: Path) -> None:
     """The service worker: it keeps what the first page, the dashboard and Python need, and whatever is opened."""
     first = [folder / "index.html", folder / "dashboard.html", *folder.glob("static/*.*"), *folder.glob("tab/*")]
+    first += [*folder.glob("model/decoder.*"), *folder.glob("model/model.json")]  # small; decoder.js keeps the weights
     names = ["./", *sorted(str(path.relative_to(folder)) for path in first)]
     ours = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".bin")
     everything = (path.read_bytes() for path in ours)  # weights have their content in their name
