@@ -71,6 +71,7 @@ def generate(decoder: Decoder, device: str, **fields: Any) -> list[list[int]]:
     "fields",
     [
         {"attention_backend": "sdpa", "fused_kernels": False},
+        {"attention_backend": "sdpa", "fused_kernels": False, "cuda_graphs": False, "sliding_window": 8},
         {"attention_backend": "triton", "fused_kernels": False, "piecewise_graphs": False, "lazy_graphs": True},
         pytest.param({"attention_backend": "triton"}, marks=pytest.mark.slow),
     ],
@@ -80,7 +81,7 @@ def test_tokens_are_the_cpus_and_a_step_waits_for_its_own_tokens_only(
     fields: dict[str, Any], decoder: Decoder, cuda: PretendedCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(piecewise_graphs, "TOKENS", (16,))
-    expected = generate(decoder, "cpu", attention_backend="eager")
+    expected = generate(decoder, "cpu", attention_backend="eager", sliding_window=fields.get("sliding_window"))
     step, waits = Engine.step, list[str]()
 
     def keep_waits(engine: Engine) -> Any:
