@@ -4,10 +4,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from minillm.core.block_pool import blocks_for
+from minillm.host.device import to_device
 from minillm.kernels.attention.cache import KVCache
 from minillm.kernels.attention.window import Window
 
@@ -61,10 +63,10 @@ class AttentionMetadata:
         if self.window is None:
             blocks = self.block_tables[b, : blocks_for(context_len, self.block_size)]
             return blocks, torch.arange(context_len, device=device)
-        live = torch.tensor(self.live_blocks(b))
-        positions = (live[:, None] * self.block_size + torch.arange(self.block_size)).flatten()
+        live = np.array(self.live_blocks(b))
+        positions = (live[:, None] * self.block_size + np.arange(self.block_size)).reshape(-1)
         num_keys = len(positions) - -context_len % self.block_size  # the last block may not be full
-        return self.block_tables[b, live.to(device)], positions[:num_keys].to(device)
+        return self.block_tables[b, to_device(live, device)], to_device(positions[:num_keys], device)
 
 
 class AttentionFn(Protocol):
