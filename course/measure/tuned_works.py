@@ -217,7 +217,6 @@ FEW = {
     "int4": [
         FragmentTile(64, 8, 2, 4, 4),  # N = 8: mma.sync
         FragmentTile(64, 16, 2, 4, 4),  # N = 16: wgmma
-        FragmentTile(64, 16, 1, 4, 6),
         FragmentTile(64, 8, 1, 2, 6),
         FragmentTile(128, 8, 1, 4, 5),
         FragmentTile(128, 16, 2, 4, 4),
@@ -246,10 +245,8 @@ FEW = {
 SOME = {
     "int4": [
         FragmentTile(64, 32, 2, 4, 4),
-        FragmentTile(128, 32, 1, 4, 5),
         FragmentTile(128, 32, 2, 4, 4),
         FragmentTile(128, 32, 2, 8, 4),
-        FragmentTile(256, 32, 1, 8, 4),
         FragmentTile(256, 32, 2, 8, 3),
         FragmentTile(64, 32, 2, 4, 3),
         FragmentTile(64, 32, 2, 4, 6),
@@ -614,9 +611,8 @@ class MoEWork(Work):
     def in_use(self) -> dict[str, Run]:
         from minillm.kernels.triton.ops import TritonOps
 
-        if self.on_x.device.type != "cuda":
-            return {}
-        ops, k, num_experts = TritonOps(), self.sizes.k, self.sizes.num_experts
+        ops = TritonOps() if self.on_x.device.type == "cuda" else Ops()
+        k, num_experts = self.sizes.k, self.sizes.num_experts
 
         def grouped(i: int) -> Tensor:
             """As MoE.forward does with `all_at_once`."""
