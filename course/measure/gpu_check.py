@@ -133,7 +133,7 @@ def _others() -> list[Section]:
         Section("decode_8b_two_gpus", f"decode {large} {two}", 60),
         Section("throughput_0.6b", f"throughput {small} --repeats 2", 40),
         Section("decode_0.6b", f"decode {small} --batch 1 --batch 8 --batch 64 --batch 256 --idle", 40),
-        Section("kernels_30b", f"decode --model qwen3-30b-a3b {RANDOM} --batch 1 --batch 256 --idle", 40),
+        Section("kernels_30b", f"decode --model qwen3-30b-a3b {RANDOM} --batch 1 --batch 128 --idle", 40),
         Section("decode_1b", f"decode {middle} --batch 1 --batch 8 --batch 64", 30),
         Section("attention_8b", f"attention {large}", 40),
         Section("decode_8b_top_p", f"decode {large} --batch 1 --batch 128 {narrow}", 30),

@@ -217,7 +217,6 @@ FEW = {
     "int4": [
         FragmentTile(64, 8, 2, 4, 4),  # N = 8: mma.sync
         FragmentTile(64, 16, 2, 4, 4),  # N = 16: wgmma
-        FragmentTile(64, 16, 1, 4, 6),
         FragmentTile(64, 8, 1, 2, 6),
         FragmentTile(128, 8, 1, 4, 5),
         FragmentTile(128, 16, 2, 4, 4),
@@ -246,10 +245,8 @@ FEW = {
 SOME = {
     "int4": [
         FragmentTile(64, 32, 2, 4, 4),
-        FragmentTile(128, 32, 1, 4, 5),
         FragmentTile(128, 32, 2, 4, 4),
         FragmentTile(128, 32, 2, 8, 4),
-        FragmentTile(256, 32, 1, 8, 4),
         FragmentTile(256, 32, 2, 8, 3),
         FragmentTile(64, 32, 2, 4, 3),
         FragmentTile(64, 32, 2, 4, 6),
@@ -614,20 +611,18 @@ class MoEWork(Work):
     def in_use(self) -> dict[str, Run]:
         from minillm.kernels.triton.ops import TritonOps
 
-        if self.on_x.device.type != "cuda":
-            return {}
-        ops, k, num_experts = TritonOps(), self.sizes.k, self.sizes.num_experts
+        ops = TritonOps() if self.on_x.device.type == "cuda" else Ops()
+        k, num_experts = self.sizes.k, self.sizes.num_experts
 
         def grouped(i: int) -> Tensor:
             """As MoE.forward does with `all_at_once`."""
             chosen, shares = self.choose(i)
             _, gate_up, down = self.on_layers[i]
             ids, order = chosen.flatten().sort(stable=True)
-            ends = torch.searchsorted(ids, torch.arange(num_experts, device=ids.device), right=True).int()
+            every = torch.arange(num_experts, device=ids.device)
+            ends = torch.searchsorted(ids, every, right=True, out_int32=True)
             inner = ops.silu_mul(F.grouped_mm(self.on_x[order // k], gate_up.mT, offs=ends))
-            y = F.grouped_mm(inner, down.mT, offs=ends)
-            y = torch.empty_like(y).index_copy_(0, order, y)
-            return (y.view(*shares.shape, -1) * shares[:, :, None]).sum(dim=1)
+            return ops.add_shares(F.grouped_mm(inner, down.mT, offs=ends), order, shares)
 
         return {"now": grouped, f"{SIXTEEN_BITS}, routing alone": lambda i: self.choose(i)[1]}
 
@@ -723,6 +718,8 @@ class LikeliestWork(Work):
     """Each row's likeliest token: our kernels beside PyTorch's max()."""
 
     section = "likeliest"
+    tolerance = 0.0
+    """Of token ids"""
 
     def __init__(self, sizes: Sizes, rows: int) -> None:
         self.rows, self.vocab, self.dtype = rows, sizes.vocab, sizes.dtype

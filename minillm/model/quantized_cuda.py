@@ -22,8 +22,8 @@ ROUGH = {"int8": 0.03, "fp8": 0.12, "int4": 0.25}
 """Largest relative error of a product with rounded weights: about three times what the rounding makes. A wrong layout
 is off by about 1."""
 
-ROWS_CHECKED = (4, 32, 192)
-"""Each has a kernel of its own: the few rows of a decode step, more of them, a prompt's."""
+ROWS_CHECKED = (4, 32, 128, 192)
+"""Each is launched in its own way: the few rows of a decode step, more of them, several tiles of these, a prompt's."""
 
 Maker = Callable[[Linear], AnyLinear]
 

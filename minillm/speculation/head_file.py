@@ -133,7 +133,7 @@ def embedding_table(decoder: Decoder) -> Tensor:
     if decoder.embed_tokens is not None:
         return decoder.embed_tokens
     head: Any = decoder.lm_head
-    ids = torch.arange(decoder.config.vocab_size, device=head.numbers.device)
+    ids = torch.arange(decoder.config.vocab_size, device=decoder.norm.weight.device)
     return torch.cat([head.rows(part).bfloat16() for part in ids.split(ROWS_AT_ONCE)])
 
 

@@ -10,7 +10,7 @@ long as x has them in the same one. So within each 64 inputs they lie as the reg
 
 Four threads share the 16 columns that an instruction sums over, a pair of neighbours each, and another pair 8 columns
 on. So a thread's 16 bytes are those that it multiplies, as in fragments.py. `quantize_fp8` puts a prompt's x in this
-order while it rounds it, which costs nothing; few rows stay as they are.
+order while it rounds it, in the same launch; few rows stay as they are.
 """
 
 import torch

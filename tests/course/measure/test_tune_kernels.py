@@ -7,8 +7,19 @@ import torch
 
 pytest.importorskip("triton", reason="triton is for Linux")
 from course.measure import tune_kernels
-from course.measure.tune_kernels import Log, Tuner, summary
-from course.measure.tuned_works import MODELS, SMALL, KVWork, LinearWork, RowLayer, RowWork, WidenedFirst, Work
+from course.measure.tune_kernels import Log, Tuner, error_of, summary
+from course.measure.tuned_works import (
+    MODELS,
+    SMALL,
+    KVWork,
+    LikeliestWork,
+    LinearWork,
+    MoEWork,
+    RowLayer,
+    RowWork,
+    WidenedFirst,
+    Work,
+)
 from minillm.kernels.quantization import dequantize, dequantize_int4, quantize_int4, quantize_rows
 from minillm.kernels.triton.fragments import to_fragments
 from minillm.kernels.triton.widening import INT4_BASE
@@ -68,6 +79,13 @@ def test_candidates_of_a_model_have_names_of_their_own() -> None:
         names = [str(candidate) for candidate in work.first()]
         assert len(set(names)) == len(names) > 3
     assert set(tune_kernels.BUDGETS) >= {work.section for work in tune_kernels.works(SMALL)}
+
+
+@pytest.mark.parametrize("work", [MoEWork(SMALL, 5), LikeliestWork(SMALL, 3)], ids=lambda work: work.section)
+def test_what_is_in_use_is_right(work: Work) -> None:
+    torch.manual_seed(0)
+    work.prepare("cuda" if torch.cuda.is_available() else "cpu")
+    assert error_of(work.in_use()["now"](0), work.reference(), work.spared) <= work.tolerance
 
 
 @pytest.mark.parametrize("kind", ["int4", "int8"])

@@ -35,5 +35,5 @@ def test_every_kernel_compiles_for_sm_100_sm_90_and_sm_80(tmp_path: Path) -> Non
         if re.search("attention bf16|linear bf16 rows", kernel["name"]):  # copies under way while tensor cores work
             instruction = "mma.sync" if "decode" in kernel["name"] else LARGE_PRODUCTS[kernel["capability"]]
             assert kernel["tensor_cores"] == [instruction] and kernel["async_copies"], kernel
-        if "linear bf16" in kernel["name"]:  # see TILES: a step ends when its products have
+        if "linear bf16" in kernel["name"]:  # see TILES: no product reads registers that change
             assert kernel["products_under_way"] == 0, kernel

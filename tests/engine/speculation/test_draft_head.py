@@ -1,5 +1,6 @@
 """The draft head in the engine: same tokens, and a cache that holds what the model's states make it, come what may."""
 
+import dataclasses
 import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,10 +21,12 @@ from minillm.core.errors import ConfigError
 from minillm.core.request import Request
 from minillm.frontend.outputs import RequestOutput
 from minillm.kernels.cpu import native_kernels
+from minillm.model.decoder import Decoder
 from minillm.model.errors import CorruptCheckpointError
 from minillm.model.loader import LoadedModel, load_model
 from minillm.model.packed import CPULinear
 from minillm.model.quantized import QuantizedLinear
+from minillm.model.quantized_cuda import makers
 from minillm.observe.speculation import SpeculationSummary
 from minillm.speculation import draft_head
 from minillm.speculation.draft_head import DraftHeadProposer, HeadSlot
@@ -262,6 +265,21 @@ def test_what_is_wrong_with_a_head_is_named(
 def test_rows_of_a_packed_output_head(tiny: LoadedModel, tiny_llama_path: Path) -> None:
     packed = load_model(EngineConfig(model=str(tiny_llama_path), dtype="bfloat16", device="cpu"))
     torch.testing.assert_close(output_rows(packed.decoder), output_rows(tiny.decoder).bfloat16())
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4", "fp8"])
+def test_the_table_of_a_tied_head_that_is_quantized_on_a_gpu(
+    tiny: LoadedModel, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pretended on a CPU: a GPU's layers keep their weights in another order than a CPU's."""
+    pytest.importorskip("triton", reason="triton is for Linux")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    config = dataclasses.replace(tiny.model_config, vocab_size=144, tie_word_embeddings=True)
+    decoder = Decoder(config, torch.float16, torch.device("cpu"))
+    exact = decoder.lm_head.weight.normal_().clone()
+    decoder.embed_tokens, (_, make) = None, makers(EngineConfig(quantization=kind), torch.device("cpu"))
+    decoder.lm_head = make(decoder.lm_head)
+    assert (output_rows(decoder) - exact).abs().max() < 0.2
 
 
 @pytest.mark.skipif(native_kernels() is None, reason="no C++ compiler")
