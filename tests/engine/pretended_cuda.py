@@ -157,11 +157,15 @@ class PretendedCuda(TorchDispatchMode):
         self.leaving, self.arriving = [], []
 
     def launch(self, work: Callable[[], Any], given: list[Tensor]) -> Any:
-        """Do some work; or do it once, to know the shapes, and leave it to replays."""
-        before = [each.clone() for each in given] if self.recording is not None else []
+        """Do some work; or do it once, to know the shapes, and leave it to replays: of what it writes then, memory of
+        the graph's own keeps it, where later work of the recording may look for indices."""
+        before: list[tuple[Tensor, Tensor]] = []
+        if self.recording is not None:
+            own = {each.untyped_storage().data_ptr() for each in tensors_in(self.recording.made)}
+            before = [(each, each.clone()) for each in given if each.untyped_storage().data_ptr() not in own]
         result = work()
         if self.recording is not None:
-            for each, value in zip(given, before):
+            for each, value in before:
                 each.copy_(value)
             storages = {each.untyped_storage().data_ptr() for each in given}
             made = [each if each.untyped_storage().data_ptr() not in storages else None for each in tensors_in(result)]
