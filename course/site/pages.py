@@ -5,7 +5,8 @@ import base64
 import functools
 import html
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -37,6 +38,8 @@ IMPORT = re.compile(r"^from ([\w.]+) import ([\w, ]+)$", re.M)
 CALL = re.compile(r"(\w+)\.(\w+)\(([^()]*|\".*\")\)")
 TERM = re.compile(r'<a href="glossary\.html#([\w-]+)"')
 SCORED = re.compile(rf' {OUTCOME}="[^"]*"')
+NAMED = re.compile(r"<h([1-6]) id=.*?</h\1>|<svg\b.*?</svg>", re.S)
+ID = re.compile(r'(?<=\sid=")[^"]+')
 SIGNPOST = "\n\n---\n\n"
 highlighted = Highlight2HTML()
 
@@ -130,7 +133,7 @@ def notebook_page(path: Path, names: Mapping[str, str]) -> Page:
     notebook = nbformat.read(path, as_version=4)
     notebook.cells[-1].source = notebook.cells[-1].source.partition(SIGNPOST)[0]  # the page has links of its own
     found = parts_of(notebook, RECORDED / path.stem)
-    parts = tuple(_linked(part, path, root, names) for part in found)
+    parts = tuple(distinct(_linked(part, path, root, names) for part in found))
     return Page(names[str(path.relative_to(root))], _title(parts), parts, str(path.relative_to(root)))
 
 
@@ -147,9 +150,14 @@ def map_page(start: Page) -> Page:
 
 def markdown_page(path: Path, root: Path, names: Mapping[str, str]) -> Page:
     text = with_math(markdown2html(path.read_text(encoding="utf-8")))
-    part = PagePart("prose", HEADING.sub(lambda found: f'<a id="{_slug(found.group(2))}"></a>{found.group()}', text))
-    parts = (_linked(part, path, root, names),)
+    parts = (_linked(PagePart("prose", HEADING.sub(_with_slug, text)), path, root, names),)
     return Page(names[str(path.relative_to(root))], _title(parts), parts, str(path.relative_to(root)))
+
+
+def _with_slug(heading: re.Match[str]) -> str:
+    """A heading that links in both styles lead to: the notebooks', and code hosts'."""
+    anchor, slug = heading.group(2), _slug(heading.group(2))
+    return heading.group() if slug == anchor else f'<a id="{slug}"></a>{heading.group()}'
 
 
 def _slug(anchor: str) -> str:
@@ -187,6 +195,23 @@ def parts_of(notebook: NotebookNode, recorded: Path) -> Iterator[PagePart]:
         else:
             is_live = panel and not any(held in shown for held in (FRAMES, PACKED, PACKED_SHEET))
             yield PagePart("live" if is_live else "output", shown, code, panel=panel)
+
+
+def distinct(parts: Iterable[PagePart]) -> Iterator[PagePart]:
+    """Parts of one page with each id once: a heading or a picture that comes again has ids of its own."""
+    seen: Counter[str] = Counter()
+
+    def renamed(piece: re.Match[str]) -> str:
+        text = piece.group()
+        ids = set(ID.findall(text))
+        for again in ids & seen.keys():
+            text = re.sub(rf'(?<=["#]){re.escape(again)}(?=[")])', f"{again}-again{seen[again]}", text)
+        seen.update(ids)
+        return text
+
+    for part in parts:
+        shown = NAMED.sub(renamed, part.html)
+        yield replace(part, html=shown, other=part.other and replace(part.other, html=NAMED.sub(renamed, part.other.html)))
 
 
 def _beside(other: ExampleRun) -> ExampleRun:

@@ -2,6 +2,7 @@
 
 import base64
 import re
+from collections import Counter
 from html import unescape
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from course.lab.predict import Prediction
 from course.lab.view import bundle, library
 from course.site import pages
 from course.site.__main__ import alone, opening
+from course.site.pages import PagePart, distinct
 from course.tab.explorers import LIVE
 
 MOST_BYTES = 1_500_000
@@ -33,6 +35,20 @@ def test_every_link_leads_to_a_page_and_a_heading_of_it(site: Path) -> None:
             if (page or name) not in texts or (anchor and anchor not in anchors[page or name]):
                 broken.append(f"{name}: {target}")
     assert broken == []
+
+
+def test_no_page_has_an_id_twice(site: Path) -> None:
+    for page in site.glob("*.html"):
+        text = re.sub(r"<script.*?</script>", "", page.read_text(encoding="utf-8"), flags=re.S)
+        counts = Counter(re.findall(r'<[a-zA-Z][^>]*?\sid="([^"]*)"', text))
+        assert not [name for name, count in counts.items() if count > 1], page.name
+
+
+def test_a_picture_that_is_shown_again_uses_its_own_shapes() -> None:
+    picture = '<svg><path id="c1-0"/><use href="#c1-0"/><g fill="url(#c1-0)"/></svg>'
+    first, second = (part.html for part in distinct([PagePart("output", picture), PagePart("output", picture)]))
+    assert first == picture
+    assert second == picture.replace("c1-0", "c1-0-again1")
 
 
 def test_pages_are_small_and_load_nothing_from_elsewhere(site: Path) -> None:
