@@ -56,7 +56,7 @@ def test_a_full_queue_refuses_the_whole_call(tiny_llama_path: Path):
 @pytest.mark.parametrize(
     "prompts",
     [None, 5, {"role": "user", "content": "Hello"}, iter(["a"]), {"a"}, torch.tensor([1, 2]), [1.5], [None], b"a"],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_what_is_no_prompt_is_refused(llm: LLM, prompts: Any):
     with pytest.raises(InvalidPromptError, match="a prompt is"):
