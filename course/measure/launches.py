@@ -33,7 +33,6 @@ from minillm.model.checkpoints import load_config, resolve
 from minillm.model.config import ModelConfig
 from minillm.model.decoder import Decoder
 from minillm.observe.tables import text_table
-from minillm.runner import sampler
 from minillm.runner.cuda_graphs import GraphedDecode
 from minillm.runner.kv_pool import KVPool
 from minillm.runner.pending_tokens import PendingTokens
@@ -110,7 +109,6 @@ def recorded_kernels(recorder: LaunchRecorder) -> Iterator[None]:
     """Our kernels are noted and not run, as an H100 would be given them."""
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(attention, "gpu", return_value=H100))
-        stack.enter_context(mock.patch.object(sampler, "select_likeliest", return_value=likeliest.likeliest))
         for module in (attention_kernels, experts, likeliest, ops):
             for name, value in list(vars(module).items()):
                 if isinstance(value, triton.runtime.jit.KernelInterface):
@@ -156,9 +154,10 @@ def decode_launches(config: ModelConfig, batch: int, context: int) -> list[StepL
     recorder = LaunchRecorder(moved)
     window = config.max_position_embeddings
     with recorded_kernels(recorder):
+        fused = ops.TritonOps()
         graphed = GraphedDecode(
             decoder,
-            ops.TritonOps(),
+            fused,
             attention.TritonAttention,
             pool,
             pending,
@@ -168,7 +167,7 @@ def decode_launches(config: ModelConfig, batch: int, context: int) -> list[StepL
         graphed.capture(batch, lazily=True)
         rows = [Request(f"request-{i}", [0], SAMPLING, Timeline(0.0)) for i in range(batch)]
         with torch.inference_mode(), recorder:
-            pending.keep(rows, RejectionSampler().launch(graphed.logits, rows).token_ids)
+            pending.keep(rows, RejectionSampler(fused).launch(graphed.logits, rows).token_ids)
     return recorder.launches
 
 

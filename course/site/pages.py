@@ -211,7 +211,9 @@ def distinct(parts: Iterable[PagePart]) -> Iterator[PagePart]:
 
     for part in parts:
         shown = NAMED.sub(renamed, part.html)
-        yield replace(part, html=shown, other=part.other and replace(part.other, html=NAMED.sub(renamed, part.other.html)))
+        yield replace(
+            part, html=shown, other=part.other and replace(part.other, html=NAMED.sub(renamed, part.other.html))
+        )
 
 
 def _beside(other: ExampleRun) -> ExampleRun:

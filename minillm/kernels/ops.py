@@ -91,6 +91,13 @@ class Ops:
         # A row that could not be sampled ends its request as soon as that is seen; until then, any token will do.
         return torch.where(token_ids < 0, newest, token_ids).clamp(min=0)
 
+    def likeliest(self, logits: Tensor) -> Tensor:
+        """[R] int64: the id of the largest of each row of logits [R, V], the first of equal ones; -1 where a logit is
+        NaN, or the largest one infinite."""
+        # max() gives the largest logit along with its token, and hands NaN on, so the check costs nothing.
+        largest, token_ids = logits.max(dim=-1)
+        return torch.where(largest.isfinite(), token_ids, -1)
+
     def add_rms_norm(self, x: Tensor, delta: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         """The residual stream x + delta [T, hidden], and its RMS norm: what enters the next block."""
         x = x + delta

@@ -29,23 +29,6 @@ def select_ops(fused: bool, device: torch.device, kv_dtype: torch.dtype, activat
     return Ops()
 
 
-def select_likeliest(device: torch.device) -> Callable[[Tensor], Tensor]:
-    """What finds each row's likeliest token."""
-    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
-        return likeliest
-    from minillm.kernels.triton import likeliest as on_gpu
-
-    return on_gpu.likeliest
-
-
-def likeliest(logits: Tensor) -> Tensor:
-    """[R] int64: the id of the largest of each row of logits [R, V], the first of equal ones; -1 where a logit is NaN,
-    or the largest one infinite."""
-    # max() gives the largest logit along with its token, and hands NaN on, so the check costs nothing.
-    largest, token_ids = logits.max(dim=-1)
-    return torch.where(largest.isfinite(), token_ids, -1)
-
-
 def select_draw_wide(device: torch.device) -> Callable[..., Tensor] | None:
     """What draws from a nucleus of any width without being told how wide; None = the device has to be asked."""
     if device.type != "cuda" or importlib.util.find_spec("triton") is None:

@@ -66,7 +66,7 @@ def largest_step_bytes(
         arrays, metadata = upload(batch, model.device)
         inputs = (arrays.token_ids, arrays.positions, pool.layers, attention(metadata), ops)
         hidden, _ = model.decoder.hidden_states(*inputs)
-        RejectionSampler().launch(model.decoder.lm_head(hidden[arrays.logit_rows]), batch.rows).wait()
+        RejectionSampler(ops).launch(model.decoder.lm_head(hidden[arrays.logit_rows]), batch.rows).wait()
 
     return peak_bytes(step, model.device)
 

@@ -28,7 +28,8 @@ from torch import Tensor
 from minillm.core.params import SamplingParams
 from minillm.core.request import TokenLogprob
 from minillm.host.device import HostCopy, to_device
-from minillm.kernels.select_ops import select_draw_wide, select_likeliest
+from minillm.kernels.ops import Ops
+from minillm.kernels.select_ops import select_draw_wide
 from minillm.runner.draws import uniform
 from minillm.runner.grammar_masks import grammar_error
 from minillm.runner.rows import Row
@@ -82,7 +83,14 @@ class SampleInFlight:
 
 
 class Sampler:
-    """Chooses the next token of every request in a batch."""
+    """Chooses the next token of every request in a batch.
+
+    Args:
+        ops: what finds each row's likeliest token; None = PyTorch.
+    """
+
+    def __init__(self, ops: Ops | None = None) -> None:
+        self.ops = ops or Ops()
 
     def __call__(self, logits: Tensor, rows: Sequence[Row]) -> SampledTokens:
         """Sample one token per row, and wait for it. See `launch`."""
@@ -101,7 +109,7 @@ class Sampler:
         if len(rows) != logits.shape[0]:
             raise ValueError(f"{logits.shape[0]} rows of logits for {len(rows)} requests")
         allowed = logits if allowed is None else allowed
-        token_ids = select_likeliest(logits.device)(allowed)  # an all-greedy batch is done after this one pass
+        token_ids = self.ops.likeliest(allowed)  # an all-greedy batch is done after this one pass
         params = [row.params for row in rows]
         touched = [i for i, p in enumerate(params) if not p.takes_likeliest]
         if touched:

@@ -86,7 +86,7 @@ class TorchRunner:
         self.num_host_blocks = size_swap_pool(config, *shape)
         with memory_errors(self.device, "the KV pool", "Lower num_kv_blocks or kv_cache_memory_gb"):
             self.kv_pool = KVPool(model.model_config, self.num_kv_blocks, self.num_host_blocks, *shape[1:], self.device)
-        self.sampler = RejectionSampler()
+        self.sampler = RejectionSampler(self.ops)
         host_counts = any(mlp.stacked is None for mlp in model.decoder.sparse_mlps)  # see MoE.one_by_one
         self.make_graph = make_graph
         can_capture = make_graph is not None or self.device.type == "cuda"

@@ -16,6 +16,7 @@ from torch import Tensor
 from minillm.kernels.attention.cache import KVCache, as_kernels_read
 from minillm.kernels.ops import AttentionBlock, ForwardContext, Ops, QKNorms, StackedExperts
 from minillm.kernels.triton.gpu import warps_for
+from minillm.kernels.triton.likeliest import likeliest
 from minillm.kernels.triton.rounding import quantize
 
 ELEMENTS_PER_PROGRAM = 1024
@@ -31,6 +32,9 @@ class TritonOps(Ops):
             token_ids, sampled, output, len(token_ids), ELEMENTS_PER_PROGRAM
         )
         return output
+
+    def likeliest(self, logits: Tensor) -> Tensor:
+        return likeliest(logits)
 
     def add_rms_norm(self, x: Tensor, delta: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         x, delta = x.contiguous(), delta.contiguous()

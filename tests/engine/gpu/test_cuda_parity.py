@@ -15,8 +15,6 @@ from minillm import LLM, Engine, EngineConfig, SamplingParams
 from minillm.kernels.attention.select import survey
 from minillm.kernels.ops import Ops
 from minillm.kernels.quantization import dtype_name
-from minillm.kernels.select_ops import likeliest as plain_likeliest
-from minillm.kernels.select_ops import select_likeliest
 from minillm.model.config import ModelConfig
 from minillm.model.decoder import Decoder
 from minillm.model.loader import LoadedModel, fill_randomly
@@ -219,10 +217,8 @@ def test_small_kernels_give_what_pytorch_gives() -> None:
         order, sampled = torch.randperm(600), torch.tensor([7, -1, 9], dtype=torch.int32)
         token_ids = torch.tensor([~0, 5, ~1, ~2], dtype=torch.int32)
     logits[1, 150_000], logits[2, 3] = math.nan, math.inf
-    likeliest = select_likeliest(logits.device)
-    assert likeliest is not plain_likeliest
-    assert likeliest(logits).tolist() == plain_likeliest(logits).tolist()
     fused, plain = TritonOps(), Ops()
+    assert fused.likeliest(logits).tolist() == plain.likeliest(logits).tolist()
     assert fused.fill_in(token_ids, sampled).tolist() == plain.fill_in(token_ids, sampled).tolist() == [7, 5, 0, 9]
     exact = plain.add_shares(parts.float(), order, shares)
     assert (fused.add_shares(parts, order, shares.bfloat16()) - exact).abs().max() <= 0.02 * exact.abs().max()

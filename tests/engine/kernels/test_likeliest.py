@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
-from minillm.kernels import select_ops
+from minillm.kernels.ops import Ops
 
 triton_likeliest = pytest.importorskip(
     "minillm.kernels.triton.likeliest", reason="triton is for Linux", exc_type=ImportError
 )
-WAYS = [select_ops.likeliest, triton_likeliest.likeliest]
+WAYS = [Ops().likeliest, triton_likeliest.likeliest]
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
