@@ -623,11 +623,10 @@ class MoEWork(Work):
             chosen, shares = self.choose(i)
             _, gate_up, down = self.on_layers[i]
             ids, order = chosen.flatten().sort(stable=True)
-            ends = torch.searchsorted(ids, torch.arange(num_experts, device=ids.device), right=True).int()
+            all_ids = torch.arange(num_experts, device=ids.device)
+            ends = torch.searchsorted(ids, all_ids, right=True, out_int32=True)
             inner = ops.silu_mul(F.grouped_mm(self.on_x[order // k], gate_up.mT, offs=ends))
-            y = F.grouped_mm(inner, down.mT, offs=ends)
-            y = torch.empty_like(y).index_copy_(0, order, y)
-            return (y.view(*shares.shape, -1) * shares[:, :, None]).sum(dim=1)
+            return ops.add_shares(F.grouped_mm(inner, down.mT, offs=ends), order, shares)
 
         return {"now": grouped, f"{SIXTEEN_BITS}, routing alone": lambda i: self.choose(i)[1]}
 
