@@ -8,12 +8,19 @@ import torch
 from pretended_cuda import GPU, OnGpu, PretendedCuda, load_guard, pretended_cuda
 
 from minillm import Engine, EngineConfig, SamplingParams
+from minillm.core.request import Request
+from minillm.core.timeline import Timeline
 from minillm.host.device import HostCopy, to_device
+from minillm.kernels.ops import Ops
+from minillm.kernels.select_ops import select_ops
 from minillm.model.config import ModelConfig
 from minillm.model.decoder import Decoder
+from minillm.model.linear import Linear
 from minillm.model.loader import LoadedModel, fill_randomly
+from minillm.model.quantized_cuda import makers
 from minillm.runner import piecewise_graphs
 from minillm.runner.cuda_graphs import CudaGraph
+from minillm.runner.sampler import Sampler
 
 SHAPE = dict(
     vocab_size=512,
@@ -143,3 +150,85 @@ def test_operands_have_to_be_on_one_device(cuda: PretendedCuda) -> None:
     with pytest.raises(RuntimeError, match="same device"):
         torch.ones(2, device=GPU) + torch.ones(2)
     assert (torch.ones(2, device=GPU) + torch.tensor(1.0)).cpu().tolist() == [2, 2]
+
+
+WIDE: dict[str, Any] = {"temperature": 9, "top_p": 0.999}
+"""Draws from more tokens than are sorted first."""
+
+
+@pytest.mark.parametrize("others", [[], pytest.param([WIDE], marks=pytest.mark.slow)], ids=str)
+def test_whatever_is_sampled_waits_for_nothing_and_is_what_a_cpu_samples(
+    others: list[dict[str, Any]], cuda: PretendedCuda
+) -> None:
+    each: list[dict[str, Any]] = [
+        {"temperature": 0},
+        {"temperature": 0, "repetition_penalty": 1.3, "presence_penalty": 0.5, "logprobs": 3},
+        {"temperature": 1, "logit_bias": {5: 3.0}, "logprobs": 0},
+        {"temperature": 0.8, "top_p": 0.9, "top_k": 20},
+        *others,
+        {"temperature": 0},  # NaN
+    ]
+    rows = [
+        Request(f"{i}", [1, 2], SamplingParams(**fields), Timeline(0.0), seed=i, output_token_ids=[3])
+        for i, fields in enumerate(each)
+    ]
+    logits = torch.randn(len(rows), 1001, generator=torch.Generator().manual_seed(0))
+    there = logits.to(GPU)
+    for tensor in (logits, there):
+        tensor[-1, 900] = torch.nan
+    for is_masked in (False, True):
+        odd = torch.arange(1, 1001, 2)  # which a grammar rules out
+        allowed = logits.index_fill(1, odd, -torch.inf) if is_masked else None
+        allowed_there = there.index_fill(1, odd.to(GPU), -torch.inf) if is_masked else None
+        expected = Sampler().launch(logits, rows, allowed).wait()
+        cuda.waits.clear()
+        launched = Sampler().launch(there, rows, allowed_there)
+        assert not cuda.waits
+        found = launched.wait()
+        assert found.token_ids == expected.token_ids and found.errors == expected.errors
+        assert found.errors.keys() == {rows[-1].request_id}
+        for ours, theirs in zip(found.logprobs, expected.logprobs, strict=True):
+            assert (ours is None) == (theirs is None)
+            if ours is not None and theirs is not None:
+                assert ours.logprob == pytest.approx(theirs.logprob, abs=1e-5)
+                assert ours.top.keys() == theirs.top.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["int8", "int4", "fp8"])
+def test_layers_in_fewer_bits_are_in_graphs(kind: str, cuda: PretendedCuda) -> None:
+    """Each on other numbers than it was recorded with, beside the plain product with the weights before rounding."""
+    torch.manual_seed(0)
+    linear = Linear(64, 128, False, torch.float16, GPU)
+    linear.weight.data.uniform_(-0.1, 0.1)
+    plain = linear.weight.float().cpu()
+    layer = makers(EngineConfig(quantization=kind), GPU)[0](linear)
+    for num_rows in (1, 40, 130):  # few, more of them, a prompt's
+        x, y = torch.zeros(num_rows, 64, dtype=torch.float16, device=GPU), torch.zeros(num_rows, 128, device=GPU)
+        graph = capture(lambda x=x, y=y: y.copy_(layer(x)))
+        x.normal_()
+        graph.replay()
+        exact = x.float().cpu() @ plain.T
+        assert (y.cpu() - exact).norm() < 0.15 * exact.norm()
+
+
+@pytest.mark.slow
+def test_experts_are_in_graphs(cuda: PretendedCuda) -> None:
+    """Few tokens, by our kernels, and more, by a grouped product: on other tokens than they were recorded with."""
+    sizes = dict(hidden_size=512, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=128, norm_topk_prob=True)
+    config = ModelConfig.from_hf({"architectures": ["Qwen3MoeForCausalLM"], **SHAPE, **sizes, "num_hidden_layers": 1})
+    plain = Decoder(config, torch.float16, torch.device("cpu"))
+    fill_randomly(plain)
+    there = Decoder(config, torch.float16, GPU)
+    there.load_state_dict(plain.state_dict())
+    [expected], [found] = plain.float().sparse_mlps, there.sparse_mlps
+    found.stack()
+    ops = select_ops(True, GPU, torch.float16, torch.float16)
+    for num_tokens in (1, 5, 70):
+        x, y = (torch.zeros(num_tokens, 512, dtype=torch.float16, device=GPU) for _ in range(2))
+        graph = capture(lambda x=x, y=y: y.copy_(found(x, ops)))
+        x.normal_()
+        graph.replay()
+        exact = expected(x.float().cpu(), Ops())
+        errors = (y.float().cpu() - exact).norm(dim=1) / exact.norm(dim=1)
+        assert errors.median() < 2e-3  # rounding may send a token to another expert
