@@ -199,10 +199,10 @@ lint: $(CHECKING) ## check the style, and the types of minillm/; print the sizes
 # Its tools come from npm, and are no dependency of anything here.
 lint-site: ## check types and style of the static site's scripts (needs Node.js, and the network)
 	npx --yes -p typescript@5 tsc --noEmit --allowJs --checkJs --strict --target es2022 --lib es2022,dom,dom.iterable \
-		course/site/static/*.js
+		course/site/offline.js course/site/static/*.js
 	npx --yes -p typescript@5 tsc --noEmit --allowJs --checkJs --strict --target es2022 --module es2022 --lib es2022,dom,dom.iterable \
 		course/lab/view/*.js course/tab/model/*.js
-	npx --yes -p eslint@9 eslint --config course/site/eslint.config.mjs course/site/static/*.js \
+	npx --yes -p eslint@9 eslint --config course/site/eslint.config.mjs course/site/*.js course/site/static/*.js \
 		course/lab/view/*.js course/tab/*.js course/tab/model/*.js
 
 format: $(CHECKING) ## apply the style

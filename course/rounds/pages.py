@@ -31,15 +31,15 @@ class RoundField:
     """Raises CommitmentError for what can't be read; not called for what is empty."""
 
     def checked(self, filled: str) -> str:
-        """Stripped, and readable. Raises CommitmentError, which says whose it is."""
-        filled = filled.strip()
+        """Stripped, and readable. Raises CommitmentError, which names what was asked."""
+        filled, asked = filled.strip(), (self.about or self.label).partition("\n")[0]
         if filled and self.options is not None and filled not in self.options:
-            raise CommitmentError(f"{self.key}: no {filled!r} in this menu: {', '.join(self.options)}")
+            raise CommitmentError(f"no {filled!r} in this menu: {', '.join(self.options)} (asked: {asked})")
         if filled:
             try:
                 self.check(filled)
             except CommitmentError as error:
-                raise CommitmentError(f"{self.key}: {error}") from None
+                raise CommitmentError(f"{error} (asked: {asked})") from None
         return filled
 
 

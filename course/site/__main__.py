@@ -173,7 +173,7 @@ def write_offline(folder: Path) -> None:
     ours = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".bin")
     everything = (path.read_bytes() for path in ours)  # weights have their content in their name
     build = hashlib.sha256(b"".join(everything)).hexdigest()[:16]
-    told = f"const BUILD = {json.dumps(build)}, FIRST = {json.dumps(names)};\n"
+    told = f"self.minillm = {json.dumps({'build': build, 'first': names})};\n"
     (folder / "offline.js").write_text(told + (HERE / "offline.js").read_text(encoding="utf-8"), encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-// ESLint for static/*.js (`make lint-site`): its recommended rules but for those that tsc already holds, and a few more.
+// ESLint for the site's scripts (`make lint-site`): its recommended rules but for those that tsc already holds, and a few more.
 // They are written out, so that nothing has to be installed beside this file.
 const rules = [
   "array-callback-return", "consistent-return", "eqeqeq", "for-direction", "no-async-promise-executor", "no-case-declarations",

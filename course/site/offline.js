@@ -1,12 +1,13 @@
-// Keeps the site for when there is no network: all that runs Python, and each page that was opened. BUILD and FIRST are put before this.
-/* global BUILD, FIRST */
-const scope = /** @type {any} */ (self), PREFIX = "minillm-", KEPT = PREFIX + BUILD;
+// Keeps the site for when there is no network: all that runs Python, and each page that was opened. The site writes what
+// `minillm` holds before this: a digest of the build, and the files to keep first.
+const scope = /** @type {any} */ (self), PREFIX = "minillm-";
+const { build, first } = /** @type {{build: string, first: string[]}} */ (scope.minillm), KEPT = PREFIX + build;
 /** A model's weights stay from one build to the next: decoder.js keeps them itself, under their own names. */
 const WEIGHTS = "minillm-weights";
 
 scope.addEventListener("install", (/** @type {any} */ event) => {
   event.waitUntil(caches.open(KEPT).then(async (kept) => {
-    await kept.addAll(FIRST.map((name) => new Request(name, { cache: "no-cache" })));
+    await kept.addAll(first.map((name) => new Request(name, { cache: "no-cache" })));
     await keepOpenPages(kept);
     await scope.skipWaiting();
   }));

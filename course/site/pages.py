@@ -210,10 +210,8 @@ def distinct(parts: Iterable[PagePart]) -> Iterator[PagePart]:
         return text
 
     for part in parts:
-        shown = NAMED.sub(renamed, part.html)
-        yield replace(
-            part, html=shown, other=part.other and replace(part.other, html=NAMED.sub(renamed, part.other.html))
-        )
+        shown, other = NAMED.sub(renamed, part.html), part.other
+        yield replace(part, html=shown, other=other and replace(other, html=NAMED.sub(renamed, other.html)))
 
 
 def _beside(other: ExampleRun) -> ExampleRun:

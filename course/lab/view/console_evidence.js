@@ -10,7 +10,7 @@ const SHOWN_MS = 1200;
 function tableOf(caption, head, rows) {
   return make("div", { class: "mm-tablebox", tabindex: 0, role: "region", "aria-label": `${caption}: table` },
     make("table", {}, make("thead", {}, make("tr", {}, ...head.map((each, i) => (each || i ? make("th", { scope: "col" }, each) : make("td", {}))))),
-      make("tbody", {}, ...rows.map(([name, ...cells]) => make("tr", {}, make("th", { scope: "row" }, name), ...cells.map((each) => make("td", {}, each)))))));
+      make("tbody", {}, ...rows.map(([name, ...cells]) => make("tr", {}, make("th", { scope: "row" }, name), ...cells.map((each, i) => make("td", { "data-head": head[i + 1] }, each)))))));
 }
 
 /** @returns {{element: HTMLElement, update: (state: State) => void, look: (id: string, goes: boolean) => void, end: () => void}} look: marks an answer, and goes there */

@@ -76,6 +76,10 @@ def play(page: Any) -> None:
     asked = press(page, "TTFT and ITL, separately")
     page.wait_for_selector(".mm-answered:has-text('TTFT p50')")
     assert "TTFT p50" in page.locator("li:has(:focus) .mm-said").inner_text(), "the answer stands where it was asked"
+    hidden = page.eval_on_selector_all(
+        ".mm-tablebox", "all => all.filter(box => box.scrollWidth > box.clientWidth).length"
+    )
+    assert hidden == 0, "a table's columns are all on the screen"
     minute(11)
     asked.press("Enter")  # asking twice costs nothing, and goes to the answer
     assert page.evaluate("document.activeElement.className").startswith("mm-answered")
