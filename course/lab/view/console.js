@@ -46,9 +46,10 @@ function mountConsole(el, port, start) {
   }
 
   const alarm = alarmPane(), evidence = evidencePane(), actions = actionsPane(start, act, evidence.look);
-  const again = make("button", { type: "button", class: "mm-again", onclick: () => { turn(true); debrief.element.querySelector("h2")?.focus(); } }, "Back to the debrief");
+  const again = make("button", { type: "button", class: "mm-again" }, "Back to the debrief");
   const panes = make("div", { class: "mm-panes" }, alarm.element, evidence.element, actions.element);
   const debrief = debriefPane(act, () => { turn(false); again.focus(); }); // the button that was pressed is hidden
+  again.addEventListener("click", () => { turn(true); debrief.element.querySelector("h2")?.focus(); });
   const practice = make("p", { class: "mm-practice" }, "Practice: you've been told this incident's cause before.");
   const gone = make("p", { class: "mm-gone" }, "From an earlier session: run this cell to play.");
   practice.hidden = !start.practice;
