@@ -16,7 +16,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class RowTile:
-    """What one program multiplies at once."""
+    """What one program multiplies in a step."""
 
     outputs: int
     inputs: int

@@ -4,7 +4,7 @@
 
 Shapes are those of Llama 3 8B and Qwen3 30B-A3B, and for one row Qwen3 0.6B. Each candidate is compared with a float32
 reference, then timed in a CUDA graph that goes round copies of its weights, 200 MB from one use to the next, so no
-cache holds them. Every result is a line of FOLDER/results.jsonl at once, and what's there already isn't measured again.
+cache holds them. Every result is a line of FOLDER/results.jsonl, and what's there isn't measured again.
 A candidate that ends the process is noted, and the rest goes on without it. Kernels are compiled ahead, a process for
 each processor.
 

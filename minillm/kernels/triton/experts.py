@@ -26,7 +26,7 @@ from minillm.kernels.ops import StackedExperts
 
 @dataclass(frozen=True, slots=True)
 class ExpertTile:
-    """What one program multiplies at once."""
+    """What one program multiplies in a step."""
 
     outputs: int
     """Outputs of a tile of the down projection; gate and up have half as many each."""

@@ -156,7 +156,7 @@ TILES = {
 """By kind, and for how many rows: of those tried on an H100 (course/data/measured/tuned_kernels_h100.json), the
 fastest for an 8B's layers taken together. fp8's, in this order, haven't been tried: they are tiles that were fast for
 int8, in steps of 128 inputs. With 16 rows or more Triton chooses Hopper's own matrix instructions, and these want steps
-of two blocks: with one, several are under way at once, and from 64 rows on sums were wrong."""
+of two blocks: with one, several are under way together, and from 64 rows on sums were wrong."""
 PROGRAMS = 3
 """For each multiprocessor: programs share the sums of tiles until there are so many."""
 MOST_SPLITS = 16
