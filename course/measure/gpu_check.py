@@ -48,6 +48,8 @@ SPECULATION = "speculation --device cuda --repeats 1 --method ngram --method dra
 SPECULATION += "".join(f" --job {job}" for job in ("chat", "copy", "few", "crowd"))  # one, one, 4 and 16 requests
 LESSONS = "07b 08 10c 02b"
 """Lessons of which some cells have never run on a GPU."""
+PDL = "MINILLM_PDL=1"
+"""Kernels start early: see minillm/kernels/triton/dependent_launch.py."""
 FLASH_ATTENTION = ("flash-attn", "flash-attn-3", "tokenspeed-fa3")
 """Distributions of FlashAttention."""
 FLASH_MODULES = ("flash_attn", "flash_attn_interface")
@@ -64,11 +66,13 @@ class Section:
     module: str = "minillm"
     needs: str = ""
     """A package that a machine for GPUs may lack."""
+    variables: str = ""
+    """Of the environment, as in NAME=VALUE."""
 
     def command(self, out: Path) -> list[str]:
         run = [sys.executable, "-m", self.module]
         if self.module == "minillm":
-            return [*run, "bench", *self.arguments.split(), "--out", str(out)]
+            return ["env", *self.variables.split(), *run, "bench", *self.arguments.split(), "--out", str(out)]
         # Tests side by side where that can be: most of their time is Python's, and the CPU's that they compare with.
         beside = ["-n", "8"] if self.module == "pytest" and importlib.util.find_spec("xdist") else []
         return ["env", "OMP_NUM_THREADS=2", *run, *self.arguments.split(), *beside]
@@ -82,7 +86,7 @@ def sections() -> list[Section]:
 def _first() -> list[Section]:
     """Beside vLLM, and what has a goal or was never measured."""
     small, large, long = (f"--model {name} {RANDOM}" for name in ("qwen3-0.6b", "llama-3-8b", "llama-3.1-8b"))
-    batches = "--batch 1 --batch 8 --batch 32 --batch 128"
+    batches, ends = "--batch 1 --batch 8 --batch 32 --batch 128", "--batch 1 --batch 32"
     cached = "--batch 32 --batch 128 --context 2048"  # contexts whose KV is most of what a step reads
     prompts = "--tokens 2048 --tokens 4096"
     # A pool that leaves room for vLLM's: both are on the card.
@@ -105,13 +109,13 @@ def _first() -> list[Section]:
         Section("few_0.6b_no_pieces", f"{few} --set piecewise_graphs=false", 20),
         Section("vllm_8b", f"{long} {both} --compare vllm {beside} --repeats 3", 150),
         *(Section(f"decode_8b_{form}", arguments, 22) for form, arguments in decodes.items()),
+        Section("decode_8b_int4_pdl", f"decode {large} {ends} --set quantization=int4", 18, variables=PDL),
         Section("prefill_8b", f"prefill {long} --tokens 512 {prompts} --tokens 16384", 30),
         *(Section(f"prefill_8b_{form}", arguments, 18) for form, arguments in prefills.items()),
         Section("decode_8b_kv_int8", f"decode {large} {cached} --set kv_cache_dtype=int8", 38),
         Section("decode_8b_kv_fp8", f"decode {large} {cached} --set kv_cache_dtype=fp8", 38),
         Section("decode_8b_2k", f"decode {large} {cached}", 22),
         Section("moe_30b", f"decode --model qwen3-30b-a3b {RANDOM} --batch 1 --batch 8 --batch 64", 38),
-        Section("verify_costs_8b", f"verify-costs {large}", 30),
     ]
 
 
@@ -126,11 +130,20 @@ def _others() -> list[Section]:
     # Random logits spread out so little that a nucleus is most of the vocabulary: a wide one. At temperature 0.1 it is
     # a few tokens.
     narrow, wide = (f"--sample temperature={t} --sample top_p=0.9" for t in (0.1, 1.0))
-    two = "--batch 1 --batch 32 --set tensor_parallel_size=2"
+    ends = "--batch 1 --batch 32"
+    pdl = {
+        "8b_int8": f"{large} {ends} --set quantization=int8",
+        "8b_fp8": f"{large} {ends} --set quantization=fp8",
+        "8b_kv_int8": f"{large} --batch 32 --context 2048 --set kv_cache_dtype=int8",
+        "8b": f"{large} {ends}",
+        "30b": f"--model qwen3-30b-a3b {RANDOM} --batch 1 --batch 64",
+    }
     return [
+        *(Section(f"decode_{name}_pdl", f"decode {given}", 30, variables=PDL) for name, given in pdl.items()),
+        Section("verify_costs_8b", f"verify-costs {large}", 30),
         # It wants text, so the default model, and the network (or `minillm pull` beforehand).
         Section("speculation", SPECULATION, 60),
-        Section("decode_8b_two_gpus", f"decode {large} {two}", 60),
+        Section("decode_8b_two_gpus", f"decode {large} {ends} --set tensor_parallel_size=2", 60),
         Section("throughput_0.6b", f"throughput {small} --repeats 2", 40),
         Section("decode_0.6b", f"decode {small} --batch 1 --batch 8 --batch 64 --batch 256 --idle", 40),
         Section("kernels_30b", f"decode --model qwen3-30b-a3b {RANDOM} --batch 1 --batch 128 --idle", 40),
@@ -242,7 +255,8 @@ def run(section: Section, out: Path, redo: bool, deadline: float, tree: str | No
         print(f"gpu-check: {section.name} {outcome}; the end of {log}:\n{tail(log)}", file=sys.stderr)
         return outcome
     report = json.loads(scratch.read_text()) if scratch.exists() else {"summary": tail(log, 1)}
-    scratch.write_text(json.dumps({**report, "seconds": time.monotonic() - start, "commit": tree}))
+    about = {"seconds": time.monotonic() - start, "commit": tree, "variables": section.variables}
+    scratch.write_text(json.dumps({**report, **about}))
     scratch.replace(file)  # in one step: a file that is there is whole
     return "done"
 

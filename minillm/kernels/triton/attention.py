@@ -160,6 +160,7 @@ class Launch:
     ) -> None:
         """Attend with their queries; see AttentionBackend.attend. Writes their rows of `output`."""
         from minillm.kernels.triton import attention_kernels as triton_kernels  # here, as triton may not be installed
+        from minillm.kernels.triton.dependent_launch import pdl_options
 
         numbers, scales, kv_format = as_kernels_read(kv_cache)
         num_tokens, num_heads, head_dim = query.shape
@@ -210,6 +211,7 @@ class Launch:
             TILE_KEYS=tile.keys,
             num_warps=tile.num_warps,
             num_stages=tile.num_stages,
+            **pdl_options(query.device),
         )
         if splits > 1:
             triton_kernels.combine(parts, softmax, output, starts, self.first_sequence)

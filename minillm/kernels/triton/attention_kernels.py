@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from minillm.kernels.triton.dependent_launch import pdl_options, wait_for_previous
 from minillm.kernels.triton.rounding import E4M3_UNIT, from_e4m3
 
 FEW_SPLITS, MAX_SPLITS = 8, 64
@@ -57,8 +58,10 @@ def attend_tiles(
     ONE_TOKEN: tl.constexpr,  # every sequence has one new token: tile b is sequence b
     TILE_ROWS: tl.constexpr,
     TILE_KEYS: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Grid: (kv heads, splits, tiles). Neighbours read neighbouring bytes of the same pages."""
+    wait_for_previous(PDL)
     kv_head, split = tl.program_id(0), tl.program_id(1)
     # Last tiles first: they see most keys, so the launch doesn't end with a long one that started late.
     tile = tl.num_programs(2) - 1 - tl.program_id(2)
@@ -233,8 +236,10 @@ def combine_splits(
     HEAD_DIM: tl.constexpr,
     PADDED_DIM: tl.constexpr,
     MOST_SPLITS: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Grid: (rows, heads). Each part's sums were taken relative to its own largest score."""
+    wait_for_previous(PDL)
     row, head = tl.program_id(0), tl.program_id(1)
     splits, dims = tl.arange(0, MOST_SPLITS), tl.arange(0, PADDED_DIM)
     part = (row.to(tl.int64) * tl.num_programs(1) + head) * num_splits + splits
@@ -280,4 +285,5 @@ def combine(parts: Tensor, softmax: Tensor, output: Tensor, query_starts: Tensor
         PADDED_DIM=max(triton.next_power_of_2(head_dim), 16),
         MOST_SPLITS=FEW_SPLITS if num_splits <= FEW_SPLITS else MAX_SPLITS,
         num_warps=4,
+        **pdl_options(output.device),
     )

@@ -22,6 +22,7 @@ import triton.language as tl
 from torch import Tensor
 
 from minillm.kernels.ops import StackedExperts
+from minillm.kernels.triton.dependent_launch import pdl_options, wait_for_previous
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,10 @@ def route(
     ROWS: tl.constexpr,
     INPUTS: tl.constexpr,
     SPLITS: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Grid: (tiles of experts, splits of the sum, tiles of tokens). The last program of a tile of tokens chooses."""
+    wait_for_previous(PDL)
     rows = tl.program_id(2) * ROWS + tl.arange(0, ROWS)
     inside = rows < num_tokens
     of_row = x + tl.minimum(rows, num_tokens - 1).to(tl.int64) * SIZE
@@ -155,8 +158,10 @@ def multiply_by_experts(
     OUTPUTS: tl.constexpr,
     ROWS: tl.constexpr,
     INPUTS: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Grid: (tiles of outputs, pairs or experts)."""
+    wait_for_previous(PDL)
     expert, place, count = _pairs_of_expert(experts, tl.program_id(1), num_pairs, PAIRS, BY_EXPERT)
     if SWIGLU:  # half of a tile are gates, the other half their ups
         HALF: tl.constexpr = OUTPUTS // 2
@@ -195,8 +200,10 @@ def add_shares(
     K: tl.constexpr,
     SORTED: tl.constexpr,
     ELEMENTS: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Grid: (tokens, parts of a row)."""
+    wait_for_previous(PDL)
     token = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * ELEMENTS + tl.arange(0, ELEMENTS)
     total = tl.zeros([ELEMENTS], tl.float32)
@@ -220,7 +227,7 @@ def add_parts(parts: Tensor, shares: Tensor, places: Tensor | None = None) -> Te
     result = parts.new_empty((num_tokens, size))
     given = (parts, parts if places is None else places, shares, result)
     grid = num_tokens, triton.cdiv(size, 512)
-    add_shares[grid](*given, SIZE=size, K=k, SORTED=places is not None, ELEMENTS=512)
+    add_shares[grid](*given, SIZE=size, K=k, SORTED=places is not None, ELEMENTS=512, **pdl_options(parts.device))
     return result
 
 
@@ -243,7 +250,7 @@ def choose(x: Tensor, router: Tensor, k: int, normalize: bool, arrived: Tensor) 
     sizes = dict(SIZE=size, E=num_experts, PADDED=triton.next_power_of_2(num_experts), K=k, SPLITS=ROUTED_SPLITS)
     grid = triton.cdiv(num_experts, tile.outputs), ROUTED_SPLITS, triton.cdiv(num_tokens, tile.rows)
     given = (x, router, parts, arrived, experts, shares, num_tokens)
-    route[grid](*given, NORMALIZE=normalize, **sizes, **tile.options())
+    route[grid](*given, NORMALIZE=normalize, **sizes, **tile.options(), **pdl_options(x.device))
     return experts, shares
 
 
@@ -267,7 +274,7 @@ def mix(
     num_experts, _, inner = down_weight.shape
     num_pairs = num_tokens * k
     slots, pairs = min(num_pairs, num_experts), max(16, triton.next_power_of_2(num_pairs))
-    shared = dict(PAIRS=pairs, BY_EXPERT=num_pairs >= num_experts)
+    shared = dict(PAIRS=pairs, BY_EXPERT=num_pairs >= num_experts, **pdl_options(x.device))
     hidden, parts = x.new_empty((num_pairs, inner)), x.new_empty((num_pairs, size))
     given, sizes = (x, gate_up_weight, experts, hidden, num_pairs), dict(IN=size, OUT=2 * inner, SHARED=k, SWIGLU=True)
     multiply_by_experts[(2 * inner // first.outputs, slots)](*given, **sizes, **shared, **first.options())

@@ -13,27 +13,31 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from minillm.kernels.triton.dependent_launch import PREFETCHED_LINES, pdl_options, prefetch, wait_for_previous
 from minillm.kernels.triton.fragments import UNIT, Fragments, load_block, widened
 from minillm.kernels.triton.gpu import gpu
 
 
 @triton.jit
-def _first_block(pairs, scales, first, num_outputs, num_blocks, KIND: tl.constexpr, OUTPUTS: tl.constexpr):
-    """What `load_block` is given for the first inputs of the outputs from `first` on. Those past the last one are read
-    from within the matrix."""
-    output = first + tl.arange(0, OUTPUTS)
+def _rows_at(first, num_outputs, KIND: tl.constexpr, OUTPUTS: tl.constexpr):
+    """The rows of memory that have the outputs from `first` on: of fp8 one each, of the others 64 in a unit. Outputs
+    past the last one are read from within the matrix."""
     if KIND == "fp8":
-        row = tl.minimum(output, num_outputs - 1).to(tl.int64)
-        of_pairs = pairs + (row * num_blocks)[:, None] * 32 + tl.arange(0, 32)[None, :]
+        row = tl.minimum(first + tl.arange(0, OUTPUTS), num_outputs - 1)
     else:
-        last = tl.cdiv(num_outputs, 64) - 1
-        unit = tl.minimum(first // 64 + tl.arange(0, OUTPUTS // 64), last).to(tl.int64)
-        of_pairs = pairs + (unit * num_blocks)[:, None] * 1024 + tl.arange(0, 1024)[None, :]
+        row = tl.minimum(first // 64 + tl.arange(0, OUTPUTS // 64), tl.cdiv(num_outputs, 64) - 1)
+    return row.to(tl.int64)
+
+
+@triton.jit
+def _scales_at(scales, first, num_outputs, num_blocks, KIND: tl.constexpr, OUTPUTS: tl.constexpr):
+    """What `load_block` is given as scales of the first inputs of these outputs."""
     of_scales = scales
     if KIND == "int4":
+        output = first + tl.arange(0, OUTPUTS)
         unit = tl.minimum(output // 64, tl.cdiv(num_outputs, 64) - 1).to(tl.int64)
         of_scales = scales + unit * num_blocks * 64 + output % 64
-    return of_pairs, of_scales
+    return of_scales
 
 
 @triton.jit
@@ -85,6 +89,7 @@ def multiply_few(
     ROWS: tl.constexpr,
     STEP: tl.constexpr,  # blocks
     PTX: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Grid: (tiles of outputs x tiles of rows, splits). Programs with the same weights and other rows run side by side,
     so that one of them reads from memory, and the others what it left in the L2 cache."""
@@ -98,7 +103,15 @@ def multiply_few(
     share = tl.cdiv(num_blocks, splits * STEP) * STEP
     begin = split * share
     end = tl.minimum(begin + share, num_blocks)
-    of_pairs, of_scales = _first_block(pairs, scales, tile * OUTPUTS, num_outputs, num_blocks, KIND, OUTPUTS)
+    first_block = _rows_at(tile * OUTPUTS, num_outputs, KIND, OUTPUTS) * num_blocks
+    of_scales = _scales_at(scales, tile * OUTPUTS, num_outputs, num_blocks, KIND, OUTPUTS)
+    if PDL:
+        LINES: tl.constexpr = PREFETCHED_LINES // first_block.shape[0]
+        prefetch(pairs + first_block * STRIDE, begin * STRIDE, end * STRIDE, LINES)
+        if KIND == "int4":  # whose scales are as many bytes as a fourth of the weights, or an eighth
+            prefetch(scales + first_block * 64, begin * 64, end * 64, LINES // 4)
+    wait_for_previous(PDL)
+    of_pairs = pairs + (first_block * STRIDE)[:, None] + tl.arange(0, STRIDE)[None, :]
     local = tl.arange(0, OUTPUTS)
     accumulator = tl.zeros([OUTPUTS, ROWS], tl.float32)
     for start in tl.range(begin, end, STEP):
@@ -226,5 +239,6 @@ def multiply(x: Tensor, weights: Fragments, bias: Tensor | None, tile: FragmentT
         PTX=x.device.type != "cpu" and x.dtype == torch.bfloat16,
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
+        **pdl_options(x.device),
     )
     return output

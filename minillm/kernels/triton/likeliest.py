@@ -9,6 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from minillm.kernels.triton.dependent_launch import pdl_options, wait_for_previous
+
 BLOCK = 2048
 """Logits that a program reads in one go: 16 a thread."""
 PROGRAMS, MOST_PARTS = 1024, 64
@@ -29,8 +31,9 @@ def likeliest(logits: Tensor) -> Tensor:
     token_ids = logits.new_empty((num_rows, parts), dtype=torch.int32)
     result = logits.new_empty(num_rows, dtype=torch.int64)
     if num_rows:
-        _largest_of_part[(num_rows, parts)](logits, largest, token_ids, vocab_size, BLOCK, num_warps=4)
-        _largest_of_row[(num_rows,)](largest, token_ids, result, parts, MOST_PARTS, num_warps=1)
+        pdl = pdl_options(logits.device)
+        _largest_of_part[(num_rows, parts)](logits, largest, token_ids, vocab_size, BLOCK, num_warps=4, **pdl)
+        _largest_of_row[(num_rows,)](largest, token_ids, result, parts, MOST_PARTS, num_warps=1, **pdl)
     return result
 
 
@@ -44,8 +47,9 @@ def _first_of_largest(values, token_ids):
 
 
 @triton.jit
-def _largest_of_part(logits, largest, token_ids, VOCAB: tl.constexpr, BLOCK: tl.constexpr):
+def _largest_of_part(logits, largest, token_ids, VOCAB: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr):
     """Grid: (rows, parts of a row)."""
+    wait_for_previous(PDL)
     row, parts = tl.program_id(0).to(tl.int64), tl.num_programs(1)
     share = tl.cdiv(tl.cdiv(VOCAB, parts), BLOCK) * BLOCK
     begin = tl.program_id(1) * share
@@ -69,8 +73,9 @@ def _largest_of_part(logits, largest, token_ids, VOCAB: tl.constexpr, BLOCK: tl.
 
 # How many parts there are is no constant: each number would be a kernel to compile, while requests wait.
 @triton.jit(do_not_specialize=["num_parts"])
-def _largest_of_row(largest, token_ids, result, num_parts, MOST_PARTS: tl.constexpr):
+def _largest_of_row(largest, token_ids, result, num_parts, MOST_PARTS: tl.constexpr, PDL: tl.constexpr):
     """Grid: (rows,)."""
+    wait_for_previous(PDL)
     part = tl.arange(0, MOST_PARTS)
     at, exists = tl.program_id(0) * num_parts + part, part < num_parts
     values = tl.load(largest + at, mask=exists, other=float("-inf"))

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from minillm.kernels.attention.cache import KVCache, as_kernels_read
 from minillm.kernels.ops import AttentionBlock, ForwardContext, Ops, QKNorms, StackedExperts
+from minillm.kernels.triton.dependent_launch import pdl_options, wait_for_previous
 from minillm.kernels.triton.gpu import warps_for
 from minillm.kernels.triton.likeliest import likeliest
 from minillm.kernels.triton.rounding import quantize
@@ -41,7 +42,8 @@ class TritonOps(Ops):
         total, normed = torch.empty_like(x), torch.empty_like(x)
         size = x.shape[1]
         padded = triton.next_power_of_2(size)
-        _add_rms_norm[(x.shape[0],)](x, delta, weight, total, normed, eps, size, padded, num_warps=warps_for(padded))
+        options = dict(num_warps=warps_for(padded), **pdl_options(x.device))
+        _add_rms_norm[(x.shape[0],)](x, delta, weight, total, normed, eps, size, padded, **options)
         return total, normed
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
@@ -49,7 +51,7 @@ class TritonOps(Ops):
         num_tokens, inner = gate_up.shape[0], gate_up.shape[1] // 2
         output = gate_up.new_empty((num_tokens, inner))
         grid = (num_tokens, triton.cdiv(inner, ELEMENTS_PER_PROGRAM))
-        _silu_mul[grid](gate_up, output, inner, ELEMENTS_PER_PROGRAM)
+        _silu_mul[grid](gate_up, output, inner, ELEMENTS_PER_PROGRAM, **pdl_options(gate_up.device))
         return output
 
     def mix_experts(self, x: Tensor, experts: StackedExperts) -> Tensor | None:
@@ -91,7 +93,7 @@ def rotate_and_write(
     strides = (*qkv.stride()[:2], *numbers.stride()[1:4])
     sizes = (num_heads, num_kv_heads, head_dim, padded, heads, norms is not None, kv_format)
     given = (qkv, query_weight, key_weight, eps, context.cos, context.sin, context.slot_mapping)
-    _rotate_and_write[grid](*given, query, numbers, scales, *strides, *sizes)
+    _rotate_and_write[grid](*given, query, numbers, scales, *strides, *sizes, **pdl_options(qkv.device))
     return query
 
 
@@ -112,8 +114,9 @@ def _rms_norm(x, weight, eps, SIZE: tl.constexpr):
 
 
 @triton.jit
-def _add_rms_norm(x, delta, weight, total, normed, eps, SIZE: tl.constexpr, PADDED: tl.constexpr):
+def _add_rms_norm(x, delta, weight, total, normed, eps, SIZE: tl.constexpr, PADDED: tl.constexpr, PDL: tl.constexpr):
     """Grid: (tokens,). A row stays in registers between the sum and its norm."""
+    wait_for_previous(PDL)
     at = tl.arange(0, PADDED)
     inside = at < SIZE
     row = tl.program_id(0).to(tl.int64) * SIZE + at
@@ -128,8 +131,9 @@ def _add_rms_norm(x, delta, weight, total, normed, eps, SIZE: tl.constexpr, PADD
 
 
 @triton.jit
-def _silu_mul(gate_up, output, INNER: tl.constexpr, ELEMENTS: tl.constexpr):
+def _silu_mul(gate_up, output, INNER: tl.constexpr, ELEMENTS: tl.constexpr, PDL: tl.constexpr):
     """Grid: (tokens, parts of a row)."""
+    wait_for_previous(PDL)
     token = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * ELEMENTS + tl.arange(0, ELEMENTS)
     inside = at < INNER
@@ -172,8 +176,10 @@ def _rotate_and_write(
     HEADS: tl.constexpr,  # per program
     NORMS: tl.constexpr,
     FORMAT: tl.constexpr,  # of a quantized cache: "int8", or "fp8", which comes as int8; else ""
+    PDL: tl.constexpr,
 ):
     """Grid: (tokens, groups of heads). A head is a query, a key or a value: its number tells which."""
+    wait_for_previous(PDL)
     token = tl.program_id(0).to(tl.int64)
     head = (tl.program_id(1) * HEADS + tl.arange(0, HEADS))[:, None]
     dim = tl.arange(0, PADDED_DIM)[None, :]

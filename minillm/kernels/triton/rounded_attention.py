@@ -17,6 +17,7 @@ from torch import Tensor
 from minillm.kernels.attention.base import AttentionMetadata
 from minillm.kernels.attention.cache import KVCache, as_kernels_read
 from minillm.kernels.triton import attention_kernels
+from minillm.kernels.triton.dependent_launch import pdl_options, wait_for_previous
 from minillm.kernels.triton.widening import widen_two
 
 
@@ -60,8 +61,10 @@ def attend_pairs(
     ROWS: tl.constexpr,
     KEYS: tl.constexpr,
     PTX: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Grid: (kv heads, splits, sequences), one new token each."""
+    wait_for_previous(PDL)
     kv_head, split, sequence = tl.program_id(0), tl.program_id(1), first_sequence + tl.program_id(2)
     token, context_len = tl.load(query_starts + sequence), tl.load(context_lens + sequence)
     rows, halves = tl.arange(0, ROWS), tl.arange(0, HEAD_DIM // 2)
@@ -170,6 +173,7 @@ def attend_decodes(
         PTX=query.device.type != "cpu" and query.dtype == torch.bfloat16,
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
+        **pdl_options(query.device),
     )
     if tile.splits > 1:
         attention_kernels.combine(parts, softmax, output, starts, sequences.start)

@@ -234,3 +234,43 @@ def test_dummy_shapes_run_at_once(tmp_path: Path) -> None:
     while engine.has_unfinished:
         outputs = engine.step()
     assert len(outputs[0].token_ids) == 8
+
+
+def early_or_late(folder: Path, **fields: Any) -> list[tuple[list[int], list[float]]]:
+    """Tokens and their logprobs: of an 8B's layers, but few; steps are replayed from graphs."""
+    sizes = dict(hidden_size=4096, intermediate_size=14336, num_attention_heads=32, num_key_value_heads=8, head_dim=128)
+    experts = dict(num_experts=16, num_experts_per_tok=4, moe_intermediate_size=768, norm_topk_prob=True)
+    family = fields.pop("family", "Llama")
+    shape = {"architectures": [f"{family}ForCausalLM"], **SHAPE, **sizes, **experts, "num_hidden_layers": 6}
+    (folder / "config.json").write_text(json.dumps(shape))
+    common = dict(load_format="dummy", dtype="bfloat16", device="cuda", attention_backend="triton", num_kv_blocks=512)
+    llm = LLM(model=str(folder / "config.json"), **common, **fields)
+    sampling = SamplingParams(temperature=0, max_tokens=128, ignore_eos=True, logprobs=1)
+    outputs = llm.generate(prompts(), sampling, use_tqdm=False)
+    llm.engine.close()
+    return [(each.token_ids, [token.logprob for token in each.logprobs]) for each in outputs]
+
+
+@pytest.mark.skipif(
+    torch.cuda.is_available() and torch.cuda.get_device_capability() < (9, 0),
+    reason="kernels start early from Hopper on",
+)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"quantization": "int4"},
+        {"quantization": "int8", "kv_cache_dtype": "int8"},
+        {"quantization": "fp8", "kv_cache_dtype": "fp8"},
+        {"quantization": "int4", "cuda_graphs": False},
+        {"family": "Qwen3Moe"},
+    ],
+    ids=str,
+)
+def test_kernels_that_start_early_change_no_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]
+) -> None:
+    """What is read before it's written, or written before it's read, would show in some of 128 steps of 6 layers."""
+    late = early_or_late(tmp_path, **fields)
+    monkeypatch.setenv("MINILLM_PDL", "1")
+    assert early_or_late(tmp_path, **fields) == late

@@ -161,8 +161,10 @@ def sampling_kernels() -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any
 def compile_kernel(
     capability: int, name: str, kernel: Any, arguments: dict[str, Any], options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Arguments not given are 32-bit strides and counts. Pointers and strides are multiples of 16, as in real calls."""
+    """Arguments not given are 32-bit strides and counts. Pointers and strides are multiples of 16, as in real calls.
+    For Hopper, kernels that can start early are compiled so; for the others, as they start unless asked to."""
     signature, constants, attributes = {}, {}, {}
+    arguments = arguments | dict(PDL=capability == 90)
     for index, parameter in enumerate(kernel.params):
         value = arguments.get(parameter.name, "i32")
         if parameter.is_constexpr:
@@ -182,9 +184,17 @@ def compile_kernel(
         "tensor_cores": sorted(set(re.findall(r"tcgen05\.mma|wgmma\.mma_async|mma\.sync", compiled.asm["ptx"]))),
         "products_under_way": max(map(int, re.findall(r"pendings = (\d+)", compiled.asm["ttgir"])), default=0),
         "async_copies": "cp.async" in compiled.asm["ptx"],
+        "before_wait": before_wait(compiled.asm["ptx"]),
         "wide_loads": bool(re.search(r"ld\.global[.\w:]*v4|cp\.async\.cg", compiled.asm["ptx"])),
         **resources(compiled.asm["cubin"]),
     }
+
+
+def before_wait(ptx: str) -> list[str] | None:
+    """The instructions on global memory that come before a kernel waits for the one ahead; None if it doesn't wait."""
+    before, wait, after = ptx.partition("griddepcontrol.wait")
+    assert "griddepcontrol" not in after
+    return re.findall(r"prefetch|\b(?:ld|st|atom|red|cp)\.(?!param|shared)[\w.:]*", before) if wait else None
 
 
 def resources(cubin: bytes) -> dict[str, int]:
