@@ -13,6 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from minillm.kernels.triton.dependent_launch import pdl_options, wait_for_previous
+
 
 @dataclass(frozen=True, slots=True)
 class RowTile:
@@ -52,6 +54,7 @@ def multiply_row(
     SWIGLU: tl.constexpr,
     OUTPUTS: tl.constexpr,
     INPUTS: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Grid: (tiles of outputs,). Rounded where the separate kernels round, so that only the order of sums differs."""
     local = tl.arange(0, OUTPUTS)
@@ -62,7 +65,8 @@ def multiply_row(
         at = tl.program_id(0) * OUTPUTS + local
     column = tl.arange(0, INPUTS)
     tile = weight + at.to(tl.int64)[:, None] * IN + column[None, :]
-    weights = tl.load(tile, eviction_policy="evict_first")  # on their way while the row is normed
+    weights = tl.load(tile, eviction_policy="evict_first")  # on their way while the row is made and normed
+    wait_for_previous(PDL)
     scale = 1.0
     if NORM:
         every = tl.arange(0, IN)
@@ -100,5 +104,6 @@ def product_of_row(x: Tensor, weight: Tensor, tile: RowTile, norm: NormBefore | 
     delta, norm_weight, eps = (x, x, 0.0) if norm is None else (norm.delta, norm.weight, norm.eps)
     sizes = dict(IN=size, OUT=out, NORM=norm is not None, SWIGLU=swiglu, OUTPUTS=tile.outputs, INPUTS=tile.inputs)
     given = (x, delta, norm_weight, eps, weight, total, output)
-    multiply_row[(out // tile.outputs,)](*given, **sizes, num_warps=tile.num_warps, num_stages=1)
+    options = dict(num_warps=tile.num_warps, num_stages=1, **pdl_options(x.device))
+    multiply_row[(out // tile.outputs,)](*given, **sizes, **options)
     return output

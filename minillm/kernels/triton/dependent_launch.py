@@ -30,9 +30,9 @@ together, where its L2 cache has 50."""
 
 def pdl_options(device: torch.device) -> dict[str, bool]:
     """What a launch is given if its kernel calls `wait_for_previous` first of all."""
-    if os.environ.get("MINILLM_PDL") == "1" and torch.version.hip is None and gpu(device).capability >= 90:
-        return {"PDL": True, "launch_pdl": True}
-    return {"PDL": False}
+    is_asked = os.environ.get("MINILLM_PDL") == "1"
+    has_it = device.type != "cpu" and torch.version.hip is None and gpu(device).capability >= 90
+    return {"PDL": True, "launch_pdl": True} if is_asked and has_it else {"PDL": False}
 
 
 @triton.jit

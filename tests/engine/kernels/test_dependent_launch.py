@@ -66,5 +66,6 @@ def test_it_has_to_be_asked_for_and_wants_hopper(
     monkeypatch.setenv("MINILLM_PDL", asked)
     monkeypatch.setattr(torch.version, "hip", hip)
     monkeypatch.setattr(dependent_launch, "gpu", lambda device: GpuLimits(132, 227 * 1024, capability))
+    assert pdl_options(torch.device("cpu")) == {"PDL": False}, "Triton's interpreter has no such launch"
     expected = {"PDL": True, "launch_pdl": True} if starts_early else {"PDL": False}
     assert pdl_options(torch.device("cuda")) == expected
