@@ -9,10 +9,11 @@ import torch
 from draft_heads import make_eagle3, make_head
 from pretended_cuda import GPU, OnGpu, PretendedCuda, load_guard, pretended_cuda
 from slipping_drafts import Slipping
+from torch import Tensor
 
 from minillm import Engine, EngineConfig, SamplingParams
 from minillm.core.request import Request
-from minillm.core.timeline import Timeline
+from minillm.core.timeline import Timeline, WallClock
 from minillm.frontend.outputs import RequestOutput
 from minillm.frontend.structured_outputs import StructuredOutputsParams
 from minillm.host.device import HostCopy, to_device
@@ -22,12 +23,14 @@ from minillm.model.config import ModelConfig
 from minillm.model.decoder import Decoder
 from minillm.model.linear import Linear
 from minillm.model.loader import LoadedModel, fill_randomly, load_model
+from minillm.model.parallel import Ranks
 from minillm.model.quantized_cuda import makers
 from minillm.policies.config import SpeculativeConfig
 from minillm.runner import piecewise_graphs
 from minillm.runner.cuda_graphs import CudaGraph
 from minillm.runner.kept_runners import KeptRunners
 from minillm.runner.sampler import Sampler
+from minillm.runner.torch_runner import TorchRunner
 
 SHAPE = dict(
     vocab_size=512,
@@ -91,6 +94,9 @@ def generate(decoder: Decoder, device: str, **fields: Any) -> list[list[int]]:
         {"attention_backend": "sdpa", "fused_kernels": False, "cuda_graphs": False, "sliding_window": 8},
         {"attention_backend": "triton", "fused_kernels": False, "piecewise_graphs": False, "lazy_graphs": True},
         pytest.param({"attention_backend": "triton"}, marks=pytest.mark.slow),
+        pytest.param(
+            {"attention_backend": "triton", "kv_cache_dtype": "fp8", "sliding_window": 8}, marks=pytest.mark.slow
+        ),
     ],
     ids=str,
 )
@@ -98,7 +104,8 @@ def test_tokens_are_the_cpus_and_a_step_waits_for_its_own_tokens_only(
     fields: dict[str, Any], decoder: Decoder, cuda: PretendedCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(piecewise_graphs, "TOKENS", (16,))
-    expected = generate(decoder, "cpu", attention_backend="eager", sliding_window=fields.get("sliding_window"))
+    lossy = {name: fields[name] for name in ("sliding_window", "kv_cache_dtype") if name in fields}
+    expected = generate(decoder, "cpu", attention_backend="eager", **lossy)
     step, waits = Engine.step, list[str]()
 
     def keep_waits(engine: Engine) -> Any:
@@ -113,6 +120,10 @@ def test_tokens_are_the_cpus_and_a_step_waits_for_its_own_tokens_only(
     assert "an event" in waits and set(waits) <= {"an event", *captured_late}
 
 
+SMALL: dict[str, Any] = {
+    **dict(max_num_batched_tokens=16, num_kv_blocks=40, block_size=4, max_num_seqs=3, max_model_len=64),
+    **dict(dtype="float32", attention_backend="sdpa", fused_kernels=False),
+}
 TIGHT = {"num_kv_blocks": 10, "max_num_seqs": 4}
 ENGINES: dict[str, dict[str, Any]] = {
     "preempted": TIGHT,
@@ -182,11 +193,9 @@ def test_engines_in_turn_say_what_a_cpu_says(
 ) -> None:
     """Each goes on with the runners of the one before, where they suit it."""
     monkeypatch.setattr(piecewise_graphs, "TOKENS", (16,))
-    limits = dict(max_num_batched_tokens=16, num_kv_blocks=40, block_size=4, max_num_seqs=3, max_model_len=64)
-    common = dict(model=str(lively_llama_path), dtype="float32", attention_backend="sdpa", fused_kernels=False)
     runners, models, kept = KeptRunners(), dict[str, LoadedModel](), list[bool]()
     for name in names:
-        fields = {**common, **limits, **ENGINES[name]}
+        fields = {"model": str(lively_llama_path), **SMALL, **ENGINES[name]}
         if given := fields.pop("speculative", None):
             fields["speculative"] = drafting(given, drafters)
         on_cpu = Engine(EngineConfig(device="cpu", **fields), models.get("cpu"))
@@ -207,6 +216,34 @@ def test_engines_in_turn_say_what_a_cpu_says(
         copies = {"a copy to the host", "a copy from the host"} if name == "swapped out" else {"a copy to the host"}
         assert {*cuda.waits} - {"an event"} <= (copies if is_tight or is_drafted else set())
     assert any(kept)
+
+
+class WithTwin(Ranks):
+    """Two ranks, of which the other one always has what this one has."""
+
+    def all_reduce(self, x: Tensor) -> Tensor:
+        return x.mul_(2)
+
+    def all_gather(self, x: Tensor) -> Tensor:
+        return torch.cat([x, x], dim=-1)
+
+    def smallest(self, number: int, device: torch.device) -> int:
+        return number
+
+
+def test_a_rank_of_two_computes_on_its_device_what_it_does_on_a_cpu(
+    lively_llama_path: Path, cuda: PretendedCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In graphs, with its collectives; how NCCL's are captured only two GPUs can show."""
+    monkeypatch.setattr(piecewise_graphs, "TOKENS", (16,))
+    said = []
+    for device in ("cpu", "cuda"):
+        own = EngineConfig(device=device, model=str(lively_llama_path), async_scheduling=False, **SMALL)
+        model, clock = load_model(own, WithTwin(1, 2)), WallClock()
+        engine = Engine.on_runner(own, TorchRunner(model, own, clock), clock, model=model)
+        cuda.waits.clear()
+        said.append([output.token_ids for output in serve(engine)])
+    assert said[0] == said[1] and {*cuda.waits} == {"an event"}
 
 
 def capture(work: Callable[[], object]) -> CudaGraph:
