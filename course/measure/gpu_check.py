@@ -99,7 +99,7 @@ def _first() -> list[Section]:
     decodes = {form: f"decode {large} {batches} --set quantization={form}" for form in ("int4", "int8", "fp8")}
     prefills = {form: f"prefill {long} {prompts} --set quantization={form}" for form in ("int4", "int8", "fp8")}
     return [
-        Section("parity", PARITY, 75, "pytest"),
+        Section("parity", PARITY, 85, "pytest"),
         Section("decode_8b", f"decode {large} {batches}", 20),
         # vLLM took 63 to 85 seconds to start, cold.
         Section("vllm_throughput_0.6b", f"throughput {small} --repeats 2 --compare vllm", 135),
