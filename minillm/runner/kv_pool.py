@@ -10,7 +10,7 @@ from torch import Tensor
 from minillm.core.batch import BlockCopy
 from minillm.core.block_pool import blocks_for
 from minillm.core.errors import ConfigError
-from minillm.host.device import who_else
+from minillm.host.device import to_device, who_else
 from minillm.host.memory import available_bytes
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, KVCache, QuantizedKV, tensors_of
 from minillm.kernels.quantization import FP8, dtype_name
@@ -91,7 +91,8 @@ def copy_blocks(sources: list[KVCache], targets: list[KVCache], copies: Sequence
     """Copy blocks of all layers from one pool to another."""
     if not copies:
         return
-    source_ids, target_ids = [copy.source for copy in copies], [copy.target for copy in copies]
+    source_ids = to_device(np.array([copy.source for copy in copies]), sources[0].device)
+    target_ids = to_device(np.array([copy.target for copy in copies]), targets[0].device)
     for source_layer, target_layer in zip(sources, targets, strict=True):
         for source, target in zip(tensors_of(source_layer), tensors_of(target_layer)):
             target[target_ids] = source[source_ids].to(target.device)

@@ -143,7 +143,7 @@ class DraftHeadProposer(Proposer):
             self.guess(hidden, [request for request, _ in active])
             going = [i for i, (request, k) in enumerate(active) if len(request.draft) < k]
             if len(going) < len(active):
-                active, hidden = [active[i] for i in going], hidden[going]
+                active, hidden = [active[i] for i in going], hidden[to_device(np.array(going, int), self.device)]
             if active:
                 hidden = self._go_on(hidden, [request for request, _ in active])
         return [request.draft for request, _ in wanted]

@@ -6,7 +6,7 @@ Every operation of PyTorch on them is computed by the CPU, and judged as a GPU w
 - what makes the host wait, and so where a step does: `waits`;
 - what may not be in a CUDA graph: waiting, copies from or to the host;
 - what a graph leaves out. It's recorded operation by operation, computes nothing meanwhile, and is replayed on the same
-  memory. What only the graph has made is spoilt before each replay, since other graphs of its pool may use that memory;
+  memory. What graphs of its pool have made is spoilt before each replay, since one may use the memory of another;
 - a copy to the host that's read before its event, and pinned memory that's written to while it is copied from.
 
 It can't show what a GPU's own kernels compute or refuse, nor how streams interleave: there is one, in order. Triton's
@@ -62,6 +62,9 @@ class OnGpu(Tensor):
     def data_ptr(self) -> int:
         return self.held.data_ptr()
 
+    def tolist(self) -> list[Any]:
+        return self.cpu().tolist()
+
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         raise AssertionError(f"{func} ran outside of the pretence, as in another thread")
@@ -71,6 +74,8 @@ class Graph:
     """Stands for torch.cuda.CUDAGraph."""
 
     def __init__(self) -> None:
+        self.pool: list[Graph] = [self]
+        """Those that share memory."""
         self.work: list[Callable[[], Any]] = []
         self.made: list[list[Tensor | None]] = []
         """By operation: its results that are memory of the graph's own."""
@@ -82,7 +87,8 @@ class Graph:
 
     def replay(self) -> None:
         with torch.no_grad():
-            self.spoil()
+            for each in self.pool:
+                each.spoil()
             for work, made in zip(self.work, self.made, strict=True):
                 for kept, again in zip(made, tensors_in(work()), strict=True):
                     if kept is not None:
@@ -211,9 +217,11 @@ class PretendedCuda(TorchDispatchMode):
         return tensor.untyped_storage().data_ptr() in self.pinned
 
     @contextlib.contextmanager
-    def record(self, graph: Graph, **_: object) -> Iterator[None]:
+    def record(self, graph: Graph, pool: list[Graph], **_: object) -> Iterator[None]:
         """Stands for torch.cuda.graph."""
         self.wait("the start of a recording")
+        graph.pool = pool
+        pool.append(graph)
         self.recording = graph
         try:
             yield
@@ -243,7 +251,7 @@ def pretended_cuda(patch: pytest.MonkeyPatch) -> Iterator[PretendedCuda]:
         "Event": lambda **_: event,
         "CUDAGraph": Graph,
         "graph": device.record,
-        "graph_pool_handle": object,
+        "graph_pool_handle": list[Graph],
         **dict.fromkeys(("empty_cache", "reset_peak_memory_stats"), lambda _=None: None),
         **dict.fromkeys(("memory_allocated", "max_memory_allocated"), lambda _=None: 0),
     }

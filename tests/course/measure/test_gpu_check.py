@@ -47,9 +47,16 @@ def test_a_section_that_dies_leaves_no_file_behind(tmp_path: Path, capsys: pytes
     assert "out of memory" in capsys.readouterr().err
 
 
-def test_a_section_cut_short_is_run_again(tmp_path: Path) -> None:
-    assert run(Script("one", "import time; time.sleep(60)", 0), tmp_path, False, soon()) == "failed"
-    assert run(Script("one", "open(out, 'w').write('{}')", 60), tmp_path, False, soon()) == "done"
+@pytest.mark.parametrize(("left", "outcome"), [(100, "failed"), (70, "not run")])
+def test_a_section_cut_short_is_run_again(
+    left: float, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its own limit it has failed; by the end of the call it hasn't been run."""
+    section = Script("one", "open(out, 'w').write('{}')", 60)
+    with monkeypatch.context() as patch:
+        patch.setattr(gpu_check, "exit_status", lambda *_: None)
+        assert run(section, tmp_path, False, soon(left)) == outcome
+    assert run(section, tmp_path, False, soon()) == "done"
 
 
 def test_nothing_that_a_section_started_outlives_it(tmp_path: Path) -> None:
@@ -64,19 +71,28 @@ def test_nothing_that_a_section_started_outlives_it(tmp_path: Path) -> None:
     wait_for(is_gone, "its server has ended")
 
 
-def test_two_calls_reach_what_is_worth_most_even_if_each_section_takes_its_limit() -> None:
+def test_a_section_ends_with_the_call_that_is_ended(tmp_path: Path) -> None:
+    script = "import os, signal, time; print(os.getpid(), flush=True)\nos.kill(os.getppid(), signal.SIGTERM)"
+    with pytest.raises(SystemExit):
+        run(Script("one", f"{script}\ntime.sleep(60)", 60), tmp_path, False, soon())
+    assert not psutil.pid_exists(int((tmp_path / "one.log").read_text()))
+
+
+def test_two_calls_reach_what_is_worth_most_even_if_each_section_takes_a_tenth_more_than_usual() -> None:
     left = sections()
     for _ in range(2):
         seconds = TIME_LIMIT_S
         for section in list(left):
-            if section.limit_s <= seconds:
+            if section.usual_s <= seconds:
                 left.remove(section)
-                seconds -= section.limit_s + 1  # a process starts, and a record is written
+                seconds -= 1.1 * section.usual_s + 1  # a process starts, and a record is written
     assert {section.name for section in left} <= {section.name for section in gpu_check._others()}
-    assert all(section.limit_s <= TIME_LIMIT_S for section in left), "a call more reaches each"
+    assert all(section.usual_s <= TIME_LIMIT_S for section in left), "a call more reaches each"
 
 
-def test_what_failed_before_is_tried_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_failed_before_is_tried_last_and_no_record_is_of_two_devices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     made = [Script(name, f"raise SystemExit({name == 'first'})", 60, "no module") for name in ("first", "second")]
     monkeypatch.setattr(gpu_check, "sections", lambda: made)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -86,6 +102,10 @@ def test_what_failed_before_is_tried_last(tmp_path: Path, monkeypatch: pytest.Mo
         main(["--out", str(tmp_path), *only])
         order.append([*json.loads((tmp_path / "gpu_check_a_gpu.json").read_text())["outcomes"].items()])
     assert order == [[("first", "failed")], [("second", "done"), ("first", "failed")]]
+    monkeypatch.setattr(gpu_check, "describe", lambda *_: {"device": "Another GPU", "tree": None})
+    with pytest.raises(SystemExit, match="2"):
+        main(["--out", str(tmp_path)])
+    assert "what another device measured, gpu_check_a_gpu.json" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from draft_heads import make_eagle3, make_head
 from model.test_decoder import make_checkpoint
 from slipping_drafts import Slipping
 
@@ -19,6 +20,7 @@ from minillm.model.config import ModelConfig
 from minillm.model.decoder import Decoder
 from minillm.model.loader import LoadedModel, fill_randomly
 from minillm.model.moe import groups_on_device
+from minillm.runner.kept_runners import KeptRunners
 from minillm.runner.torch_runner import TorchRunner
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -71,13 +73,13 @@ def on_device(decoder: Decoder, dtype: torch.dtype, device: str) -> LoadedModel:
     return LoadedModel("random", copy.eval(), None, frozenset(), decoder.config, dtype, torch.device(device))
 
 
-def generate(model: LoadedModel, **fields: Any) -> list[list[int]]:
+def generate(model: LoadedModel, runners: KeptRunners | None = None, **fields: Any) -> list[list[int]]:
     """Everyone's output; requests arrive two steps apart, so that batches of all sizes come about."""
-    dtype = dtype_name(model.dtype)
-    config = EngineConfig(
-        dtype=dtype, device=model.device.type, num_kv_blocks=256, max_num_batched_tokens=128, **fields
-    )
-    engine = Engine(config, model)
+    limits = {"num_kv_blocks": 256, "max_num_batched_tokens": 128}
+    config = EngineConfig(dtype=dtype_name(model.dtype), device=model.device.type, **{**limits, **fields})
+    if runners is not None:
+        runners.turn_to(model, config)
+    engine = Engine(config, model, runners=runners)
     waiting, outputs, step = list(enumerate(prompts())), {}, 0
     while waiting or engine.has_unfinished:
         if waiting and step % 2 == 0:
@@ -147,6 +149,21 @@ def test_drafts_change_no_token(decoder: Decoder, expected: list[list[int]], bac
     model = on_device(decoder, torch.float32, "cuda")
     speculative = Slipping(k=3, acceptance_floor=0, max_batch=64)
     assert generate(model, attention_backend=backend, cuda_graphs=graphs, speculative=speculative) == expected
+
+
+def test_engines_in_turn_give_the_cpus_tokens(decoder: Decoder, expected: list[list[int]], tmp_path: Path) -> None:
+    """Each goes on with the runner and the graphs of the one before, where they suit it."""
+    on_cpu = on_device(decoder, torch.float32, "cpu")
+    make_head(tmp_path / "head", on_cpu)
+    make_eagle3(tmp_path / "eagle3", on_cpu, depths=[0, 1, 3])
+    always = {"k": 3, "acceptance_floor": 0, "adaptive_k": False, "min_output_tokens": 1, "max_batch": 64}
+    heads = [{"method": "draft_head", "model": str(tmp_path / name), **always} for name in ("head", "eagle3", "head")]
+    lookup = {"method": "ngram", "ngram_min": 1, **always}
+    ways: list[dict[str, Any]] = [{}, *({"speculative": each} for each in (*heads, lookup)), {"num_kv_blocks": 40}]
+    ways.append({"num_kv_blocks": 40, "preemption": "swap", "swap_space_gb": 0.1})
+    model, runners = on_device(decoder, torch.float32, "cuda"), KeptRunners()
+    for way in ways:
+        assert generate(model, runners, attention_backend="triton", **way) == expected, way
 
 
 @pytest.mark.parametrize("backend", backends())

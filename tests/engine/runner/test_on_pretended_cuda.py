@@ -1,26 +1,36 @@
 """The runner's ways on a GPU, on a pretended one (pretended_cuda.py says what that can show)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from draft_heads import make_eagle3, make_head
 from pretended_cuda import GPU, OnGpu, PretendedCuda, load_guard, pretended_cuda
+from slipping_drafts import Slipping
+from torch import Tensor
 
 from minillm import Engine, EngineConfig, SamplingParams
 from minillm.core.request import Request
-from minillm.core.timeline import Timeline
+from minillm.core.timeline import Timeline, WallClock
+from minillm.frontend.outputs import RequestOutput
+from minillm.frontend.structured_outputs import StructuredOutputsParams
 from minillm.host.device import HostCopy, to_device
 from minillm.kernels.ops import Ops
 from minillm.kernels.select_ops import select_ops
 from minillm.model.config import ModelConfig
 from minillm.model.decoder import Decoder
 from minillm.model.linear import Linear
-from minillm.model.loader import LoadedModel, fill_randomly
+from minillm.model.loader import LoadedModel, fill_randomly, load_model
+from minillm.model.parallel import Ranks
 from minillm.model.quantized_cuda import makers
+from minillm.policies.config import SpeculativeConfig
 from minillm.runner import piecewise_graphs
 from minillm.runner.cuda_graphs import CudaGraph
+from minillm.runner.kept_runners import KeptRunners
 from minillm.runner.sampler import Sampler
+from minillm.runner.torch_runner import TorchRunner
 
 SHAPE = dict(
     vocab_size=512,
@@ -56,13 +66,16 @@ def decoder() -> Decoder:
     return decoder.eval()
 
 
-def generate(decoder: Decoder, device: str, **fields: Any) -> list[list[int]]:
-    """What each prompt gets. They arrive two steps apart, so that decodes and prompts meet."""
+def on(device: str, decoder: Decoder) -> LoadedModel:
     copy = Decoder(decoder.config, torch.float32, torch.device(device))
     copy.load_state_dict(decoder.state_dict())
-    model = LoadedModel("random", copy, None, frozenset(), decoder.config, torch.float32, torch.device(device))
+    return LoadedModel("random", copy, None, frozenset(), decoder.config, torch.float32, torch.device(device))
+
+
+def generate(decoder: Decoder, device: str, **fields: Any) -> list[list[int]]:
+    """What each prompt gets. They arrive two steps apart, so that decodes and prompts meet."""
     limits = dict(num_kv_blocks=16, max_num_batched_tokens=16, max_num_seqs=2)
-    engine = Engine(EngineConfig(dtype="float32", device=device, **limits, **fields), model)
+    engine = Engine(EngineConfig(dtype="float32", device=device, **limits, **fields), on(device, decoder))
     waiting, answers, step = list(enumerate(PROMPTS)), dict[str, list[int]](), 0
     while waiting or engine.has_unfinished:
         if waiting and step % 2 == 0:
@@ -81,6 +94,9 @@ def generate(decoder: Decoder, device: str, **fields: Any) -> list[list[int]]:
         {"attention_backend": "sdpa", "fused_kernels": False, "cuda_graphs": False, "sliding_window": 8},
         {"attention_backend": "triton", "fused_kernels": False, "piecewise_graphs": False, "lazy_graphs": True},
         pytest.param({"attention_backend": "triton"}, marks=pytest.mark.slow),
+        pytest.param(
+            {"attention_backend": "triton", "kv_cache_dtype": "fp8", "sliding_window": 8}, marks=pytest.mark.slow
+        ),
     ],
     ids=str,
 )
@@ -88,7 +104,8 @@ def test_tokens_are_the_cpus_and_a_step_waits_for_its_own_tokens_only(
     fields: dict[str, Any], decoder: Decoder, cuda: PretendedCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(piecewise_graphs, "TOKENS", (16,))
-    expected = generate(decoder, "cpu", attention_backend="eager", sliding_window=fields.get("sliding_window"))
+    lossy = {name: fields[name] for name in ("sliding_window", "kv_cache_dtype") if name in fields}
+    expected = generate(decoder, "cpu", attention_backend="eager", **lossy)
     step, waits = Engine.step, list[str]()
 
     def keep_waits(engine: Engine) -> Any:
@@ -101,6 +118,132 @@ def test_tokens_are_the_cpus_and_a_step_waits_for_its_own_tokens_only(
     assert generate(decoder, "cuda", **fields) == expected
     captured_late = {"the start of a recording"} if fields.get("lazy_graphs") else set()
     assert "an event" in waits and set(waits) <= {"an event", *captured_late}
+
+
+SMALL: dict[str, Any] = {
+    **dict(max_num_batched_tokens=16, num_kv_blocks=40, block_size=4, max_num_seqs=3, max_model_len=64),
+    **dict(dtype="float32", attention_backend="sdpa", fused_kernels=False),
+}
+TIGHT = {"num_kv_blocks": 10, "max_num_seqs": 4}
+ENGINES: dict[str, dict[str, Any]] = {
+    "preempted": TIGHT,
+    "swapped out": {"preemption": "swap", "swap_space_gb": 0.001, **TIGHT},
+    "int8 KV": {"kv_cache_dtype": "int8"},
+    "fp8 KV": {"kv_cache_dtype": "fp8"},
+    "a window with sinks": {"sliding_window": 6, "attention_sinks": 2},
+    "nothing drafts": {},
+    "a head drafts": {"speculative": {"method": "draft_head", "model": "head"}},
+    "EAGLE-3 drafts": {"speculative": {"method": "draft_head", "model": "eagle3"}},
+    "a model drafts": {"speculative": {"method": "draft_model", "model": "itself"}},
+    "a model drafts and slips": {"speculative": {"method": "slipping"}},
+    "what is looked up drafts": {"speculative": {"method": "ngram", "ngram_min": 1}},
+    "the head drafts again": {"speculative": {"method": "draft_head", "model": "head"}},
+}
+FEW = ("swapped out", "EAGLE-3 drafts", "a model drafts and slips")
+SHARED = [*range(40, 53)]
+ASKED: list[tuple[list[int], dict[str, Any]]] = [
+    ([*SHARED, 60], {"temperature": 0}),
+    ([7, 8, 9], {"temperature": 0.9, "top_p": 0.9, "seed": 3, "logprobs": 2}),
+    ([*SHARED, 61, 62], {"temperature": 0, "presence_penalty": 1.5, "logit_bias": {5: 2.0}}),
+    ([*range(100, 120)], {"temperature": 0, "structured_outputs": StructuredOutputsParams(regex="[a-c ]{30}")}),
+    ([*SHARED, 63], {"temperature": 1.0, "top_k": 50, "seed": 4}),
+]
+"""Prompts of which three share blocks, and what is sampled in the same steps."""
+
+
+def serve(engine: Engine) -> list[RequestOutput]:
+    """What's said to all that are asked, each two steps after the one before."""
+    waiting, outputs, step = list(enumerate(ASKED)), dict[str, RequestOutput](), 0
+    while waiting or engine.has_unfinished:
+        if waiting and step % 2 == 0:
+            number, (prompt, fields) = waiting.pop(0)
+            params = SamplingParams(**fields, max_tokens=10, ignore_eos=True)
+            engine.add_request(prompt, params, request_id=str(number), stream=False)
+        outputs |= {output.request_id: output for output in engine.step()}
+        engine.check_integrity()
+        step += 1
+    assert engine.scheduler.prefix_hits > 0
+    return [outputs[str(number)] for number in range(len(ASKED))]
+
+
+@pytest.fixture
+def drafters(lively_llama_path: Path, tmp_path: Path) -> dict[str, str]:
+    """Folders of what drafts for this model: heads of random weights, and the model itself."""
+    model = load_model(EngineConfig(model=str(lively_llama_path), dtype="float32", device="cpu"))
+    make_head(tmp_path / "head", model)
+    make_eagle3(tmp_path / "eagle3", model, depths=[0, 2, 4])
+    return {"head": str(tmp_path / "head"), "eagle3": str(tmp_path / "eagle3"), "itself": model.name}
+
+
+def drafting(given: dict[str, str], drafters: dict[str, str]) -> SpeculativeConfig:
+    """As `given` says, up to three tokens in every step."""
+    make = Slipping if given["method"] == "slipping" else SpeculativeConfig
+    named = {"model": drafters[given["model"]]} if "model" in given else {}
+    always: dict[str, Any] = {"k": 3, "acceptance_floor": 0, "adaptive_k": False, "min_output_tokens": 1}
+    return make(**{**given, **named, **always})
+
+
+@pytest.mark.parametrize("names", [FEW, pytest.param([*ENGINES], marks=pytest.mark.slow)], ids=["few", "all"])
+def test_engines_in_turn_say_what_a_cpu_says(
+    names: Sequence[str],
+    lively_llama_path: Path,
+    drafters: dict[str, str],
+    cuda: PretendedCuda,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each goes on with the runners of the one before, where they suit it."""
+    monkeypatch.setattr(piecewise_graphs, "TOKENS", (16,))
+    runners, models, kept = KeptRunners(), dict[str, LoadedModel](), list[bool]()
+    for name in names:
+        fields = {"model": str(lively_llama_path), **SMALL, **ENGINES[name]}
+        if given := fields.pop("speculative", None):
+            fields["speculative"] = drafting(given, drafters)
+        on_cpu = Engine(EngineConfig(device="cpu", **fields), models.get("cpu"))
+        expected = serve(on_cpu)
+        config = EngineConfig(device="cuda", **fields)
+        kept.append(runners.turn_to(models.get("cuda"), config))
+        engine = Engine(config, models.get("cuda"), runners=runners)
+        models = {"cpu": on_cpu.loaded_model, "cuda": engine.loaded_model}
+        cuda.waits.clear()
+        for ours, theirs in zip(serve(engine), expected, strict=True):
+            assert ours.token_ids == theirs.token_ids, name
+            named = [[each.top.keys() for each in output.logprobs or ()] for output in (ours, theirs)]
+            assert named[0] == named[1]
+        is_tight, is_drafted = name in ("preempted", "swapped out"), given is not None
+        assert (engine.scheduler.num_preemptions > 0) == is_tight
+        assert any(share.num_drafts for step in engine.steps for share in step.shares) == is_drafted
+        # Blocks leave and come back; a token that is drafted is said to the host, which looks it up for the next.
+        copies = {"a copy to the host", "a copy from the host"} if name == "swapped out" else {"a copy to the host"}
+        assert {*cuda.waits} - {"an event"} <= (copies if is_tight or is_drafted else set())
+    assert any(kept)
+
+
+class WithTwin(Ranks):
+    """Two ranks, of which the other one always has what this one has."""
+
+    def all_reduce(self, x: Tensor) -> Tensor:
+        return x.mul_(2)
+
+    def all_gather(self, x: Tensor) -> Tensor:
+        return torch.cat([x, x], dim=-1)
+
+    def smallest(self, number: int, device: torch.device) -> int:
+        return number
+
+
+def test_a_rank_of_two_computes_on_its_device_what_it_does_on_a_cpu(
+    lively_llama_path: Path, cuda: PretendedCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In graphs, with its collectives; how NCCL's are captured only two GPUs can show."""
+    monkeypatch.setattr(piecewise_graphs, "TOKENS", (16,))
+    said = []
+    for device in ("cpu", "cuda"):
+        own = EngineConfig(device=device, model=str(lively_llama_path), async_scheduling=False, **SMALL)
+        model, clock = load_model(own, WithTwin(1, 2)), WallClock()
+        engine = Engine.on_runner(own, TorchRunner(model, own, clock), clock, model=model)
+        cuda.waits.clear()
+        said.append([output.token_ids for output in serve(engine)])
+    assert said[0] == said[1] and {*cuda.waits} == {"an event"}
 
 
 def capture(work: Callable[[], object]) -> CudaGraph:
