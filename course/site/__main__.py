@@ -50,7 +50,7 @@ GLOSSARY = "course/glossary.md"
 GUIDES = ("course/guide_2am.md", "course/guide_debugging.md", "course/guide_questions.md")
 DOCS = tuple(
     f"docs/{name}.md"
-    for name in ("simulator", "engine", "server", "monitoring", "measured", "incidents", "load-testing")
+    for name in ("simulator", "engine", "server", "monitoring", "measured", "incidents", "load-testing", "reading_vllm")
 )
 
 

@@ -32,7 +32,9 @@ def headings(target: Path) -> set[str]:
     return {anchor(heading) for _, heading in HEADING.findall(text)}
 
 
-@pytest.mark.parametrize("page", [*GUIDES, QUESTIONS, COURSE / "start.py", *lesson_sources()], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [*GUIDES, QUESTIONS, COURSE / "start.py", *lesson_sources()], ids=lambda page: page.name
+)
 def test_every_link_leads_to_a_heading_that_exists(page: Path) -> None:
     for link in links(page):
         file, _, wanted = link.partition("#")
