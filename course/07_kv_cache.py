@@ -273,6 +273,8 @@ simulated.working_sets_table()
 #
 # - That's for full attention in every layer. Windowed layers keep a window's tokens; linear-attention and Mamba layers
 #   keep one state per request, however long it is ([lesson 06c](06c_linear_attention.ipynb)).
+# - A pool can also be too large. What's left beside it has to hold the activations of the largest step, and CUDA graphs:
+#   if it doesn't, the server starts fine and runs out of memory under its first full load.
 # - Reserving $m$ tokens for a request that ends with $c$ leaves $1 - c/m$ of its room empty at the end, and more
 #   while it grows; on demand, half a block on average.
 #

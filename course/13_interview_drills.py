@@ -212,7 +212,8 @@ RoundDesk("weights")  # forty minutes of its own
 #
 # Each can be drawn with other numbers and other statements: `DrillDesk("ttft-7s", seed=4)`; its number in this list, as
 # in `DrillDesk("3")`, works as a name, too. A title gives away half the answer, so titles, topics and sources appear
-# once you've sat a drill. In a terminal: `minillm drill list`.
+# once you've sat a drill. In a terminal: `minillm drill list`. Shorter questions, with answers to compare yours with, are
+# in [Also asked](guide_questions.md).
 
 # %%
 lesson.drills_table()

@@ -28,7 +28,8 @@ show_paths()
 # %% [markdown]
 # Production is on fire? Two guides with no code to run: [It's 2 a.m.](guide_2am.md) (a symptom, the two numbers to ask
 # for, what to change) and [Debugging a slow server](guide_debugging.md) (the same, plus look-alikes, evidence, and what
-# each fix costs). A word you don't know? Try the [glossary](glossary.md).
+# each fix costs). A word you don't know? Try the [glossary](glossary.md). An interview soon? [Also
+# asked](guide_questions.md) has questions that go one step past the lessons.
 #
 # ## Today
 #

@@ -40,7 +40,7 @@ class LintFinding:
     differs: float | None
     """Share of the other prompts in which it is not the same; None = there was nothing to compare with."""
     stranded: int
-    """Shared tokens that it keeps from being found: those behind it, and of tools in another order their own."""
+    """Shared tokens that it hides: those behind it, and of tools in another order their own."""
 
     @property
     def advice(self) -> str:

@@ -75,6 +75,35 @@ def wait_for_prefill(pick: Pick) -> Napkin:
     )
 
 
+def wait_with_long_tails(pick: Pick) -> Napkin:
+    load, spread = Quantity(pick("load", 0.5, 0.75, 0.8, 0.9), RATIO), pick("spread", 1, 1.5, 2, 3)
+    service = Quantity(pick("service", 200, 400, 800) * MILLI, SECONDS)
+    variability = Quantity((1 + spread**2) / 2)
+    wait = Quantity(load.value / (1 - load.value) * variability.value * service.value, SECONDS)
+    return Napkin(
+        "02",
+        f"One slot, random arrivals, a load of {load}. Service takes {service} on average, with a standard deviation "
+        f"of {spread} times that. How long is the mean wait?",
+        wait,
+        (
+            f"half of arrivals' variability (random: 1) and services', squared: (1 + {spread}^2) / 2 = {variability}",
+            f"{load} / (1 - {load}) x {variability} x {service} = {wait}",
+        ),
+    )
+
+
+def fan_out(pick: Pick) -> Napkin:
+    many, each = pick("many", 5, 10, 20, 50), Quantity(pick("each", 0.9, 0.95, 0.99), RATIO)
+    together = Quantity(each.value**many, RATIO)
+    return Napkin(
+        "01",
+        f"An agent sends {many} requests in the same moment and waits for all of them. Each is in time with a "
+        f"probability of {each}, whatever the others do. How likely is it that all of them are?",
+        together,
+        (f"{each}^{many} = {together}",),
+    )
+
+
 def knee(pick: Pick) -> Napkin:
     before, after = pick("before", 0.4, 0.5, 0.6, 0.7, 0.8), pick("after", 0.9, 0.95, 0.98)
     low, high = Quantity(before, RATIO), Quantity(after, RATIO)

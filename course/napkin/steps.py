@@ -218,3 +218,38 @@ def speculation_speedup(pick: Pick) -> Napkin:
             f"{tokens} / {verify + k * draft.value:.3g} = {times}",
         ),
     )
+
+
+def dashboards_acceptance(pick: Pick) -> Napkin:
+    k, alpha = pick("k", 3, 4, 5, 7), Quantity(pick("alpha", 0.5, 0.6, 0.7, 0.8, 0.9), RATIO)
+    drafted = Quantity(accepted(alpha.value, k) - 1, TOKENS)  # without the model's own
+    rate = Quantity(drafted.value / k, RATIO)
+    return Napkin(
+        "08",
+        f"Drafts have {k} tokens. Each is accepted with a probability of {alpha}, if those before it were. Which "
+        "acceptance rate does a dashboard show that divides accepted tokens by proposed ones?",
+        rate,
+        (
+            f"accepted in a verification, a + ... + a^{k}: {alpha} x (1 - {alpha}^{k}) / (1 - {alpha}) = {drafted}",
+            f"{drafted} / {k} = {rate}",
+        ),
+    )
+
+
+MULTIPROCESSORS = {"an A100": 108, "an H100": 132, "a B200": 148}
+"""Streaming multiprocessors of each card (SXM), from NVIDIA's architecture whitepapers."""
+
+
+def context_splits(pick: Pick) -> Napkin:
+    card, heads, requests = pick("card", *MULTIPROCESSORS), pick("heads", 2, 4, 8), pick("requests", 1, 2, 4)
+    programs, most = requests * heads, MULTIPROCESSORS[card]
+    splits = Quantity(most / programs)
+    return Napkin(
+        "06",
+        f"A decode-attention kernel runs a program for each request and KV head, and {card} has {most} multiprocessors "
+        f"(SMs). The model has {heads} KV heads, and {requests} of its requests decode. Into how many splits must each "
+        "context be cut, so that every SM has one to work on?",
+        splits,
+        (f"without splits: {requests} x {heads} = {programs} programs", f"{most} / {programs} = {splits}"),
+        counted="splits",
+    )

@@ -47,10 +47,10 @@ TEMPLATES = Environment(
 FRONT_TRAFFIC, FRONT_ROW = "chat", 7
 """The recorded run that the front page plays, and the request that it follows."""
 GLOSSARY = "course/glossary.md"
-GUIDES = ("course/guide_2am.md", "course/guide_debugging.md")
+GUIDES = ("course/guide_2am.md", "course/guide_debugging.md", "course/guide_questions.md")
 DOCS = tuple(
     f"docs/{name}.md"
-    for name in ("simulator", "engine", "server", "monitoring", "measured", "incidents", "load-testing")
+    for name in ("simulator", "engine", "server", "monitoring", "measured", "incidents", "load-testing", "reading_vllm")
 )
 
 

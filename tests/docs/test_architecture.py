@@ -1,4 +1,4 @@
-"""The architecture page names files and functions: each of them is there."""
+"""The architecture page, and the one that reads vLLM beside it, name files and functions: each of them is there."""
 
 import ast
 import re
@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE, BESIDE = ROOT / "docs" / "architecture.md", ROOT / "docs" / "reading_vllm.md"
 NAMED = re.compile(r"\[`([^`]+)`\]\((\.\./[^)]+)\)")
 """[`Class.method`](../file.py), or [`file.py`](../file.py)."""
 SYMBOL = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?")
 
 
-def named() -> list[tuple[str, Path]]:
-    return [(name, (PAGE.parent / link).resolve()) for name, link in NAMED.findall(PAGE.read_text())]
+def named(page: Path) -> list[tuple[str, Path]]:
+    return [(name, (page.parent / link).resolve()) for name, link in NAMED.findall(page.read_text(encoding="utf-8"))]
 
 
 def symbols(file: Path) -> set[str]:
@@ -33,13 +33,14 @@ def _symbols(tree: ast.Module | ast.ClassDef, within: str = "") -> list[str]:
 
 
 def test_there_is_something_to_look_at() -> None:
-    assert len(named()) > 60
+    assert len(named(PAGE)) > 60 and len(named(BESIDE)) > 15
     assert "Scheduler.schedule" in symbols(ROOT / "minillm" / "core" / "scheduler.py")
     assert "Scheduler.sing" not in symbols(ROOT / "minillm" / "core" / "scheduler.py")
 
 
-def test_every_file_and_function_that_is_named_exists() -> None:
-    for name, target in named():
+@pytest.mark.parametrize("page", [PAGE, BESIDE], ids=lambda page: page.stem)
+def test_every_file_and_function_that_is_named_exists(page: Path) -> None:
+    for name, target in named(page):
         assert target.exists(), f"{name}: {target.relative_to(ROOT)} is gone"
         if name.rstrip("/").split("/")[-1] == target.name:
             continue  # the file itself

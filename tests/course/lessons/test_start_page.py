@@ -365,7 +365,7 @@ def test_a_sitting_by_buttons(home: Path) -> None:
 
 def test_cards_have_keys_of_their_own_and_cover_the_lessons() -> None:
     assert len({card.key for card in CARDS}) == len(CARDS)
-    assert {card.lesson[:2] for card in CARDS} == {f"{number:02d}" for number in range(12)}
+    assert {card.lesson[:2] for card in CARDS} == {f"{number:02d}" for number in range(13)}
     known = contents.lessons()
     for card in CARDS:
         assert card.answer_text.endswith((".", "?"))

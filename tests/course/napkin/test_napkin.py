@@ -124,10 +124,14 @@ KNOWN: dict[str, tuple[dict[str, Any], float]] = {
         {"k": 3, "alpha": 0.8, "draft": 0.1, "verify": 1.1},
         (1 + 0.8 + 0.64 + 0.512) / 1.4,
     ),
+    "dashboards_acceptance": ({"k": 4, "alpha": 0.6}, (0.6 + 0.36 + 0.216 + 0.1296) / 4),
+    "context_splits": ({"card": "an H100", "heads": 8, "requests": 1}, 16.5),
     "in_flight": ({"rate": 12, "tokens": 300, "ttft": 0.5, "itl": 25}, 96),
     "most_requests": ({"slots": 128, "tokens": 300, "itl": 25, "prefill": 0.5}, 16),
     "ttft_from_queue": ({"slots": 32, "queued": 40, "stay": 16, "prefill": 0.4}, 20.4),
     "wait_for_prefill": ({"service": 100, "load": 0.9}, 0.45),
+    "wait_with_long_tails": ({"load": 0.8, "spread": 2, "service": 400}, 5 * 2 * 0.4),  # five times M/D/1's two
+    "fan_out": ({"many": 20, "each": 0.95}, 0.3585),
     "knee": ({"before": 0.8, "after": 0.95}, 4.75),
     "drain": ({"can": 50, "usual": 30, "spike": 80, "minutes": 2}, 180),
     "replicas_for_prefill": ({"rate": 80, "tokens": 3_000, "can": 20_000, "busy": 0.7}, 18),
@@ -211,25 +215,27 @@ def test_in_a_terminal(run: Run) -> None:
 
 
 def test_at_a_desk() -> None:
-    desk = NapkinDesk(7, now=iter((100.0, 130.0, 135.0, 141.0)).__next__)
+    seed = next(seed for seed in SEEDS if napkin_of(seed).answer.unit == SECONDS)
+    thousandths = f"{1e3 * napkin_of(seed).answer.value:.0f}"
+    desk = NapkinDesk(seed, now=iter((100.0, 130.0, 135.0, 141.0)).__next__)
     assert desk.napkin.question not in desk.view.value
     desk.start.click()
     assert desk.napkin.answer.value > 0 and desk.number in desk.fields.children
     desk.number.value = "many"
     desk.submit.click()
     assert "please" in desk.result.value and not desk.submit.disabled
-    desk.number.value = "43"
+    desk.number.value = thousandths
     desk.submit.click()
     assert "has none" in desk.result.value, "a unit isn't chosen for you"
-    desk.number.value, desk.unit.value = "about 43 s", "ms"
+    desk.number.value, desk.unit.value = f"about {thousandths} s", "ms"
     desk.submit.click()
     assert "Off" in desk.result.value, "a unit that is typed counts"
-    desk = NapkinDesk(7, now=iter((100.0, 130.0, 135.0, 141.0)).__next__)
+    desk = NapkinDesk(seed, now=iter((100.0, 130.0, 135.0, 141.0)).__next__)
     desk.start.click()
-    desk.number.value, desk.unit.value = "at most 43.", "ms"
+    desk.number.value, desk.unit.value = f"at most {thousandths}.", "ms"
     desk.submit.click()
     assert "Right." in desk.result.value
-    desk = NapkinDesk(7, now=iter((100.0, 141.0)).__next__)
+    desk = NapkinDesk(seed, now=iter((100.0, 141.0)).__next__)
     desk.start.click()
     desk.number.value = desk.napkin.told
     desk.submit.click()

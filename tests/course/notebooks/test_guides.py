@@ -15,6 +15,7 @@ from minillm.policies.config import EngineConfig
 from minillm.server.metrics import EngineMetrics, Metrics
 
 GUIDES = (COURSE / "guide_2am.md", COURSE / "guide_debugging.md")
+QUESTIONS = COURSE / "guide_questions.md"
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -31,7 +32,9 @@ def headings(target: Path) -> set[str]:
     return {anchor(heading) for _, heading in HEADING.findall(text)}
 
 
-@pytest.mark.parametrize("page", [*GUIDES, COURSE / "start.py", *lesson_sources()], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [*GUIDES, QUESTIONS, COURSE / "start.py", *lesson_sources()], ids=lambda page: page.name
+)
 def test_every_link_leads_to_a_heading_that_exists(page: Path) -> None:
     for link in links(page):
         file, _, wanted = link.partition("#")
@@ -39,6 +42,11 @@ def test_every_link_leads_to_a_heading_that_exists(page: Path) -> None:
         assert target.exists(), link
         assert wanted != GUIDED, f"{link}: which of its headings?"
         assert not wanted or wanted in headings(target), link
+
+
+def test_the_page_of_questions_has_as_many_as_it_says() -> None:
+    page = QUESTIONS.read_text(encoding="utf-8")
+    assert "Forty-two questions" in page and page.count("<details><summary>") == page.count("\n</details>") == 42
 
 
 def test_links_are_found() -> None:
