@@ -191,7 +191,7 @@ def _rescaled(criterion: Criterion, points: float) -> Criterion:
 def _weighed(criterion: Criterion, case: float) -> Criterion:
     """In proportion to the case. What was right and counts in part says so: its points alone look like a mistake."""
     told = criterion.feedback
-    if 0 < case < 1 and criterion.earned == criterion.possible:
+    if case < 1 and criterion.earned == criterion.possible:
         told = f"Right, and counts {case:.0%}. {told}"
     return replace(criterion, earned=round(criterion.earned * case, 2), feedback=told)
 

@@ -13,6 +13,7 @@ from players import expert
 
 from course.incidents import Incident, IncidentError
 from course.incidents.causes import CAUSES, Draw
+from course.incidents.convict import rules_out
 from course.incidents.evidence import NamedRows, as_text
 from course.incidents.interventions import BY_ID, MOST_SLOTS
 from course.incidents.marking import EVIDENCE, MITIGATED, RESTORED, SLOW, WITHOUT_ALTERNATIVE
@@ -401,3 +402,8 @@ def test_a_near_miss_is_not_rounded_to_the_target() -> None:
 
     told = [effect(after).after_told for after in (0.9462, 0.94999, 0.95, 0.93, 1.0)]
     assert told == ["94.6%", "94.9%", "95%", "93%", "100%"]
+
+
+def test_equal_hashes_rule_the_wrong_weights_out(draw: Callable[[str, int], Incident]) -> None:
+    assert rules_out(draw("throttled_card", 7).truth, "versions", "wrong_weights")
+    assert not rules_out(draw("throttled_card", 7).truth, "versions", "hot_replica")
