@@ -35,8 +35,8 @@ class Question:
 
 
 def number_or_text(written: str, unit: str = "") -> float | str:
-    """A number in a question's unit, or else the text. Behind it may stand that unit or another one of its kind: "27 ms"
-    for seconds, "68%" for a share."""
+    """A number in a question's unit, or else the text. Behind it may stand that unit or another of its kind: "27 ms" for
+    seconds, "68%" for a share."""
     try:
         return float(written)
     except ValueError:
@@ -46,7 +46,7 @@ def number_or_text(written: str, unit: str = "") -> float | str:
     named, asked = _unit(found.behind), (RATIO, 1.0) if unit == SHARE else _unit(unit)
     if named is not None and asked is not None:
         return found.value * named[1] / asked[1] if named[0] == asked[0] else written
-    is_its_own = unit.lower().startswith(found.behind.lower()) or found.behind in ("%", "$")
+    is_its_own = set(found.behind.lower().split()) <= set(unit.lower().split()) or found.behind in ("%", "$")
     return found.value if is_its_own else written
 
 
