@@ -9,6 +9,8 @@ from course.drills.written import names_in, read_written
 
 BETWEEN = re.compile(r",|;|->|→")
 """What may stand between several answers."""
+FRACTION = re.compile(r"(\d+\.?\d*) ?/ ?(0*[1-9]\d*)")
+"""Such as 2/3; never over zero."""
 SHARE = "0 to 1"
 """The unit of a question that asks for a share of the whole."""
 AROUND = " \t\n'\"[]"
@@ -35,8 +37,13 @@ class Question:
 
 
 def number_or_text(written: str, unit: str = "") -> float | str:
-    """A number in a question's unit, or else the text. Behind it may stand that unit or another of its kind: "27 ms" for
-    seconds, "68%" for a share."""
+    """A number in a question's unit, or else the text.
+
+    Args:
+        written: may end in that unit or another of its kind: "27 ms" for seconds, "68%" for a share.
+    """
+    if fraction := FRACTION.fullmatch(written):
+        return float(fraction[1]) / float(fraction[2])
     try:
         return float(written)
     except ValueError:

@@ -22,7 +22,7 @@ def test_numbers_as_people_write_them(written: str, read: object) -> None:
         ("s", 0.027, ("0.027", "27 ms", "27ms", "about 0.027 s", "27 milliseconds", "2.7e-2", "27,000 µs")),
         ("MB", 491.5, ("491.5 MB", "0.4915 GB", "491,500 kB", "491.5 megabytes", "at most 491.5")),
         ("%", 18, ("18", "18%", "18 percent")),
-        ("0 to 1", 0.68, ("0.68", ".68", "68%", "68 percent")),
+        ("0 to 1", 0.68, ("0.68", ".68", "68%", "68 percent", "17/25")),
         ("times", 7.9, ("7.9", "7.9x", "7.9 times", "790%")),
         ("tokens", 5100, ("5100", "5,100 tokens", "5.1k", "~5.1k tokens")),
         ("requests in flight", 24, ("24", "24 requests", "24 req", "24 requests in flight")),
@@ -38,7 +38,7 @@ def test_an_answer_counts_in_any_unit_of_its_kind(unit: str, value: float, forms
 
 
 def test_what_is_no_such_number_stays_text_and_says_what_is_wanted() -> None:
-    for written in ("27 MB", "10 - 11", "10,4", "soon", "24 bananas"):
+    for written in ("27 MB", "10 - 11", "10,4", "soon", "24 bananas", "2/0", "1/2/3"):
         assert Question("?", "s").read(written) == written
     assert "one number" in str(Checks({"q": lambda answer: (close_to(answer, 2, "x"),)})("q", "27 MB"))
     for written in ("queue, prefill, first token", "queue; prefill; and first token", "queue -> prefill → first token"):
