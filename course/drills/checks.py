@@ -20,13 +20,9 @@ OTHER_ORDER = 0.5
 """What the second problem is worth to one who takes it for the first."""
 RANKS = (1, 2 / 3, 1 / 3)
 """What a fix at each rank counts."""
-SLIPS = {
-    **dict.fromkeys((8, 1 / 8), "It's off by a factor of eight: bits for bytes?"),
-    **{
-        1000.0**power: "The figures are right, by a power of a thousand: look at the unit."
-        for power in (-3, -2, -1, 1, 2, 3)
-    },
-}
+SLIPS = dict.fromkeys((8, 1 / 8), "It's off by a factor of eight: bits for bytes?") | dict.fromkeys(
+    (1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e9), "The figures are right, the power of a thousand isn't: look at the unit."
+)
 """What a number may have been multiplied by to come out wrong, by the factor that mends it."""
 SLIP_ROOM = 0.03
 NO_NUMBER, NO_FIX = "You gave no number.", "You ranked no fix."
