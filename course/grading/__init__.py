@@ -133,6 +133,9 @@ class Checks:
             return (Criterion("question", 0, 1, f"there is no {question!r} here: try {', '.join(self._graders)}"),)
         if _is_blank(answer):
             return (Criterion("answer", 0, 1, "not answered yet"),)
+        asked = self.questions.get(question)
+        if isinstance(answer, str) and asked is not None and not asked.options:
+            answer = asked.read(answer)  # as on the card
         try:
             return self._graders[question](answer)
         except ZeroDivisionError:

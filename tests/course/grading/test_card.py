@@ -40,6 +40,8 @@ def test_an_answer_counts_in_any_unit_of_its_kind(unit: str, value: float, forms
 def test_what_is_no_such_number_stays_text_and_says_what_is_wanted() -> None:
     for written in ("27 MB", "10 - 11", "10,4", "soon", "24 bananas", "2/0", "1/2/3"):
         assert Question("?", "s").read(written) == written
+    read = Checks({"q": lambda answer: (close_to(answer, 0.027, "x"),)}, {"q": Question("?", "s")})
+    assert read("q", "27 ms").score == read("q", 0.027).score == 1, "in code as on the card"
     assert "one number" in str(Checks({"q": lambda answer: (close_to(answer, 2, "x"),)})("q", "27 MB"))
     for written in ("queue, prefill, first token", "queue; prefill; and first token", "queue -> prefill → first token"):
         assert Question("?", many=True).read(written) == ["queue", "prefill", "first token"]
