@@ -1,6 +1,7 @@
 """Numbers with units: how a drill shows them, and how one that was committed to is read."""
 
 import math
+import re
 from dataclasses import dataclass
 
 from course.drills.written import names_in, read_written
@@ -22,6 +23,8 @@ _SIZES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
 _SHOWN = ((1e-4, 1e6, "µs"), (1.0, 1e3, "ms"), (7200.0, 1.0, "s"), (math.inf, 1 / 3600, "hours"))
 """Seconds below a limit: by what they are multiplied, and in which unit they are shown."""
 
+LONGER = {"min": 60.0, "h": 3600.0, "day": 86400.0}
+"""What a rate may be counted by, other than a second."""
 UNITS: dict[str, tuple[str, float]] = {
     "µs": (SECONDS, 1e-6),
     "ms": (SECONDS, 1e-3),
@@ -44,8 +47,16 @@ UNITS: dict[str, tuple[str, float]] = {
     "(a count)": (COUNT, 1.0),
 }
 """The menu of units: each with the unit it is a multiple of."""
+COUNTED = ("requests", "replicas", "servers", "gpus", "cards", "adapters", "agents", "users", "experts", "slots")
+"""What may be written behind a plain count."""
 UNLISTED: dict[str, tuple[str, float]] = {
     "days": (SECONDS, 86400.0),
+    "weeks": (SECONDS, 7 * 86400.0),
+    "months": (SECONDS, 730 * 3600.0),
+    "years": (SECONDS, 8760 * 3600.0),
+    **{f"requests/{per}": (RATE, 1 / seconds) for per, seconds in LONGER.items()},
+    **{f"tokens/{per}": (TOKEN_RATE, 1 / seconds) for per, seconds in LONGER.items()},
+    **dict.fromkeys(COUNTED, (COUNT, 1.0)),
     **{f"{prefix}B": (BYTES, size) for prefix, size in (("", 1.0), ("k", 1e3), ("P", 1e15))},
     **{f"{prefix}iB": (BYTES, 2.0**power) for prefix, power in (("K", 10), ("M", 20), ("G", 30), ("T", 40))},
     "MB/s": (BYTE_RATE, 1e6),
@@ -123,18 +134,41 @@ class Committed:
     """None = it was left out."""
 
     def is_(self, asked: Amount, room: float) -> bool:
-        """The same quantity, with its unit; what counts things, or says how many times, needs none."""
+        """The same quantity, with its unit; what counts things, or says how many times, or is a share (0.4 of it) needs
+        none."""
         units: set[str | None] = {asked.unit}
         if asked.unit == COUNT or (asked.unit == RATIO and asked.value >= 1):  # 40 is not 40%
             units |= {None, COUNT, RATIO, TOKENS}
         elif asked.unit == TOKENS:
             units |= {COUNT}
+        elif asked.unit == RATIO:
+            units |= {None}
         return self.unit in units and asked.off_by(self.value) <= room
+
+    def as_asked(self, asked: Amount, asks: str) -> "Committed":
+        """The same, read in the unit that the question names: "4.2" where it asks for ms, "63 months" for years.
+
+        Args:
+            asked: what is asked for; a count, where its unit is only in the question.
+            asks: the question.
+        """
+        base, size = unit_named(asks) or (None, 1.0)
+        if self.unit is None and base == asked.unit:
+            return Committed(self.value * size, base)
+        if asked.unit == COUNT and base == self.unit:
+            return Committed(self.value / size, COUNT)
+        return self
 
     def lacks_its_unit(self, asked: Amount, room: float) -> bool:
         """The right figure, as it stands before its unit, and none behind it."""
         shown = (self.value / asked.bare - 1) if asked.bare else math.inf
         return self.unit is None and (abs(shown) <= room or asked.off_by(self.value) <= room)
+
+
+def unit_named(asks: str) -> tuple[str, float] | None:
+    """The unit that a question names ("..., in ms?", "How many years ..."), and its size in base units."""
+    told = (name for part in re.split(r"\b(?:in|many)\s+", asks)[1:] for name in names_in(part.replace("?", "")))
+    return next((KNOWN_UNITS[name] for name in told if name in KNOWN_UNITS), None)
 
 
 def read_amount(number: str, unit: str = "") -> Committed | None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from course.drills.amounts import Amount, read_amount
-from course.drills.drill import Commit, DrawnDrill, FollowUp
+from course.drills.amounts import Amount, Committed, read_amount
+from course.drills.drill import Commit, DrawnDrill, FollowUp, Key
 from course.drills.stated import acts_on, label, menu, table
 from course.drills.talk import Fact, TalkError, has_talk, talk_of
 from minillm.core.errors import MinillmError
@@ -16,8 +16,15 @@ JUDGES = (
     "Can tell: whether what you committed to is right for these numbers. Cannot tell: why you chose it. A menu can be "
     "guessed, so it counts only as far as your answers to the statements bear it out."
 )
+OTHER_ORDER = 0.5
+"""What the second problem is worth to one who takes it for the first."""
 RANKS = (1, 2 / 3, 1 / 3)
 """What a fix at each rank counts."""
+SLIPS = dict.fromkeys((8, 1 / 8), "It's off by a factor of eight: bits for bytes?") | dict.fromkeys(
+    (1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e9), "The figures are right, the power of a thousand isn't: look at the unit."
+)
+"""What a number may have been multiplied by to come out wrong, by the factor that mends it."""
+SLIP_ROOM = 0.03
 NO_NUMBER, NO_FIX = "You gave no number.", "You ranked no fix."
 MEASURE = "measure"
 """The technique that is worth nothing to one who would look for what changes nothing."""
@@ -39,6 +46,8 @@ class CheckedItem:
     says: str
     about: str = ""
     """The cause or technique that it is about, if it went wrong."""
+    cost: str = ""
+    """What of it cost points; empty = all that it says."""
 
 
 def read_commit(fields: Mapping[str, Any]) -> Commit:
@@ -90,8 +99,8 @@ def check(drill: DrawnDrill, commit: Commit, disputed: Collection[str] = ()) -> 
     if commit.finding and not mind.points:
         worth[MEASURE] = min(worth.get(MEASURE, 0), 0)
     found = (
-        _cause("dominant", "diagnosis", 2, commit.dominant, right.dominant),
-        _cause("second", "secondary", 1, commit.second, right.second),
+        _dominant(commit.dominant, right),
+        _second(commit, right),
         _number(drill, commit),
         _fixes(commit.fixes, worth, right.fixes, disputed),
     )
@@ -108,8 +117,7 @@ def number_state(drill: DrawnDrill, commit: Commit) -> str:
     given = read_amount(commit.number, commit.unit)
     if given is None:
         return "missing"
-    fits = given.is_(drill.asked, drill.room) or given.lacks_its_unit(drill.asked, drill.room)
-    return "right" if fits else "wrong"
+    return "right" if _fits(drill, given) or given.lacks_its_unit(drill.asked, drill.room) else "wrong"
 
 
 def pushback(drill: DrawnDrill, commit: Commit) -> tuple[FollowUp, ...]:
@@ -131,6 +139,22 @@ def _meets(wanted: Sequence[str], unwanted: Sequence[str], present: set[str]) ->
     return (not wanted or bool(present & set(wanted))) and not present & set(unwanted)
 
 
+def _dominant(committed: str, right: Key) -> CheckedItem:
+    """What is the second problem is partly right here: named, and not yet weighed against the first."""
+    also = {name: OTHER_ORDER * worth for name, worth in right.second.items() if worth > 0}
+    return _cause("dominant", "diagnosis", 2, committed, also | right.dominant)
+
+
+def _second(commit: Commit, right: Key) -> CheckedItem:
+    """Where two causes dominate by the key, one may be named first and the other second; none counts twice."""
+    if commit.second and commit.second == commit.dominant:
+        says = f"{menu('causes')[commit.second]}: you named it as what dominates; which problem is left when it's gone?"
+        return CheckedItem("second", "secondary", 0, 1, says, commit.second)
+    others = {name: worth for name, worth in right.dominant.items() if name != commit.dominant}
+    worth = others.get(commit.second, 0) if commit.second not in right.second else right.second[commit.second]
+    return _cause("second", "secondary", 1, commit.second, right.second | {commit.second: worth})
+
+
 def _cause(key: str, criterion: str, most: float, committed: str, right: dict[str, float]) -> CheckedItem:
     labels = menu("causes")
     best = " or ".join([labels[name] for name, worth in right.items() if worth == max(right.values())][:2])
@@ -146,25 +170,33 @@ def _number(drill: DrawnDrill, commit: Commit) -> CheckedItem:
     if given is None:
         return CheckedItem("number", "evidence", 0, most, f"{NO_NUMBER} It's {asked}.")
     said = f"{commit.number} {commit.unit if asked.unit else ''}".strip()
-    if given.is_(asked, drill.room):
+    if _fits(drill, given):
         return CheckedItem("number", "evidence", most, most, f"{said}: right.")
     if given.lacks_its_unit(asked, drill.room):
         return CheckedItem("number", "evidence", most / 2, most, f"{said}: right, but for its unit. It's {asked}.")
     return CheckedItem("number", "evidence", 0, most, f"{said}: no, it's {asked}.{_mixed_up(drill, given.value)}")
 
 
+def _fits(drill: DrawnDrill, given: Committed) -> bool:
+    """It's the number that is asked for, as it stands or in the unit that the question names."""
+    asks = drill.rubric.commit.number.asks
+    return any(each.is_(drill.asked, drill.room) for each in (given, given.as_asked(drill.asked, asks)))
+
+
 def _mixed_up(drill: DrawnDrill, value: float) -> str:
-    """Which other number of the drill was taken for it."""
+    """Which other number of the drill was taken for it, or by what factor it's off, where that tells the mistake."""
     numbers = drill.numbers
-    groups = ((numbers.given, " That number is in the prompt."), (numbers.tempting, " That's the popular formula."))
-    for amounts, says in groups:
-        if any(_same(each, value) for each in amounts.values()):
-            return says
-    return ""
+    for name, amount in numbers.tempting.items():
+        if _same(amount, value):
+            return f" {drill.rubric.tempting[name]}"
+    if any(_same(each, value) for each in numbers.given.values()):
+        return " That number is in the prompt."
+    slips = (says for factor, says in SLIPS.items() if _same(drill.asked, value * factor, SLIP_ROOM))
+    return f" {says}" if (says := next(slips, "")) else ""
 
 
-def _same(amount: Amount, value: float) -> bool:
-    return amount.off_by(value) < 0.005
+def _same(amount: Amount, value: float, room: float = 0.01) -> bool:
+    return amount.off_by(value) < room
 
 
 def _fixes(
@@ -177,14 +209,17 @@ def _fixes(
     if not ranked:
         return CheckedItem("fixes", "interventions", 0, most, f"{NO_FIX} {more}")
     points = sum(rank * worth.get(name, 0) for rank, name in zip(RANKS, ranked))
-    effects = []
+    effects, cost = [], []
     for name in ranked:
         effect = _effect(worth.get(name, 0), written.get(name, 0))
         effects.append(f"{labels[name]}: {effect}{' (disputed: costs nothing)' if name in disputed else ''}")
+        cost += effects[-1:] if worth.get(name, 0) <= 0 else []
     says = "; ".join(effects) + (f". {more}" if points < 0.95 * best else ".")
     worst = min(ranked, key=lambda name: worth.get(name, 0))
     about = worst if worth.get(worst, 0) < 0 else ""
-    return CheckedItem("fixes", "interventions", most * max(points, 0) / best, most, says, about)
+    return CheckedItem(
+        "fixes", "interventions", most * max(points, 0) / best, most, says, about, "; ".join(cost) or more
+    )
 
 
 def _effect(worth: float, written: float) -> str:

@@ -151,6 +151,8 @@ class Rubric(FromFile):
     commit: Key
     criteria: tuple[RubricCriterion, ...] = Field(min_length=4, max_length=7)
     must_say: tuple[str, ...]
+    tempting: dict[str, str] = {}
+    """What is wrong in a popular formula, by the name of the number that it gives."""
     follow_ups: tuple[FollowUp, ...]
     samples: dict[str, SampleAnswer]
 

@@ -131,7 +131,10 @@ def _in_words(reached: AnswersCompared, found: Sequence[CheckedItem], statements
 
 def _reasons(found: Sequence[CheckedItem], statements: Sequence[JudgedStatement]) -> list[str]:
     """What cost most, in words, the largest first."""
-    lost = [((each.most - each.points) / each.most, f"{_NAMES[each.key]} ({_inside(each.says)})") for each in found]
+    lost = [
+        ((each.most - each.points) / each.most, f"{_NAMES[each.key]} ({_inside(each.cost or each.says)})")
+        for each in found
+    ]
     wrong = [each for each in statements if each.is_wrong and not each.is_disputed]
     open_ = [each for each in statements if each.is_open]
     if wrong:
@@ -147,8 +150,9 @@ def _reasons(found: Sequence[CheckedItem], statements: Sequence[JudgedStatement]
 
 
 def _inside(sentence: str) -> str:
-    """A sentence as it stands inside of another."""
-    return sentence[:1].lower() + sentence[1:].rstrip(".")
+    """A sentence as it stands inside of another; "KV memory" stays as it is."""
+    first = sentence[:1] if sentence[1:2].isupper() else sentence[:1].lower()
+    return first + sentence[1:].rstrip(".")
 
 
 _NAMES = {
@@ -211,12 +215,9 @@ def _hurting(
     wrong: the sentence itself may be right, so it's only to be looked at again.
     """
     for each in found:
-        if each.key == "number" and not each.points and (figure := re.match(r"[$\s]*([\d.,]*\d)", each.says)):
-            yield from (
-                Pointed(sentence, each.says)
-                for sentence in said
-                if re.search(rf"(?<![\d.,]){re.escape(figure[1])}(?![\d])", sentence)
-            )
+        if each.key == "number" and not each.points and (figure := re.match(r"\D*([\d.,]*\d)", each.says)):
+            wrong = figure[1].replace(",", "")
+            yield from (Pointed(sentence, each.says) for sentence in said if wrong in _figures(sentence))
     for judged in sorted((each for each in statements if each.is_wrong), key=lambda each: each.points):
         if sentence := _speaks_of(label(judged.claim.about), said):
             why = f"It speaks of {label(judged.claim.about)}, and there you took “{judged.claim.says}” for "

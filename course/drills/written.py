@@ -35,7 +35,11 @@ NUMBER = (
 )
 """Dollar sign, digits, power of ten, multiple, what stands behind; and behind a tolerance, which isn't read."""
 MULTIPLES = {"k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "bn": 1e9, "billion": 1e9, "trillion": 1e12}
-A_SECOND = r"\s*(?:\bper|\ba|\beach|/)\s*(?:second|sec|s)\b"
+PER = {
+    rf"\s*(?:\b(?:per|an?|each)|/)\s*(?:{names})\b": f"/{short}"
+    for names, short in (("second|sec|s", "s"), ("minutes?|min", "min"), ("hour|hr|h", "h"), ("days?|d", "day"))
+}
+"""Ways to write what a rate is counted by."""
 ALSO = {
     **dict.fromkeys(("us", "usec", "microsecond", "microseconds"), "µs"),
     **dict.fromkeys(("msec", "millisecond", "milliseconds"), "ms"),
@@ -43,12 +47,16 @@ ALSO = {
     **dict.fromkeys(("min", "mins", "minute"), "minutes"),
     **dict.fromkeys(("h", "hr", "hrs", "hour"), "hours"),
     **dict.fromkeys(("d", "day"), "days"),
+    **{name: f"{name}s" for name in ("week", "month", "year")},
+    **dict.fromkeys(("yr", "yrs"), "years"),
     **dict.fromkeys(("percent", "pct"), "%"),
+    **dict.fromkeys(("req", "reqs", "request"), "requests"),
     **dict.fromkeys(("x", "×", "fold", "-fold"), "times"),
     **dict.fromkeys(("byte", "bytes"), "b"),
     **dict.fromkeys(("token", "tok", "toks"), "tokens"),
-    **dict.fromkeys(("tok/s", "toks/s", "token/s"), "tokens/s"),
-    **dict.fromkeys(("req/s", "reqs/s", "request/s", "rps", "qps"), "requests/s"),
+    **dict.fromkeys(("rps", "qps"), "requests/s"),
+    **{f"{name}/{per}": f"tokens/{per}" for name in ("tok", "toks", "token") for per in ("s", "min", "h", "day")},
+    **{f"{name}/{per}": f"requests/{per}" for name in ("req", "reqs", "request") for per in ("s", "min", "h", "day")},
     **dict.fromkeys(("dollar", "dollars", "usd"), "$"),
     **{f"{size}bps": f"{size}bit/s" for size in "mgt"},
     **{f"{size}-byte{s}": f"{size}b" for size in "kmgt" for s in ("", "s")},
@@ -84,6 +92,9 @@ def _plain(digits: str) -> float:
 
 def names_in(behind: str) -> list[str]:
     """What the words behind a number may name, in small letters, the longest first: "GB of weights" may be "gb"."""
-    words = re.sub(A_SECOND, "/s", behind.lower()).rstrip(" .!,;").split(" ")
+    behind = behind.lower()
+    for written, short in PER.items():
+        behind = re.sub(written, short, behind)
+    words = behind.rstrip(" .!,;").split(" ")
     found = [" ".join(words[:count]).rstrip(",;") for count in range(len(words), 0, -1)]
     return [ALSO.get(name, name) for name in found]

@@ -133,6 +133,9 @@ class Checks:
             return (Criterion("question", 0, 1, f"there is no {question!r} here: try {', '.join(self._graders)}"),)
         if _is_blank(answer):
             return (Criterion("answer", 0, 1, "not answered yet"),)
+        asked = self.questions.get(question)
+        if isinstance(answer, str) and asked is not None and not asked.options:
+            answer = asked.read(answer)  # as on the card
         try:
             return self._graders[question](answer)
         except ZeroDivisionError:
@@ -159,7 +162,7 @@ def choice(answer: Any, key: str, options: Mapping[str, str]) -> tuple[Criterion
 
 def close_to(answer: Any, key: float, what: str, tolerance: float = 0.1) -> Criterion:
     """A number: full marks within `tolerance` of the key, half within three times that. Near a key of 0 is only 0."""
-    value = float(answer)
+    value = as_number(answer)
     off = abs(value - key) / abs(key) if key else 0.0 if math.isclose(value, 0, abs_tol=1e-9) else math.inf
     earned = 1.0 if off <= tolerance else 0.5 if off <= 3 * tolerance else 0.0
     hint = ""
@@ -167,6 +170,18 @@ def close_to(answer: Any, key: float, what: str, tolerance: float = 0.1) -> Crit
         ratio = value / key
         hint = " A factor of 1000 off: seconds or milliseconds?" if ratio > 300 or 0 < ratio < 1 / 300 else ""
     return Criterion(what, earned, 1, f"You said {value:g}.{hint}", f"It is {key:.3g} here.")
+
+
+def as_number(answer: Any) -> float:
+    """An answer as a number.
+
+    Raises:
+        ValueError: it's a text that isn't one, or that names a unit of another kind.
+    """
+    try:
+        return float(answer)
+    except ValueError:
+        raise ValueError("it takes one number, such as 8.3, in the unit that's asked for or one of its kind") from None
 
 
 NEAR_A_SLIP = 0.05
@@ -189,7 +204,7 @@ def near(
         percent: a share; what is above 1 is taken for a percentage.
         slip_within: smaller where a slip may be so near the key that it would take half a point from a near miss.
     """
-    value = float(answer)
+    value = as_number(answer)
     if percent and 1 < value <= 100:
         value /= 100
     graded = close_to(value, key, what, tolerance)

@@ -4,7 +4,15 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
+from course.drills.amounts import KNOWN_UNITS, RATIO
+from course.drills.written import names_in, read_written
+
+BETWEEN = re.compile(r",|;|->|→")
+"""What may stand between several answers."""
+FRACTION = re.compile(r"(\d+\.?\d*) ?/ ?(0*[1-9]\d*)")
+"""Such as 2/3; never over zero."""
+SHARE = "0 to 1"
+"""The unit of a question that asks for a share of the whole."""
 AROUND = " \t\n'\"[]"
 """What may stand around an answer, as in code."""
 
@@ -19,18 +27,36 @@ class Question:
     options: tuple[str, ...] = ()
     """To choose from; none = a field."""
     many: bool = False
-    """Several answers, with commas between them."""
+    """Several answers, with commas, semicolons or arrows between them."""
 
     def read(self, written: str) -> Any:
         """What stands in the field, as a grader takes it: a number where it is one (1,024 and 30% are), else text."""
         bare = written.strip(AROUND)
-        return [part.strip(AROUND) for part in bare.split(",")] if self.many else number_or_text(bare, self.unit)
+        parts = (part.strip(AROUND).removeprefix("and ") for part in BETWEEN.split(bare))
+        return [*parts] if self.many else number_or_text(bare, self.unit)
 
 
 def number_or_text(written: str, unit: str = "") -> float | str:
-    """A number, which may have its unit with it, or else the text."""
-    plain = THOUSANDS.sub("", written.removeprefix("$")).removesuffix(unit).removesuffix("%").strip()
+    """A number in a question's unit, or else the text.
+
+    Args:
+        written: may end in that unit or another of its kind: "27 ms" for seconds, "68%" for a share.
+    """
+    if fraction := FRACTION.fullmatch(written):
+        return float(fraction[1]) / float(fraction[2])
     try:
-        return float(plain)
+        return float(written)
     except ValueError:
+        found = read_written(written)
+    if found is None:
         return written
+    named, asked = _unit(found.behind), (RATIO, 1.0) if unit == SHARE else _unit(unit)
+    if named is not None and asked is not None:
+        return found.value * named[1] / asked[1] if named[0] == asked[0] else written
+    is_its_own = set(found.behind.lower().split()) <= set(unit.lower().split()) or found.behind in ("%", "$")
+    return found.value if is_its_own else written
+
+
+def _unit(words: str) -> tuple[str, float] | None:
+    """A known unit that words begin with: what it measures, and its size; None = there is none."""
+    return next((KNOWN_UNITS[name] for name in names_in(words) if name in KNOWN_UNITS), None)

@@ -16,6 +16,7 @@ from operator import methodcaller
 from typing import Annotated, Any
 
 import typer
+from pydantic import Field
 
 from course.incidents import daily
 from course.incidents.classics import CLASSICS
@@ -25,6 +26,7 @@ from course.incidents.interventions import AT_ONCE, Intervention
 from course.incidents.interventions import BY_ID as CHANGES
 from course.incidents.numbers import PLACES
 from course.incidents.questions import BY_ID as QUESTIONS
+from course.lab.json_store import JsonStore, StoredModel
 from course.lab.streak import streak
 from course.terminal import fitted
 from minillm.core.errors import MinillmError
@@ -43,7 +45,8 @@ canary, deploy            any change, for a tenth of the users or for all: what 
                           before: name two together to keep both
 grade                     when it's over: points, and the truth
 rollback                  take back what was deployed last
-status, page, help, quit
+status, page, help
+quit                      later: minillm incident --resume
 
 Each shows a menu: type one or more of its numbers. An id works as well, and can be typed behind the command."""
 DEPLOYING = "playing held-out traffic, with the change and without"
@@ -98,6 +101,7 @@ def incident(
         list[str] | None, typer.Option(metavar="ID", help="Try it on a canary first; may be repeated.")
     ] = None,
     deploy: Annotated[list[str] | None, typer.Option(metavar="ID", help="Deploy it; may be repeated.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what you left by hand.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """You get paged: ask for evidence, commit to a diagnosis, deploy a fix, and be graded on what it really did."""
@@ -110,7 +114,12 @@ def incident(
         return
     first, asked, tried, deployed = mitigate or [], ask or [], canary or [], deploy or []
     fields = read_answer(asked, answer, [*first, *tried, *deployed])
-    TOLD.anywhere = daily.RESULTS.anywhere = True
+    TOLD.anywhere = daily.RESULTS.anywhere = LEFT.anywhere = True
+    if resume:
+        left, today = LEFT.read(), False
+        if not left.lines:
+            raise IncidentError("nothing to go on with: what's played by hand is kept from the first line to the grade")
+        seed, difficulty, cause, classic, day = left.seed, left.difficulty, left.cause, left.classic, left.day
     wait("looking for a week of traffic that goes wrong in this way")
     which = date_of(day) if day else now if today else None
     if which is not None:
@@ -120,7 +129,10 @@ def incident(
     else:
         current = Incident.generate(seed, difficulty, cause)
     if not (mitigate or ask or answer or canary or deploy or as_json):
-        if play_along(current) and which is not None:
+        if not resume:
+            kept_day = None if which is None else str(which)
+            left = LeftIncident(seed=seed, difficulty=difficulty, cause=cause, classic=classic, day=kept_day)
+        if play_along(current, left) and which is not None:
             print(kept_for(current, which, now))
         return
     report = step_by_step(current, first, asked, fields, tried, deployed)
@@ -238,15 +250,73 @@ def as_text(current: Incident, report: dict[str, Any]) -> str:
 # ---------------------------------------------------------------- by hand
 
 
-def play_along(current: Incident) -> bool:
-    """Play it in a terminal, until the grade, or until there is nothing more to read; whether it was graded."""
+class LeftIncident(StoredModel):
+    """An incident that is played by hand, until its grade. It follows from its seed, so lines are all the state."""
+
+    seed: int = 0
+    difficulty: int = 1
+    cause: str | None = None
+    classic: str | None = None
+    day: str | None = None
+    lines: list[str] = Field(default_factory=list)
+    """All that was typed."""
+
+    def keep(self) -> None:
+        """In place of what was kept."""
+
+        def put(kept: LeftIncident) -> None:
+            for name, value in self:
+                setattr(kept, name, value)
+
+        LEFT.change(put)
+
+
+LEFT = JsonStore("incident_left.json", LeftIncident)
+
+
+class KeptLines:
+    """Lines that were typed before an incident was left, and then a terminal's; each of those is kept.
+
+    Args:
+        left: which incident it is, and what was typed.
+        read: asks the terminal.
+    """
+
+    def __init__(self, left: LeftIncident, read: Callable[[str], str | None]) -> None:
+        self._left, self._again, self._read = left, iter([*left.lines]), read
+
+    def read(self, prompt: str) -> str | None:
+        """The next line; None at the end of the input."""
+        again = next(self._again, None)
+        if again is not None:
+            print(f"{prompt}{again.rstrip()}")
+            return again
+        line = self._read(prompt)
+        if line is not None and not is_over(line):
+            self._left.lines.append(line)
+            self._left.keep()
+        return line
+
+
+def is_over(line: str) -> bool:
+    """Whether it leaves the incident."""
+    return line.strip() in ("quit", "exit")
+
+
+def play_along(current: Incident, left: LeftIncident) -> bool:
+    """Play it in a terminal, until the grade, or until there is nothing more to read; whether it was graded.
+
+    Args:
+        left: what was typed before, and is typed now.
+    """
     print(fitted(f"{current.page}\n\n{current.status}\n\n{HELP}", sys.stdout))
     names = [each.id for each in (*current.questions(), *current.interventions())]
-    lines = Lines("incident", [*COMMANDS, *PLACES, *names, *(each.name for each in current.suspects())])
+    terminal = Lines("incident", [*COMMANDS, *PLACES, *names, *(each.name for each in current.suspects())])
+    lines = KeptLines(left, terminal.read)
     is_warned = False
     while True:
         line = lines.read(f"\n[{current.minutes} min, {current.burned:.1%} of the error budget] > ")
-        if line is None or line.strip() in ("quit", "exit"):
+        if line is None or is_over(line):
             return False
         try:
             command, *rest = shlex.split(line) or ["help"]
@@ -259,6 +329,7 @@ def play_along(current: Incident) -> bool:
             print(fitted(str(error), sys.stdout))
             continue
         if command == "grade":
+            LeftIncident().keep()
             return True
 
 
@@ -279,6 +350,8 @@ def reply(current: Incident, command: str, rest: list[str], read: Callable[[str]
         case "ask":
             known = [(q.group, q.id, f"{q.minutes} min  {q.text}") for q in current.questions()]
             ids = rest or pick(known, "what do you ask?", read, QUESTIONS)
+            for name in ids:  # a wrong one is told before any takes its minutes
+                find_question(name)
             return "\n\n".join(str(current.ask(name)) for name in ids)
         case "answer":
             current.answer(**answer_from_menus(current, read))

@@ -18,12 +18,14 @@ MATERIAL, ALIKE = math.log(2), math.log(1.3)
 FLOOR_SMALL, FLOOR = 0.02, 1.0
 """Added to both before they are compared: to seconds and shares under one, and to all others. Offered load has
 the small one, or twice a load of less than one request a second would be no change."""
+IN_WORDS = ("versions",)
+"""Questions whose words show by themselves whether something changed: there, one replica differs from the others."""
 Cells = dict[tuple[str, str, str], float]
 
 
 def changed(scene: IncidentScene, questions: Iterable[EvidenceQuestion] = QUESTIONS) -> Cells:
-    """Log of now over last week, of each number in each answer: by question, row and column. Broken panels say
-    nothing.
+    """Log of now over last week, of each number in each answer: by question, row and column. A hash or a dtype that
+    is another one now has changed materially. Broken panels say nothing.
     """
     healthy = replace(scene, now=scene.before)
     found = {}
@@ -34,6 +36,8 @@ def changed(scene: IncidentScene, questions: Iterable[EvidenceQuestion] = QUESTI
         for row, cells in question.look(scene).rows.items():
             for column, value in cells.items():
                 old = was.get(row, {}).get(column)
+                if question.id in IN_WORDS and isinstance(value, str):
+                    found[question.id, str(row), column] = 0.0 if value == old else MATERIAL
                 if isinstance(value, (int, float)) and isinstance(old, (int, float)):
                     is_load = (question.id, row) == ("arrivals", "offered")
                     floor = FLOOR_SMALL if is_load or max(old, value) < 1 else FLOOR

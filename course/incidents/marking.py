@@ -191,7 +191,7 @@ def _rescaled(criterion: Criterion, points: float) -> Criterion:
 def _weighed(criterion: Criterion, case: float) -> Criterion:
     """In proportion to the case. What was right and counts in part says so: its points alone look like a mistake."""
     told = criterion.feedback
-    if 0 < case < 1 and criterion.earned == criterion.possible:
+    if case < 1 and criterion.earned == criterion.possible:
         told = f"Right, and counts {case:.0%}. {told}"
     return replace(criterion, earned=round(criterion.earned * case, 2), feedback=told)
 
@@ -245,7 +245,7 @@ def _ruled_out(hidden: Hidden, answer: Diagnosis) -> Criterion:
             best = max(best, worth)
             words.append(f"Right: {what}.")
         else:
-            words.append(f"True, but nobody would have thought of it: {what}.")
+            words.append(f"True, but no one would have thought of it: {what}.")
     twin = CAUSES[hidden.cause.looks_like].title
     words.append(f"It looks like '{twin}'; {QUESTIONS[hidden.cause.told_apart_by].text} tells them apart.")
     return Criterion("ruled out", round(RULED_OUT * max(best - wrong / 2, 0.0), 2), RULED_OUT, " ".join(words))
@@ -280,7 +280,7 @@ def _mitigated(hidden: Hidden, answer: Diagnosis, rollout: Rollout, case: float)
         return Criterion("minutes to mitigation", round(earned, 2), MITIGATED, told)
     words = most_of_all(most)
     if not rollout.mitigations:
-        told = f"No quick change was deployed, so users weren't helped. {words}"
+        told = f"Nothing was in place for all users within half an hour, so they weren't helped. {words}"
         return Criterion("minutes to mitigation", 0, MITIGATED, told)
 
     def share(each: Mitigation) -> float:
@@ -289,7 +289,7 @@ def _mitigated(hidden: Hidden, answer: Diagnosis, rollout: Rollout, case: float)
 
     best = max(rollout.mitigations, key=share)
     kept = share(best) * UNDONE**rollout.attempts_undone
-    told = f"{best.effect.before:.0%} to {best.effect.after:.0%} of requests within the SLO by minute {best.minute} "
+    told = f"{best.effect.before:.0%} to {best.effect.after_told} of requests within the SLO by minute {best.minute} "
     told += (
         f"({PROMPT + rollout.longer} is soon enough), worth {best.effect.relief:+.2f} of {most.relief:+.2f}. {words}"
     )
@@ -397,14 +397,14 @@ def _deployed(hidden: Hidden, rollout: Rollout) -> Sequence[Criterion]:
     if effect is None:
         worth = {"SLO restored": RESTORED, "no harm": HARM, "cost": COST}
         return [Criterion(name, 0, points, "Nothing is deployed.") for name, points in worth.items()]
-    told = f"{effect.before:.0%} of requests before, {effect.after:.0%} after, target {effect.target:.0%}."
+    told = f"{effect.before:.0%} of requests before, {effect.after_told} after, target {effect.target:.0%}."
     gained = max(effect.after - effect.before, 0.0) / max(effect.target - effect.before, 1e-9)
     reached = 1.0 if effect.restored else HALFWAY * min(gained, 1.0)
     if not effect.restored and hidden.cause.tempting in effect.chosen:
         told += f" {hidden.cause.why_not}"
     fair = min(max(effect.bill_before, rollout.needed) / max(effect.bill_after, 1e-9), 1.0)
     counts = {
-        f"{len(effect.chosen)} changes at once, no one can say which one did it": TOGETHER / len(effect.chosen),
+        f"{len(effect.chosen)} changes together, no one can say which one did it": TOGETHER / len(effect.chosen),
         f"taken back on the way: {rollout.canaries_undone} canaries, {rollout.all_undone} full rollouts": (
             CANARY_UNDONE ** math.comb(rollout.canaries_undone + 1, 2) * ALL_UNDONE**rollout.all_undone
         ),
@@ -414,11 +414,10 @@ def _deployed(hidden: Hidden, rollout: Rollout) -> Sequence[Criterion]:
     told += "".join(f" {words[0].upper()}{words[1:]}: counts {n:.0%}." for words, n in counts.items() if n < 1)
     kept = RESTORED * reached * math.prod(min(share, 1.0) for share in counts.values())
     harm = f"Worse than before: {', '.join(effect.regressions)}." if effect.regressions else "Nothing got worse."
-    if not effect.restored:
-        harm += " That counts only once the SLO is met."
-    bill = f"${effect.bill_before:.2f} an hour before, ${effect.bill_after:.2f} after."
+    only_then = "" if effect.restored else " That counts only once the SLO is met."
+    bill = f"${effect.bill_before:.2f} an hour before, ${effect.bill_after:.2f} after.{only_then}"
     return [
         Criterion("SLO restored", round(kept, 2), RESTORED, told),
-        Criterion("no harm", HARM if effect.restored and not effect.regressions else 0, HARM, harm),
+        Criterion("no harm", HARM if effect.restored and not effect.regressions else 0, HARM, harm + only_then),
         Criterion("cost", round(COST * fair, 2) if effect.restored else 0, COST, bill),
     ]

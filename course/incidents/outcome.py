@@ -192,10 +192,16 @@ class Effect:
         return "; ".join(BY_ID[name].text for name in self.chosen) or "Nothing"
 
     @property
+    def after_told(self) -> str:
+        """`after` in percent; a near miss isn't rounded up to the target."""
+        is_near_miss = round(self.after, 2) >= self.target > self.after
+        return f"{math.floor(self.after * 1000) / 1000:.1%}" if is_near_miss else f"{self.after:.0%}"
+
+    @property
     def told(self) -> str:
         """What came of it, in a sentence."""
         return (
-            f"{self.before:.0%} -> {self.after:.0%} of requests within the SLO (target {self.target:.0%}): the SLO is "
+            f"{self.before:.0%} -> {self.after_told} of requests within the SLO (target {self.target:.0%}): the SLO is "
             f"{'met' if self.restored else 'missed'}. ${self.bill_before:.2f} -> ${self.bill_after:.2f} an hour."
         )
 

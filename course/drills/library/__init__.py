@@ -5,9 +5,9 @@ formulas.py   what the formulas of `[derived]` may use
 
 In a file, `[given]` has the numbers of the prompt: a unit, and the options of which a seed draws one, the classic
 first. `[derived]` has what follows from them: a unit and a formula, or a formula alone for a step on the way. Of that,
-`also_given` names what the prompt says too, and `tempting` what a popular wrong formula gives. `round` and `level` say
-in which interview it would be put and whom it tells apart, `source` a published question that it is close to. All else
-is the rubric, as drill.py describes it.
+`also_given` names what the prompt says too, and `[tempting]` what a popular wrong formula gives, with what is wrong in
+it. `round` and `level` say in which interview it would be put and whom it tells apart, `source` a published question
+that it is close to. All else is the rubric, as drill.py describes it.
 """
 
 import tomllib
@@ -24,7 +24,7 @@ def _read(drill_id: str) -> Drill:
     about = {name: written.pop(name) for name in ("title", "minutes", "phases", "round", "level")}
     about["source"] = written.pop("source", "")
     options: dict[str, list[Any]] = written.pop("given")
-    also_given, tempting = (written.pop(key, ()) for key in ("also_given", "tempting"))
+    also_given, tempting = written.pop("also_given", ()), tuple(written.get("tempting", ()))
     formulas = written.pop("derived")
 
     def numbers(draw: PromptDraw) -> Numbers:

@@ -36,6 +36,14 @@ def step_floor(shape: ModelCost, on: Hardware, gpus: int) -> float:
     return shape.read_bytes(DTYPE) / (gpus * on.bandwidth)
 
 
+def card_read(shape: ModelCost, dtype: str, tokens: float, gpus: float) -> float:
+    """Bytes of a mixture's weights that each GPU reads in a step of so many tokens: its share of the experts that they
+    choose, and all other weights, which data parallel attention copies to every GPU."""
+    everything = shape.read_bytes(dtype, math.inf)
+    copied = everything - (everything - shape.read_bytes(dtype)) / shape.skip
+    return copied + (shape.read_bytes(dtype, tokens) - copied) / gpus
+
+
 def prefill_floor(shape: ModelCost, on: Hardware, gpus: int, prompt: float) -> float:
     """Seconds that the matrix products of a prompt take at least, attention left out."""
     return 2 * shape.layer_params * prompt / (gpus * on.peak_flops(DTYPE))
@@ -126,7 +134,7 @@ def simulated(
 
 
 _BUILTINS = (sum, range, next, int, float, round, max, min, abs, all, any, bool)
-_OWN = (step_floor, prefill_floor, kv_room, accepted, break_even, step_time, simulated)
+_OWN = (step_floor, card_read, prefill_floor, kv_room, accepted, break_even, step_time, simulated)
 _KNOWN: dict[str, Any] = {
     "__builtins__": {},
     "model": find_model,

@@ -110,6 +110,7 @@ def right_itl(requests: Sequence[Request], q: float) -> float | None:
 TTFT_SLIPS = {
     "itl_for_ttft": right_itl,
     "e2e_for_ttft": lambda rs, q: right_percentile([d[-1] - a for a, d in rs if d], q),
+    "no_ttft_of_one_token": lambda rs, q: right_percentile([d[0] - a for a, d in rs if len(d) > 1], q),
     "zero_ttft_without_token": lambda rs, q: right_percentile([d[0] - a if d else 0.0 for a, d in rs], q),
 }
 ITL_SLIPS = {
@@ -150,4 +151,5 @@ def nothing(answer: Answer, rng: random.Random) -> None:
         expect(not any(value is not None for value in found), "pair_of_nothing", name=name, found=found)
     ttft, itl = two(answer, [(arrival, [arrival + 2])], 50)
     expect(itl is None, f"one request of one token has no gap: ITL gave {itl!r}, expected None")
+    expect(ttft is not None, "no_ttft_of_one_token")
     number(ttft, "TTFT of a request of one token")

@@ -155,6 +155,9 @@ def test_no_number_of_the_prompt_passes_for_the_one_that_is_asked_for(drill: Dri
         ("2.4 million tokens", "", 2.4e6, "tokens"),
         ("2.4 x 10^6 tokens", "", 2.4e6, "tokens"),
         ("80k tokens per second", "", 8e4, "tokens/s"),
+        ("1.2k requests per minute", "", 20, "requests/s"),
+        ("18k", "requests", 18e3, ""),
+        ("36M tokens an hour", "", 1e4, "tokens/s"),
         ("roughly $47k a month", "", 47e3, "$"),
     ],
 )
@@ -163,7 +166,7 @@ def test_a_number_is_read_with_its_unit(number: str, unit: str, value: float, ba
     assert read is not None and (read.value, read.unit) == (pytest.approx(value), base)
 
 
-def test_what_is_no_number_is_refused_and_a_bare_one_is_half() -> None:
+def test_what_is_no_number_is_refused_and_one_in_another_unit_than_asked_is_half() -> None:
     for number, unit in (
         ("a lot", ""),
         ("5", "bananas"),
@@ -182,8 +185,43 @@ def test_what_is_no_number_is_refused_and_a_bare_one_is_half() -> None:
     drawn = find_drill(FLAGSHIP).drawn()
     points = {text: check(drawn, Commit(number=text))[2].points for text in ("5.4 times", "5.4", "5.4 ms", "540%", "2")}
     assert points == {"5.4 times": 2, "5.4": 2, "5.4 ms": 0, "540%": 2, "2": 0}
-    slow = find_drill("p99-8s").drawn()
-    assert [check(slow, Commit(number=text))[2].points for text in ("5 s", "5", "5 hours")] == [2, 1, 0]
+    for drill, texts, points in (
+        ("p99-8s", ("5 s", "5", "5020 ms", "5 hours"), [2, 2, 2, 0]),  # it asks for seconds
+        ("itl-250ms", ("4.2", "4.2 ms", "0.0042", "4.2 s"), [2, 2, 1, 0]),  # for ms
+        ("hit-rate-zero", ("78", "78%", "0.78", "0.78%", "7.8"), [2, 2, 2, 0, 0]),  # for percent
+        ("buy-hardware", ("5.2", "5.2 years", "63 months", "45,700 hours", "13,700 hours"), [2, 2, 2, 2, 0]),
+        ("load-test-lied", ("16", "16 rps", "960 requests/min", "16 ms"), [2, 2, 2, 0]),
+    ):
+        asked = find_drill(drill).drawn()
+        assert [check(asked, Commit(number=text))[2].points for text in texts] == points, drill
+
+
+def test_causes_in_the_other_order_are_partly_right_and_one_named_twice_counts_once() -> None:
+    drawn = find_drill("growing-agents").drawn()
+    points = {
+        pair: tuple(each.points for each in check(drawn, Commit(dominant=pair[0], second=pair[1]))[:2])
+        for pair in (("eviction", "prefill"), ("prefill", "kv_room"), ("kv_room", "eviction"), ("eviction", "eviction"))
+    }
+    assert points == {
+        ("eviction", "prefill"): (2, 1),  # both dominate by the key
+        ("prefill", "kv_room"): (2, 1),
+        ("kv_room", "eviction"): (1, 1),
+        ("eviction", "eviction"): (2, 0),
+    }
+
+
+def test_a_wrong_number_is_told_what_may_have_gone_wrong() -> None:
+    for drill, number, word in (
+        ("itl-250ms", "33.2 ms", "bits"),
+        ("itl-250ms", "4.15 s", "thousand"),
+        ("moe-8-gpus", "9.49 ms", "copy"),
+        ("moe-8-gpus", "0.59 ms", "one token"),
+        ("code-drafts", "3.2 times", "popular"),
+        ("p99-8s", "8 s", "in the prompt"),
+    ):
+        drawn = find_drill(drill).drawn()
+        assert word in check(drawn, Commit(number=number))[2].says, (drill, number)
+    assert check(drawn, Commit(number="3.3 s"))[2].says.endswith("it's 5 s.")
 
 
 def test_whole_things_are_counted_and_shares_are_not_rounded_up() -> None:

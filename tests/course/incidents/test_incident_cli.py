@@ -68,6 +68,19 @@ def test_the_archive_is_listed(run: Run) -> None:
     assert status == 0 and "streak: 0" in out and "not played" in out
 
 
+def test_what_was_left_goes_on_and_a_wrong_question_takes_no_minutes(run: Run) -> None:
+    first = ["ask kv_use gremlins", "ask", "kv_use", "mitigate revert", "suspect slots"]
+    _, out, _ = run("incident", *SLOTS, stdin="\n".join([*first, "quit"]))
+    assert "[11 min," in out and "[12 min," not in out, "a question that isn't there took the other one's minute"
+    _, out, _ = run("incident", "--resume", stdin="status\nquit\n")
+    assert "noted" in out and "restored since minute 11" in out
+    answer = ["answer", "few_slots", "1", "", "1", "1", "", "more_slots"]
+    _, out, _ = run("incident", "--resume", stdin="\n".join([*answer, "deploy more_slots", "grade"]))
+    assert "incident: " in out and "deployed to all" in out
+    status, _, err = run("incident", "--resume")
+    assert status == 2 and "nothing to go on with" in err
+
+
 def test_playing_by_hand_from_menus(run: Run) -> None:
     words = [
         "mitigate",
