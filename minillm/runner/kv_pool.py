@@ -36,6 +36,8 @@ class MemoryClaim:
 
 
 NO_CLAIM = MemoryClaim()
+BESIDE = "what drafts and steps need beside the KV pool"
+"""A claim, in errors."""
 
 
 class KVPool:
@@ -131,6 +133,7 @@ def size_kv_pool(
     block_bytes = kv_bytes_per_token(model_config, dtype_name(dtype)) * block_size
     bytes_with_claim = block_bytes + claim.bytes_per_token * block_size
     free = free_bytes(device)
+    _check_fits(BESIDE, "max_num_seqs or max_num_batched_tokens", claim.num_bytes, free, device)
     if config.num_kv_blocks is not None:
         num_blocks = config.num_kv_blocks
     elif config.kv_cache_memory_gb is not None:
@@ -147,7 +150,7 @@ def size_kv_pool(
             f"the KV pool has no room for one block of {block_bytes / 1e6:.3g} MB, and {free / 1e9:.2f} GB are "
             f"free: raise kv_cache_memory_gb, or lower block_size.{who_else(device)}"
         )
-    what = "the KV pool" if claim == NO_CLAIM else "the KV pool, with what drafts and steps need beside it,"
+    what = "the KV pool" if claim == NO_CLAIM else f"the KV pool, and {BESIDE},"
     num_bytes = num_blocks * bytes_with_claim + claim.num_bytes
     _check_fits(what, "num_kv_blocks or kv_cache_memory_gb", num_bytes, free, device)
     return num_blocks
@@ -157,7 +160,7 @@ def check_claim(claim: MemoryClaim, num_tokens: int, device: torch.device) -> No
     """Raise ConfigError unless there is room for a claim beside a KV pool of `num_tokens` that is there already."""
     num_bytes = claim.num_bytes + claim.bytes_per_token * num_tokens
     fields = "num_kv_blocks or kv_cache_memory_gb"
-    _check_fits("what drafts and steps need beside the KV pool", fields, num_bytes, free_bytes(device), device)
+    _check_fits(BESIDE, fields, num_bytes, free_bytes(device), device)
 
 
 def size_swap_pool(config: EngineConfig, model_config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:

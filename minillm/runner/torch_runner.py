@@ -194,14 +194,14 @@ class TorchRunner:
         self.block_tables = BlockTables(self.block_size, self.kv_pool.null_block)
         self.hidden_state_reader: HiddenStateReader | None = None
         """Sees what the model computes on the way to its logits."""
-        self._make_room(config.max_decode_rows)
+        self._make_room(self.most_decode_rows(config))
         self.pending.rows = {}
         self._capture(config)
 
     def _capture(self, config: EngineConfig) -> None:
         """The graphs of all steps that an engine of this configuration can meet."""
         if self.fast_decode is not None:
-            self.fast_decode.capture(config.max_decode_rows, config.lazy_graphs)
+            self.fast_decode.capture(self.most_decode_rows(config), config.lazy_graphs)
         if self.fast_pieces is not None:
             self.fast_pieces.capture(config.max_num_batched_tokens, config.lazy_graphs)
 
@@ -240,6 +240,12 @@ class TorchRunner:
     def num_blocks_for(self, config: EngineConfig) -> int:
         """Blocks of its pool that an engine of this configuration hands out."""
         return self.kv_pool.num_blocks if config.num_kv_blocks is None else config.num_kv_blocks
+
+    def most_decode_rows(self, config: EngineConfig) -> int:
+        """Most rows of a step that only decodes. However many slots there are, no more requests run than the pool has
+        blocks."""
+        rows_per_request = 1 + (config.speculative.k if config.speculative else 0)
+        return min(config.max_decode_rows, self.num_blocks_for(config) * rows_per_request)
 
     def longest_context(self, config: EngineConfig) -> int:
         """Most tokens that a request of an engine of this configuration can have."""
