@@ -1,5 +1,8 @@
 """Tensor parallelism: two ranks, here processes on the CPU, give token by token what one gives."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -81,7 +84,25 @@ def test_ranks_end_together(llm: LLM, fields: dict, monkeypatch: pytest.MonkeyPa
             answers(llm)
     with pytest.raises(DeviceLostError, match="start the engine again"):
         answers(llm)
-    assert process.exitcode is not None
+    assert process.poll() is not None
+
+
+SCRIPT = """
+from minillm import LLM, SamplingParams
+print("once")
+llm = LLM(model={model!r}, tensor_parallel_size=2, device="cpu", dtype="float32", num_kv_blocks=9)
+print(len(llm.generate([[5, 6]], SamplingParams(max_tokens=2, ignore_eos=True))[0].token_ids))
+print(llm.engine.torch_runner.processes[0].pid)
+"""
+
+
+def test_a_script_without_a_guard_runs_once_and_leaves_no_rank_behind(fields: dict, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(model=fields["model"]))
+    once, length, pid = subprocess.check_output([sys.executable, script], cwd=tmp_path, text=True).split()
+    assert (once, length) == ("once", "2")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid), 0)
 
 
 def press(*_: object) -> None:
