@@ -11,7 +11,7 @@ from minillm.core.batch import ScheduledBatch, ScheduledRequest, StepOutput
 from minillm.core.errors import ConfigError
 from minillm.core.request import TokenLogprob
 from minillm.core.timeline import Clock
-from minillm.host.device import device_errors, memory_errors
+from minillm.host.device import device_errors, kernel_errors, memory_errors
 from minillm.kernels.attention.base import AttentionBackend
 from minillm.kernels.attention.cache import cache_dtype
 from minillm.kernels.attention.select import Demands, select_backend, with_window
@@ -49,13 +49,14 @@ class TorchRunner:
         claim: memory that the KV pool leaves free.
     Raises:
         ConfigError: the KV pool or the swap space does not fit the memory, the attention backend cannot
-            run here, or the weights are quantized in another way.
+            run here, one of the kernels can't, or the weights are quantized in another way.
         OutOfMemoryError: another process took the memory meanwhile.
 
     All it keeps about requests is the last step's block tables and what it sampled, so a step that fails leaves nothing
     to clean up.
     """
 
+    @kernel_errors()
     def __init__(
         self,
         model: LoadedModel,
@@ -103,6 +104,7 @@ class TorchRunner:
 
     @torch.inference_mode()
     @device_errors()
+    @kernel_errors()
     def launch(self, batch: ScheduledBatch) -> "TorchStep":
         """Copy swapped blocks, compute the step's tokens, sample. See :class:`minillm.core.batch.Runner`."""
         start = self.clock.now()
@@ -157,6 +159,7 @@ class TorchRunner:
 
     # ---------------------------------------------------------------- engines, one after the other
 
+    @kernel_errors()
     def reuse(
         self,
         config: EngineConfig,
