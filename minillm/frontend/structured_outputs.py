@@ -114,7 +114,7 @@ class StructuredOutputsParams:
             escaped = re.sub(r"\\?\n|\\.|/", lambda one: IN_LARK.get(one[0][-1], one[0]), self.regex)
             return f"start: /{escaped}/"
         if self.choice is not None:
-            return grammar_limits.check_size("start: CHOICE\nCHOICE: " + " | ".join(map(json.dumps, self.choice)))
+            return grammar_limits.check_size("start: CHOICE\nCHOICE: " + " | ".join(map(grammar_limits.write_json, self.choice)))
         schema = {"type": "object"} if self.json is None else self.json
         return f"start: {json_rule(schema)}"
 
@@ -138,7 +138,7 @@ def json_rule(schema: str | dict[str, Any], *, relaxed: bool = False) -> str:
     if not isinstance(layout, dict):
         raise InvalidGrammarError("x-guidance is an object")
     schema["x-guidance"] = {**JSON_LAYOUT, **layout, **({"lenient": True} if relaxed else {})}
-    return grammar_limits.check_size("%json " + json.dumps(schema, allow_nan=False))
+    return grammar_limits.check_size(f"%json {grammar_limits.write_json(schema)}")
 
 
 def resolve_tokens(grammar: str, special: Collection[str]) -> str:
