@@ -64,7 +64,7 @@ def write_json(value: Any) -> str:
     """The value as JSON, in ASCII. Raises InvalidGrammarError: a text in it has half a surrogate pair, and ValueError or
     TypeError: it is no JSON."""
     text = json.dumps(value, allow_nan=False)
-    if "\\ud" in text:  # a pair is none of a problem, but llguidance reads no half
+    if "\\ud" in text:  # whole pairs are fine, and llguidance reads no half
         check_size(json.dumps(value, ensure_ascii=False))
     return text
 
