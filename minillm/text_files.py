@@ -24,7 +24,7 @@ def read_text(path: str | Path) -> str:
 
 
 def half_character(text: str) -> str | None:
-    """What is wrong with a str that has half of a surrogate pair in it, as `json.loads('"\\\\ud800"')` gives; else None."""
+    """What is wrong with a str that has half of a surrogate pair in it, as JSON's `"\\ud800"` has; else None."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

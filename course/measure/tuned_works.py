@@ -23,6 +23,7 @@ from minillm.kernels.triton import likeliest as on_gpu
 from minillm.kernels.triton.attention import Launch
 from minillm.kernels.triton.few_rows import FragmentTile
 from minillm.kernels.triton.fragments import Fragments
+from minillm.kernels.triton.gpu import gpu
 from minillm.kernels.triton.rounded_attention import PairTile, attend_decodes
 from minillm.kernels.triton.widening import INT4_BASE
 from minillm.model.config import ModelConfig
@@ -370,7 +371,7 @@ class LinearWork(Work):
         return [replace(one, programs=programs) for one in best for programs in (2, 3, 8)]
 
     def run(self, candidate: Shared) -> Run:
-        num_programs = candidate.programs * few_rows.gpu(self.on_x.device).num_processors
+        num_programs = candidate.programs * gpu(self.on_x.device).num_processors
         tile = few_rows.with_splits(candidate.tile, self.on_weights[0], self.rows, num_programs)
         return lambda i: few_rows.multiply(self.on_x, self.on_weights[i], None, tile, self.on_counters)
 

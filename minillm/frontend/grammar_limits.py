@@ -61,7 +61,7 @@ def check_size(text: str, most: int = MAX_BYTES) -> str:
 
 
 def write_json(value: Any) -> str:
-    """The value as JSON, in ASCII. Raises InvalidGrammarError: a text in it has half a surrogate pair, and ValueError or
+    """The value as JSON, in ASCII. Raises InvalidGrammarError: a text in it has half a surrogate pair; ValueError and
     TypeError: it is no JSON."""
     text = json.dumps(value, allow_nan=False)
     if "\\ud" in text:  # whole pairs are fine, and llguidance reads no half

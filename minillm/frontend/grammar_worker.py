@@ -145,9 +145,7 @@ def to_lark(text: str) -> str:
     try:
         return any_to_lark(text)
     except Exception as error:  # plain ones, too
-        raise ValueError(
-            f"it is read as GBNF, as no line begins with `start:`, and is wrong as such: {error}"
-        ) from error
+        raise ValueError(f"it is read as GBNF, as no line begins with `start:`, and is wrong: {error}") from error
 
 
 def attempt(tokenizer: Any, task: dict[str, Any]) -> dict[str, Any]:

@@ -52,9 +52,7 @@ class LLM:
         if params is None or isinstance(params, SamplingParams):
             params = [params or SamplingParams()] * len(prompt_list)
         if not isinstance(params, (list, tuple)):
-            raise InvalidSamplingParamsError(
-                f"params are SamplingParams, or a list of them; got {type(params).__name__}"
-            )
+            raise InvalidSamplingParamsError(f"params are SamplingParams, or a list of them; got {params!r}")
         if len(params) != len(prompt_list):
             raise InvalidSamplingParamsError(
                 f"{len(prompt_list)} prompts but {len(params)} sampling params: give one, or one each"

@@ -126,7 +126,7 @@ def _apply_chat_template(
             ) from error
         if type(error).__name__ == "TemplateSyntaxError":  # jinja2's
             raise InvalidPromptError(
-                f"the model's chat template is no valid one ({error}): fetch the model again, or send the prompt as text"
+                f"the model's chat template is no template ({error}): fetch the model again, or send the prompt as text"
             ) from error
         raise InvalidPromptError(
             f"the model's chat template refused these messages: {error}. Each is a dict with a role and a content, "

@@ -115,9 +115,8 @@ class StructuredOutputsParams:
             escaped = re.sub(r"\\?\n|\\.|/", lambda one: IN_LARK.get(one[0][-1], one[0]), self.regex)
             return f"start: /{escaped}/"
         if self.choice is not None:
-            return grammar_limits.check_size(
-                "start: CHOICE\nCHOICE: " + " | ".join(map(grammar_limits.write_json, self.choice))
-            )
+            choices = " | ".join(map(grammar_limits.write_json, self.choice))
+            return grammar_limits.check_size(f"start: CHOICE\nCHOICE: {choices}")
         schema = {"type": "object"} if self.json is None else self.json
         return f"start: {json_rule(schema)}"
 

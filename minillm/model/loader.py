@@ -148,8 +148,7 @@ def stored_config(path: Path, hf: dict[str, Any]) -> ModelConfig:
     if num_params > FAR_TOO_MANY * num_bytes:  # what is a little too large is named tensor by tensor, by `fill`
         raise CorruptCheckpointError(
             f"config.json describes a model of {num_params:,} parameters, and the weights in {path} have "
-            f"{num_bytes:,} bytes: one of them is damaged. Fetch the model again (where a file is some hundred bytes, it "
-            "may be a pointer of git's: `git lfs pull`)"
+            f"{num_bytes:,} bytes: one of them is damaged. Fetch the model again; in a git checkout, `git lfs pull`"
         )
     if config.tie_word_embeddings and checkpoints.has_own_head(path):
         logger.warning(

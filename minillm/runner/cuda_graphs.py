@@ -147,7 +147,7 @@ class GraphedDecode:
         before, so it computes, and costs, the same."""
 
     def capture(self, max_batch: int, lazily: bool = False) -> None:
-        """Be ready for any batch of up to `max_batch` sequences, or MOST_ROWS: capture the sizes that there is no graph of yet.
+        """Be ready for any batch of up to `max_batch` sequences, or MOST_ROWS: capture the sizes that have no graph.
 
         Args:
             lazily: only the largest now, each of the others when it is first met. Capturing takes as long as many

@@ -70,7 +70,7 @@ def test_what_is_no_prompt_is_refused(llm: LLM, prompts: Any):
         ([{"role": "user", "content": "\udfff"}], [], r"U\+DFFF is a surrogate"),
         ([{"role": "user"}], [], "has no attribute 'content'.* a role and a content"),
         ([{"role": "user", "content": "a"}], [None], "no chat template: send the prompt as text"),
-        ([{"role": "user", "content": "a"}], ["{% if %}"], "is no valid one .*fetch the model again"),
+        ([{"role": "user", "content": "a"}], ["{% if %}"], "is no template .*fetch the model again"),
     ],
     ids=ascii,
 )

@@ -141,7 +141,7 @@ def test_no_tokenizer_is_none_and_a_broken_one_is_named(checkpoint: Path) -> Non
     with pytest.raises(CorruptCheckpointError, match="tokenizer"):
         load_tokenizer(checkpoint)
     (checkpoint / "tokenizer_config.json").write_text("{")
-    with pytest.raises(CorruptCheckpointError, match="^[^ ]*tokenizer_config.json cannot be read.*again$"):
+    with pytest.raises(CorruptCheckpointError, match=r"^[^ ]*tokenizer_config\.json cannot be read.*again$"):
         load_tokenizer(checkpoint)
 
 
@@ -152,7 +152,7 @@ def test_a_tokenizer_that_is_a_program_is_refused_without_a_question(
     (checkpoint / "tokenizer_config.json").write_text(json.dumps(stated))
     (checkpoint / "tokenizer.json").write_text("{}")
     monkeypatch.setattr("builtins.input", pytest.fail)
-    with pytest.raises(UnsupportedArchitectureError, match="auto_map.*tokenizer.json"):
+    with pytest.raises(UnsupportedArchitectureError, match=r"auto_map.*tokenizer\.json"):
         load_tokenizer(checkpoint)
 
 

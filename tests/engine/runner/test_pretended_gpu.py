@@ -232,7 +232,7 @@ def test_a_kernel_that_does_not_fit_this_gpu_is_told_from_other_errors(
             ("_reset", lambda: TorchRunner(model, config, WallClock())),  # graphs are captured there
             ("prepare", lambda: runner.launch(ScheduledBatch(0, ()))),
         ):
-            with monkeypatch.context() as patch, pytest.raises(expected, match="101376.*Try attention_backend|ours"):
+            with monkeypatch.context() as patch, pytest.raises(expected, match=r"101376.*Try attention_backend|ours"):
                 patch.setattr(TorchRunner, method, mock.Mock(side_effect=trouble))
                 use()
 
