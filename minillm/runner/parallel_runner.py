@@ -56,7 +56,7 @@ class ParallelRunner(TorchRunner):
         self.folder = tempfile.TemporaryDirectory()
         self.processes: list[subprocess.Popen[bytes]] = []
         self.pipes: list[Connection] = []
-        self._finalizer = weakref.finalize(self, end_all, self.processes)
+        self._finalizer = weakref.finalize(self, end_all, self.processes, os.getpid())
         with self.in_step():
             for rank in range(1, size):
                 process, pipe = start_rank()
@@ -116,9 +116,9 @@ class ParallelRunner(TorchRunner):
         self._finalizer()
 
 
-def end_all(processes: list[subprocess.Popen[bytes]]) -> None:
-    """Kill these, and wait until they have ended."""
-    for process in processes:
+def end_all(processes: list[subprocess.Popen[bytes]], owner: int) -> None:
+    """Kill these, and wait until they have ended; not at the end of a process that was forked off their owner."""
+    for process in processes if os.getpid() == owner else ():
         process.kill()
         process.wait()
 
