@@ -150,7 +150,7 @@ def size_kv_pool(
             f"the KV pool has no room for one block of {block_bytes / 1e6:.3g} MB, and {free / 1e9:.2f} GB are "
             f"free: raise kv_cache_memory_gb, or lower block_size.{who_else(device)}"
         )
-    what = "the KV pool" if claim == NO_CLAIM else f"the KV pool, and {BESIDE},"
+    what = "the KV pool" if claim == NO_CLAIM else "the KV pool, with what drafts and steps need beside it,"
     num_bytes = num_blocks * bytes_with_claim + claim.num_bytes
     _check_fits(what, "num_kv_blocks or kv_cache_memory_gb", num_bytes, free, device)
     return num_blocks
