@@ -78,13 +78,13 @@ class Settings:
         Raises:
             ConfigError, InvalidSamplingParamsError: a field is unknown, or out of range.
         """
-        from minillm.core.params import SamplingParams
+        from minillm.frontend.structured_outputs import parse_sampling
         from minillm.policies.config import EngineConfig, parse_fields
 
         named_fields = {"model": self.model, "tensor_parallel_size": self.tensor_parallel_size}
         config = EngineConfig(**{**named_fields, **parse_fields(self.engine_fields, "--set")})
         named = {"max_tokens": self.max_tokens, "temperature": self.temperature}
-        return config, SamplingParams(**{**named, **parse_fields(self.sampling_fields, "--sample")})
+        return config, parse_sampling({**named, **parse_fields(self.sampling_fields, "--sample")})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""Text files that people write: UTF-8, with or without the byte order mark that some editors put before it."""
+"""Text files that people write: UTF-8, with or without the byte order mark that some editors put before it. And what
+Python calls a text, and UTF-8 doesn't."""
 
 from pathlib import Path
 from typing import TextIO
@@ -20,3 +21,12 @@ def read_text(path: str | Path) -> str:
     """All of it. Raises like open_text."""
     with open_text(path) as file:
         return file.read()
+
+
+def half_character(text: str) -> str | None:
+    """What is wrong with a str that has half of a surrogate pair in it, as JSON's `"\\ud800"` has; else None."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return f"U+{ord(text[error.start]):04X} is a surrogate, half of a character: send the other half, too, or none"
+    return None

@@ -16,20 +16,23 @@ from torch import Tensor
 from course.measure.row_kernel import NormBefore, RowTile, product_of_row
 from minillm.kernels.attention.base import AttentionMetadata
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, SCALE_DTYPE, QuantizedKV
-from minillm.kernels.ops import Ops
+from minillm.kernels.ops import Ops, StackedExperts
 from minillm.kernels.quantization import FP8, dequantize, dequantize_int4, quantize, quantize_int4, quantize_rows
 from minillm.kernels.triton import experts, few_rows, fp8_rows, fragments
 from minillm.kernels.triton import likeliest as on_gpu
 from minillm.kernels.triton.attention import Launch
 from minillm.kernels.triton.few_rows import FragmentTile
 from minillm.kernels.triton.fragments import Fragments
+from minillm.kernels.triton.gpu import gpu
 from minillm.kernels.triton.rounded_attention import PairTile, attend_decodes
 from minillm.kernels.triton.widening import INT4_BASE
+from minillm.model.config import ModelConfig
+from minillm.model.decoder import make_mlp
+from minillm.model.moe import MoE
 
 APART = 200_000_000
 """Bytes between two uses of the same weights: four times an H100's L2."""
 MOST_COPIES = 48
-PROCESSORS = 132
 
 Run = Callable[[int], Tensor]
 """Does the work once, on the copy of this number."""
@@ -205,12 +208,6 @@ class Shared:
         sizes = f"{t.outputs}x{t.rows} step {t.step} warps {t.num_warps} stages {t.num_stages}"
         return f"{sizes} programs {self.programs}"
 
-    def for_shape(self, out: int, blocks: int, rows: int) -> FragmentTile:
-        """The tile, with its splits: a power of two, each of at least two steps."""
-        tiles = -(-out // self.tile.outputs) * -(-rows // self.tile.rows)
-        most = max(1, min(16, self.programs * PROCESSORS // tiles, blocks // (2 * self.tile.step)))
-        return replace(self.tile, splits=1 << (most.bit_length() - 1))
-
 
 FEW = {
     "int4": [
@@ -374,7 +371,8 @@ class LinearWork(Work):
         return [replace(one, programs=programs) for one in best for programs in (2, 3, 8)]
 
     def run(self, candidate: Shared) -> Run:
-        tile = candidate.for_shape(self.out, self.on_weights[0].num_blocks, self.rows)
+        num_programs = candidate.programs * gpu(self.on_x.device).num_processors
+        tile = few_rows.with_splits(candidate.tile, self.on_weights[0], self.rows, num_programs)
         return lambda i: few_rows.multiply(self.on_x, self.on_weights[i], None, tile, self.on_counters)
 
 
@@ -575,30 +573,29 @@ class MoEWork(Work):
         s = self.sizes
         with torch.device(device):
             self.on_x = torch.randn(self.tokens, s.hidden).to(s.dtype)
-            make = [
-                (s.num_experts, s.hidden),
-                (s.num_experts, 2 * s.inner, s.hidden),
-                (s.num_experts, s.hidden, s.inner),
-            ]
-            self.on_layers = [
-                tuple((torch.randn(shape, dtype=s.dtype) / shape[-1] ** 0.5) for shape in make)
-                for _ in range(self.copies)
-            ]
-            self.on_arrived = torch.zeros(64, dtype=torch.int32)
+        self.on_layers = [self.layer(torch.device(device)) for _ in range(self.copies)]
         if device != "meta":
-            active = [len(self.choose(i)[0].unique()) for i in range(self.copies)]
+            active = [len(layer.router(self.on_x)[0].unique()) for layer in self.on_layers]
             each = 3 * s.hidden * s.inner * self.on_x.element_size()
-            self.bytes = sum(active) * each // self.copies + self.on_layers[0][0].nbytes
+            self.bytes = sum(active) * each // self.copies + self.on_layers[0].router.weight.nbytes
 
-    def choose(self, i: int) -> tuple[Tensor, Tensor]:
-        """As ExpertRouter does."""
-        odds = F.linear(self.on_x, self.on_layers[i][0]).softmax(dim=-1, dtype=torch.float32)
-        shares, chosen = odds.topk(self.sizes.k)
-        return chosen, (shares / shares.sum(dim=-1, keepdim=True)).to(self.on_x.dtype)
+    def layer(self, device: torch.device) -> MoE:
+        """The engine's, with random weights."""
+        s = self.sizes
+        hf = dict(architectures=["Qwen3MoeForCausalLM"], vocab_size=1, max_position_embeddings=1)
+        hf |= dict(num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1, hidden_size=s.hidden)
+        hf |= dict(num_experts=s.num_experts, num_experts_per_tok=s.k, norm_topk_prob=True)
+        hf |= dict(intermediate_size=s.inner, moe_intermediate_size=s.inner)
+        layer = make_mlp(ModelConfig.from_hf(hf), 0, s.dtype, device)
+        assert isinstance(layer, MoE)
+        for weight in layer.parameters():
+            weight.normal_(std=weight.shape[-1] ** -0.5)
+        layer.stack()
+        return layer
 
     def reference(self) -> Tensor:
-        chosen, shares = self.choose(0)
-        _, gate_up, down = self.on_layers[0]
+        (chosen, shares), stacked = self.on_layers[0].router(self.on_x), self.stacked(0)
+        gate_up, down = stacked.gate_up, stacked.down
         result = torch.zeros(self.on_x.shape, dtype=torch.float32, device=self.on_x.device)
         for expert in chosen.unique().tolist():
             token, place = (chosen == expert).nonzero(as_tuple=True)
@@ -611,19 +608,10 @@ class MoEWork(Work):
         from minillm.kernels.triton.ops import TritonOps
 
         ops = TritonOps() if self.on_x.device.type == "cuda" else Ops()
-        k, num_experts = self.sizes.k, self.sizes.num_experts
-
-        def grouped(i: int) -> Tensor:
-            """As MoE.forward does with `all_at_once`."""
-            chosen, shares = self.choose(i)
-            _, gate_up, down = self.on_layers[i]
-            ids, order = chosen.flatten().sort(stable=True)
-            every = torch.arange(num_experts, device=ids.device)
-            ends = torch.searchsorted(ids, every, right=True, out_int32=True)
-            inner = ops.silu_mul(F.grouped_mm(self.on_x[order // k], gate_up.mT, offs=ends))
-            return ops.add_shares(F.grouped_mm(inner, down.mT, offs=ends), order, shares)
-
-        return {"now": grouped, f"{SIXTEEN_BITS}, routing alone": lambda i: self.choose(i)[1]}
+        return {
+            "now": lambda i: self.on_layers[i](self.on_x, ops),
+            f"{SIXTEEN_BITS}, routing alone": lambda i: self.on_layers[i].router(self.on_x)[1],
+        }
 
     def first(self) -> Sequence[Any]:
         Tile = experts.ExpertTile
@@ -644,18 +632,22 @@ class MoEWork(Work):
             return ()
         return [TwoTiles(best[0].first, best[1].second), TwoTiles(best[1].first, best[0].second)]
 
-    def run(self, candidate: Any) -> Run:
-        k = self.sizes.k
+    def stacked(self, i: int) -> StackedExperts:
+        stacked = self.on_layers[i].stacked
+        assert stacked is not None
+        return stacked
 
+    def run(self, candidate: Any) -> Run:
         def routed(i: int) -> tuple[Tensor, Tensor]:
-            return experts.choose(self.on_x, self.on_layers[i][0], k, True, self.on_arrived)
+            s = self.stacked(i)
+            return experts.choose(self.on_x, s.router, s.k, s.normalize, s.counters)
 
         if not isinstance(candidate, TwoTiles):
             return lambda i: routed(i)[1]
 
         def mixed(i: int) -> Tensor:
-            _, gate_up, down = self.on_layers[i]
-            return experts.mix(self.on_x, *routed(i), gate_up, down, candidate.first, candidate.second)
+            s = self.stacked(i)
+            return experts.mix(self.on_x, *routed(i), s.gate_up, s.down, candidate.first, candidate.second)
 
         return mixed
 

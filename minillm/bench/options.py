@@ -121,14 +121,16 @@ with_shared_options = with_options(SharedOptions)
 
 
 def check_writable(*files: Path | None) -> None:
-    """Say before measuring, not after, that a file's folder is not there.
+    """Say before measuring, not after, that a file's folder is not there, or that it's a folder itself.
 
     Raises:
-        ConfigError: it is not.
+        ConfigError
     """
     for file in files:
         if file is not None and not file.parent.is_dir():
             raise ConfigError(f"there is no folder {str(file.parent)!r} to write {file.name} to: make it first")
+        if file is not None and file.is_dir():
+            raise ConfigError(f"{str(file)!r} is a folder: name a file in it")
 
 
 def show(report: dict[str, Any], table: str, out: Path | None, json_wanted: bool) -> None:

@@ -84,7 +84,8 @@ class Costs:
 
 
 def quantized_bytes(model: LoadedModel) -> int:
-    """Weights and scales that a step reads; an embedding table of its own gives a row per token only."""
+    """Weights and scales that a step reads, what pads them included; an embedding table of its own gives a row per
+    token only."""
     own_table = model.decoder.embed_tokens
     every = sum(parameter.nbytes for parameter in model.decoder.parameters())
     return every - (0 if own_table is None else own_table.nbytes)

@@ -7,6 +7,7 @@ from pydantic import Field, field_validator
 
 from minillm.core.errors import InvalidSamplingParamsError
 from minillm.strict_model import StrictModel
+from minillm.text_files import half_character
 
 SEED_STRIDE = 1_000_003
 """A prime far above what people choose: seeds that are to be apart are so many apart, and never meet a neighbour's."""
@@ -59,7 +60,10 @@ class SamplingParams(StrictModel):
 
     @field_validator("stop")
     @classmethod
-    def _no_empty_stop(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _stops_are_texts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if any(not text for text in value):
             raise ValueError("a stop string must not be empty")
+        for text in value:
+            if problem := half_character(text):
+                raise ValueError(f"a stop string is no Unicode text: {problem}")
         return value

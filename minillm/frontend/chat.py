@@ -10,6 +10,7 @@ from minillm.core.params import SamplingParams
 from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.outputs import RequestOutput
 from minillm.frontend.phases_shown import phase_bar, phase_line, phase_table, show
+from minillm.frontend.structured_outputs import parse_sampling
 from minillm.frontend.terminal import Lines
 from minillm.policies.config import parse_fields
 
@@ -61,7 +62,7 @@ class Chat:
                 return phase_table(self.turns[-1][1].timeline) if self.turns else "no answer yet"
             case "/set":
                 changed = {**self.params.model_dump(exclude_unset=True), **parse_fields(rest, "/set")}
-                self.params = SamplingParams(**{**changed, "n": 1})
+                self.params = parse_sampling({**changed, "n": 1})
                 fields = self.params.model_dump(exclude_unset=True)
                 return ", ".join(f"{name}={value}" for name, value in fields.items())
         return f"no command {command}\n{HELP}"

@@ -5,12 +5,14 @@ recursion. Beyond these limits a request is refused by name, in microseconds. Wh
 process first (grammar_trials.py), since no list of limits is complete.
 """
 
+import json
 import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from minillm.frontend.errors import InvalidGrammarError
+from minillm.text_files import half_character
 
 MAX_BYTES = 1_000_000
 """The largest grammar of any kind, in UTF-8: what a request's body has room for."""
@@ -50,12 +52,20 @@ Place = tuple[Any, ...]
 
 def check_size(text: str, most: int = MAX_BYTES) -> str:
     """The text. Raises InvalidGrammarError: it is longer than `most` bytes, or has half a surrogate pair in it."""
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError as error:
-        raise InvalidGrammarError(f"it is no Unicode text: {error}") from None
+    if problem := half_character(text):
+        raise InvalidGrammarError(f"it is no Unicode text: {problem}")
+    size = len(text.encode())
     if size > most:
         raise InvalidGrammarError(f"{size:,} bytes, and at most {most:,} are read: make it smaller")
+    return text
+
+
+def write_json(value: Any) -> str:
+    """The value as JSON, in ASCII. Raises InvalidGrammarError: a text in it has half a surrogate pair; ValueError and
+    TypeError: it is no JSON."""
+    text = json.dumps(value, allow_nan=False)
+    if "\\ud" in text:  # whole pairs are fine, and llguidance reads no half
+        check_size(json.dumps(value, ensure_ascii=False))
     return text
 
 

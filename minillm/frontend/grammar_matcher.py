@@ -35,15 +35,20 @@ EXPLANATIONS = {
     TOO_MANY_STATES: "its regular expressions need too many states: lower what they repeat or count",
     r"current row has|too many items": "it is too ambiguous: let one text have one derivation, and repeat with * or +",
     r"lexer fuel|grammar size|too complex": "its regular expressions are too complex: make them smaller",
+    "NoExtensionBias": "no text follows it: has a rule, or a $ref, no way out of itself?",
+    r"Unimplemented keys: \[(.*)\]": r"keywords that can't be enforced: \1. Leave them out of the schema",
 }
-"""llguidance's messages about its limits, as patterns, and ours."""
+"""llguidance's messages that don't say what to do, as patterns, and ours."""
 
 
 def explain(message: str) -> str:
-    """llguidance's message, in our words if it is about a limit."""
+    """llguidance's message, in our words if we have some for it."""
     message = message.replace("<non-verbose/>", "").strip()
-    first_line = message.partition("\n")[0].lower()  # below it may be the client's own text
-    return next((ours for theirs, ours in EXPLANATIONS.items() if re.search(theirs, first_line)), message)
+    first_line = message.partition("\n")[0]  # below it may be the client's own text
+    for theirs, ours in EXPLANATIONS.items():
+        if found := re.search(theirs, first_line, re.IGNORECASE):
+            return found.expand(ours)
+    return message
 
 
 class CompiledGrammar:

@@ -138,22 +138,30 @@ def in_thread(stack: int, work: Callable[[], Any]) -> Any:
     return result
 
 
+def to_lark(text: str) -> str:
+    """A grammar in Lark's notation, or one in GBNF translated to it. Raises ValueError: it is neither."""
+    from llguidance.gbnf_to_lark import any_to_lark
+
+    try:
+        return any_to_lark(text)
+    except Exception as error:  # plain ones, too
+        raise ValueError(f"it is read as GBNF, as no line begins with `start:`, and is wrong: {error}") from error
+
+
 def attempt(tokenizer: Any, task: dict[str, Any]) -> dict[str, Any]:
     """Try one grammar. Returns its `text` in Lark's notation and the `bytes` that it takes, or an `error`."""
     before = resident_bytes()
     try:
         text = task["text"]
         if task["may_be_gbnf"]:
-            from llguidance.gbnf_to_lark import any_to_lark
-
-            text = in_thread(COMPILING_STACK, lambda: any_to_lark(text))
+            text = in_thread(COMPILING_STACK, lambda: to_lark(text))
         matcher = in_thread(COMPILING_STACK, lambda: compile_grammar(tokenizer, text))
         for seed in range(WALKS):
             num_steps = STEPS if seed else LONG_WALK
             in_thread(WALKING_STACK, lambda: walk(matcher.deep_copy(), seed, num_steps))  # noqa: B023
     except MemoryError:
         os.abort()  # as llguidance does where it has no memory: the parent knows what that means
-    except Exception as error:  # gbnf_to_lark raises plain ones, too
+    except Exception as error:
         return {"error": str(error)[:MAX_ERROR] or type(error).__name__}
     return {"text": text, "bytes": max(0, resident_bytes() - before)}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from minillm.core.errors import RequestError
+from minillm.core.errors import InvalidSamplingParamsError, RequestError
 from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
@@ -51,8 +51,12 @@ class LLM:
         prompt_list: list[Any] = [prompts] if is_single_prompt(prompts) else list(prompts)
         if params is None or isinstance(params, SamplingParams):
             params = [params or SamplingParams()] * len(prompt_list)
+        if not isinstance(params, (list, tuple)):
+            raise InvalidSamplingParamsError(f"params are SamplingParams, or a list of them; got {params!r}")
         if len(params) != len(prompt_list):
-            raise ValueError(f"{len(prompt_list)} prompts but {len(params)} sampling params: give one, or one each")
+            raise InvalidSamplingParamsError(
+                f"{len(prompt_list)} prompts but {len(params)} sampling params: give one, or one each"
+            )
         with self._turn:
             return self._generate(prompt_list, params, use_tqdm)
 

@@ -6,6 +6,7 @@ from numbers import Integral
 from typing import Any, Protocol, TypeGuard
 
 from minillm.frontend.errors import EmptyPromptError, InvalidPromptError
+from minillm.text_files import half_character
 
 ChatMessage = dict[str, Any]
 
@@ -109,8 +110,8 @@ def require_tokenizer(tokenizer: Any) -> Any:
 def _tokenize(tokenizer: Any, text: str, **options: Any) -> list[int]:
     try:
         return require_tokenizer(tokenizer)(text, **options)["input_ids"]
-    except (TypeError, UnicodeError) as error:  # half a surrogate pair is a str in Python, but not text
-        raise InvalidPromptError(f"the prompt is not valid Unicode text: {error}") from error
+    except (TypeError, UnicodeError) as error:
+        raise InvalidPromptError(f"the prompt is no Unicode text: {half_character(text) or error}") from error
 
 
 def _apply_chat_template(
@@ -119,4 +120,15 @@ def _apply_chat_template(
     try:
         return tokenizer.apply_chat_template(list(messages), tools=tools, tokenize=False, add_generation_prompt=True)
     except Exception as error:  # a template is a program that came with the checkpoint: it can raise anything
-        raise InvalidPromptError(f"the model's chat template refused these messages: {error}") from error
+        if not getattr(tokenizer, "chat_template", None):
+            raise InvalidPromptError(
+                "this model has no chat template: send the prompt as text, or choose the model's instruct version"
+            ) from error
+        if type(error).__name__ == "TemplateSyntaxError":  # jinja2's
+            raise InvalidPromptError(
+                f"the model's chat template is no template ({error}): fetch the model again, or send the prompt as text"
+            ) from error
+        raise InvalidPromptError(
+            f"the model's chat template refused these messages: {error}. Each is a dict with a role and a content, "
+            "texts both; which roles may follow which is up to the template"
+        ) from error

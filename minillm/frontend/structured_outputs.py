@@ -25,6 +25,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from minillm.core.errors import InvalidSamplingParamsError, RequestError
+from minillm.core.params import SamplingParams
 from minillm.frontend import grammar_limits
 from minillm.frontend.errors import GrammarTrialEndedError, InvalidGrammarError
 from minillm.frontend.grammar_matcher import CompiledGrammar, explain
@@ -114,9 +115,24 @@ class StructuredOutputsParams:
             escaped = re.sub(r"\\?\n|\\.|/", lambda one: IN_LARK.get(one[0][-1], one[0]), self.regex)
             return f"start: /{escaped}/"
         if self.choice is not None:
-            return grammar_limits.check_size("start: CHOICE\nCHOICE: " + " | ".join(map(json.dumps, self.choice)))
+            choices = " | ".join(map(grammar_limits.write_json, self.choice))
+            return grammar_limits.check_size(f"start: CHOICE\nCHOICE: {choices}")
         schema = {"type": "object"} if self.json is None else self.json
         return f"start: {json_rule(schema)}"
+
+
+def parse_sampling(fields: dict[str, Any]) -> SamplingParams:
+    """SamplingParams of what somebody typed, where structured_outputs is a dict of a StructuredOutputsParams' fields.
+
+    Raises:
+        InvalidSamplingParamsError: a field is unknown, or out of range.
+    """
+    wanted = fields.get("structured_outputs")
+    if isinstance(wanted, dict):
+        if unknown := wanted.keys() - KINDS.keys():
+            raise InvalidSamplingParamsError(f"structured outputs: {min(unknown)} is none of {', '.join(KINDS)}")
+        fields = {**fields, "structured_outputs": StructuredOutputsParams(**wanted)}
+    return SamplingParams(**fields)
 
 
 def json_rule(schema: str | dict[str, Any], *, relaxed: bool = False) -> str:
@@ -138,7 +154,7 @@ def json_rule(schema: str | dict[str, Any], *, relaxed: bool = False) -> str:
     if not isinstance(layout, dict):
         raise InvalidGrammarError("x-guidance is an object")
     schema["x-guidance"] = {**JSON_LAYOUT, **layout, **({"lenient": True} if relaxed else {})}
-    return grammar_limits.check_size("%json " + json.dumps(schema, allow_nan=False))
+    return grammar_limits.check_size(f"%json {grammar_limits.write_json(schema)}")
 
 
 def resolve_tokens(grammar: str, special: Collection[str]) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from minillm.core.errors import DeviceLostError
+from minillm.core.errors import ConfigError, DeviceLostError
 from minillm.host.errors import OutOfMemoryError
 
 OF_THE_HOST = "can't allocate memory"
@@ -93,8 +93,31 @@ def memory_errors(device: torch.device, what: str, advice: str) -> Iterator[None
         if not isinstance(error, (torch.OutOfMemoryError, MemoryError)) and OF_THE_HOST not in str(error):
             raise
         where = "GPU" if device.type == "cuda" else "machine"
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise OutOfMemoryError(f"the {where} has no room for {what} ({said}). {advice}.{who_else(device)}") from error
+        message = f"the {where} has no room for {what} ({first_line(error)}). {advice}.{who_else(device)}"
+        raise OutOfMemoryError(message) from error
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, without the pages that some libraries add; its kind, if it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@contextmanager
+def kernel_errors() -> Iterator[None]:
+    """Triton's errors in words about what to do: a kernel doesn't compile here, or a program of it wants more registers
+    or shared memory than this GPU has.
+
+    Raises:
+        ConfigError
+    """
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] != "triton":  # by name: Triton isn't on every platform
+            raise
+        raise ConfigError(
+            f"a kernel cannot run on this GPU ({first_line(error)}). Try attention_backend=sdpa, or fused_kernels=False"
+        ) from error
 
 
 def answers() -> bool:
@@ -121,5 +144,4 @@ def device_errors() -> Iterator[None]:
     except RuntimeError as error:
         if answers():
             raise
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise DeviceLostError(f"the GPU is lost to this process ({said}): start it again") from error
+        raise DeviceLostError(f"the GPU is lost to this process ({first_line(error)}): start it again") from error

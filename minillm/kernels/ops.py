@@ -1,7 +1,7 @@
 """The small operations between a decoder's matrix products: norms, rotation, SwiGLU. Cache writes: attention/cache.py.
 And two places where a backend may do more in one go: what comes before attention, and all layers.
 
-Each moves a few bytes and computes next to nothing. On a GPU they cost launches and trips through memory, on a CPU
+Each moves a few bytes and computes little. On a GPU they cost launches and trips through memory, on a CPU
 PyTorch's dispatch, so `minillm.kernels.triton.ops` and `minillm.kernels.cpu.ops` fuse them. The versions here are
 PyTorch's own, for every device, and the reference that the fused ones are tested against.
 """

@@ -237,13 +237,22 @@ def load_tokenizer(path: Path) -> Any | None:
 
     Raises:
         CorruptCheckpointError: its files cannot be read.
+        UnsupportedArchitectureError: it is a program of its own.
     """
     if not any((path / name).is_file() for name in TOKENIZER_FILES):
         return None
     try:
         with _without_marks(path) as folder:
-            return _tokenizer_class(folder).from_pretrained(folder)
+            # Else transformers asks on the terminal whether to run a program that came with the checkpoint.
+            return _tokenizer_class(folder).from_pretrained(folder, trust_remote_code=False)
+    except CorruptCheckpointError:
+        raise
     except Exception as error:  # The readers of broken tokenizer files raise a bare Exception.
+        if "trust_remote_code" in str(error):
+            raise UnsupportedArchitectureError(
+                f"the tokenizer in {path} is a program of its own (auto_map), and minillm runs none: convert it to "
+                "tokenizer.json, or choose a model that has one"
+            ) from error
         raise CorruptCheckpointError(
             f"the tokenizer in {path} cannot be read ({type(error).__name__}: {error}). Fetch the model again"
         ) from error

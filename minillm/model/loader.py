@@ -13,6 +13,8 @@ from torch import Tensor
 
 from minillm.core.errors import ConfigError
 from minillm.host.device import before_ampere, memory_errors
+from minillm.host.errors import OutOfMemoryError
+from minillm.host.memory import available_bytes
 from minillm.model import checkpoints
 from minillm.model.arithmetic import ModelSize
 from minillm.model.config import ModelConfig
@@ -30,6 +32,8 @@ logger = logging.getLogger(__name__)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 READABLE = (*DTYPES.values(), torch.float64)
 """Types of stored tensors. Those of 8 bits mean something only together with scales."""
+BYTES_QUANTIZED = {"int8": 1, "int4": 0.5}
+"""Bytes of a weight at least; scales come on top."""
 FAR_TOO_MANY = 16
 """Parameters for each byte of the weights. Memory for more is not even asked for: a size in config.json is wrong."""
 
@@ -73,6 +77,8 @@ def _load(config: EngineConfig, device: torch.device, path: Path, ranks: Ranks) 
     model_config = ModelConfig.from_hf(hf) if is_dummy else stored_config(path, hf)
     dtype = choose_dtype(config.dtype, model_config, device)
     recipe = make_recipe(config, device)
+    if device.type == "cpu":
+        check_memory(config, model_config, dtype, ranks.size)
     # Weights that are to be quantized come through the host, so that a GPU never holds them in 16 bits.
     make: Callable[..., Decoder] = Decoder if ranks.size == 1 else partial(ParallelDecoder, ranks)
     decoder = make(model_config, dtype, device if recipe is None or is_dummy else torch.device("cpu"))
@@ -106,6 +112,20 @@ def _load(config: EngineConfig, device: torch.device, path: Path, ranks: Ranks) 
         quantization=config.quantization,
         ranks=ranks,
     )
+
+
+def check_memory(config: EngineConfig, model_config: ModelConfig, dtype: torch.dtype, num_ranks: int) -> None:
+    """Raise OutOfMemoryError where the weights alone take more of the host's memory than is free. A GPU says so itself;
+    a host hands out memory that it doesn't have, and kills the process that uses it."""
+    size = ModelSize.of(model_config)
+    table = 0 if model_config.tie_word_embeddings else size.head_params
+    num_params = (size.read_params + size.idle_params + table) / num_ranks
+    num_bytes = num_params * BYTES_QUANTIZED.get(config.quantization or "", dtype.itemsize)
+    if num_bytes > (free := available_bytes()):
+        raise OutOfMemoryError(
+            f"the weights of {config.model} take {num_bytes / 1e9:.2f} GB, and {free / 1e9:.2f} GB of memory are free: "
+            "choose a smaller model, or quantization"
+        )
 
 
 def warn_of_other_output(path: Path) -> None:
@@ -148,7 +168,7 @@ def stored_config(path: Path, hf: dict[str, Any]) -> ModelConfig:
     if num_params > FAR_TOO_MANY * num_bytes:  # what is a little too large is named tensor by tensor, by `fill`
         raise CorruptCheckpointError(
             f"config.json describes a model of {num_params:,} parameters, and the weights in {path} have "
-            f"{num_bytes:,} bytes: one of them is damaged. Fetch the model again"
+            f"{num_bytes:,} bytes: one of them is damaged. Fetch the model again; in a git checkout, `git lfs pull`"
         )
     if config.tie_word_embeddings and checkpoints.has_own_head(path):
         logger.warning(

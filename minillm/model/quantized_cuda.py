@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minillm.core.errors import ConfigError
+from minillm.host.device import first_line
 from minillm.kernels.quantization import FP8, dequantize, quantize_int4, quantize_rows
 from minillm.kernels.triton.attention import TritonAttention
 from minillm.model.linear import AnyLinear, Linear, relative_error
@@ -130,40 +131,38 @@ def makers(config: EngineConfig, device: torch.device) -> tuple[Maker, Maker]:
     if TritonAttention.missing(device):
         if kind != "int8":
             raise ConfigError(f'quantization="{kind}" needs Triton and compute capability 8.0 or more: choose "int8"')
-        int8 = checked(WidenedLinear, ROUGH["int8"])
+        int8 = checked(WidenedLinear, "int8")
         return int8, int8
-    fp8 = checked(CudaFP8Linear, ROUGH["fp8"])
-    int8 = checked(FragmentLinear, ROUGH["int8"])
-    int4 = checked(partial(FragmentLinear, group=config.int4_group_size), ROUGH["int4"])
+    fp8, int8 = checked(CudaFP8Linear, "fp8"), checked(FragmentLinear, "int8")
+    int4 = checked(partial(FragmentLinear, group=config.int4_group_size), "int4")
     return {"int8": (int8, int8), "int4": (int4, int8), "fp8": (fp8, fp8)}[kind]
 
 
-def checked(make: Maker, rough: float) -> Maker:
-    """A maker that tries the first layer it makes: that must multiply as the plain one does, but for the rounding.
-    ConfigError is raised unless the kernel is there and right.
-
-    Args:
-        rough: the largest relative error of the product.
-    """
+def checked(make: Maker, kind: str) -> Maker:
+    """A maker that tries the first layer it makes; see `check`."""
     is_right = False
 
     def maker(linear: Linear) -> AnyLinear:
         nonlocal is_right
         made = make(linear)
         if not is_right:
-            check(made, linear, rough)
+            check(made, linear, kind)
             is_right = True
         return made
 
     return maker
 
 
-def check(made: AnyLinear, linear: Linear, rough: float) -> None:
-    """Raise ConfigError unless the layer's kernel is there and multiplies correctly."""
+def check(made: AnyLinear, linear: Linear, kind: str) -> None:
+    """Raise ConfigError unless the layer multiplies as the plain one does, but for the rounding."""
     given = (made, linear.weight, linear.bias, linear.weight.dtype)
+    advice = f"choose another quantization than {kind!r}, or none"
     try:
         error = max(relative_error(*given, rows) for rows in ROWS_CHECKED)
-    except (RuntimeError, AttributeError) as reason:
-        raise ConfigError(f"the kernel for {type(made).__name__} fails on this GPU: {reason}") from reason
-    if not error <= rough:
-        raise ConfigError(f"the kernel for {type(made).__name__} computes wrongly on this GPU: off by {error:.0%}")
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as reason:  # of PyTorch, of Triton (too little shared memory, for one), of its compilers
+        said = first_line(reason)
+        raise ConfigError(f"the kernel for {kind} weights fails on this GPU ({said}): {advice}") from reason
+    if not error <= ROUGH[kind]:
+        raise ConfigError(f"the kernel for {kind} weights is off by {error:.0%} on this GPU: {advice}")

@@ -234,7 +234,10 @@ class EngineConfig(StrictModel):
     queue_timeout_s: float | None = Field(None, gt=0, description="longest wait in the queue, seconds")
     max_prompt_tokens: int | None = Field(None, ge=1, description="longest prompt admitted, tokens")
     grammar_timeout_s: float = Field(
-        5.0, gt=0, description="CPU seconds to compile a grammar of a structured output; beyond, the request is refused"
+        5.0,
+        gt=0,
+        le=3600,
+        description="CPU seconds to compile a grammar of a structured output; beyond, the request is refused",
     )
 
     @model_validator(mode="after")

@@ -24,13 +24,20 @@ class Swap(Recompute):
     def __init__(self, num_blocks: int, rank: Callable[[Request], int]) -> None:
         super().__init__(rank)
         self.num_blocks = num_blocks
-        self._free = list(range(num_blocks))
+        self._num_touched = 0
+        """Blocks that have ever held something, the first ones: a simulated host may have more than a list of them all
+        has room for."""
+        self._free: list[int] = []
+        """Those of them that hold nothing now."""
         self._saved: dict[Request, dict[int, int]] = {}
         """Index in the block table -> host block."""
 
     def save(self, request: Request, block_ids: Mapping[int, int]) -> Sequence[BlockCopy]:
-        if len(block_ids) > len(self._free):
+        if len(block_ids) > self.num_free:
             return ()
+        missing = max(len(block_ids) - len(self._free), 0)
+        self._free += range(self._num_touched, self._num_touched + missing)
+        self._num_touched += missing
         host_ids = {index: self._free.pop() for index in block_ids}
         if host_ids:
             self._saved[request] = host_ids
@@ -49,12 +56,13 @@ class Swap(Recompute):
     @property
     def num_free(self) -> int:
         """Host blocks that hold nothing."""
-        return len(self._free)
+        return self.num_blocks - self._num_touched + len(self._free)
 
     def check_integrity(self) -> None:
         """Raise AssertionError if a host block is held twice, or lost."""
         held = [block for blocks in self._saved.values() for block in blocks.values()]
-        assert sorted(held + self._free) == list(range(self.num_blocks)), "a host block leaked"
+        assert sorted(held + self._free) == list(range(self._num_touched)), "a host block leaked"
+        assert self._num_touched <= self.num_blocks, "there are fewer host blocks"
 
 
 def priority_rank(request: Request) -> int:

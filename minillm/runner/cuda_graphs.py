@@ -36,6 +36,8 @@ from minillm.runner.pending_tokens import PendingTokens
 
 WARM_UPS = 2
 """Runs before capturing: libraries set themselves up, and Triton compiles."""
+MOST_ROWS = 1024
+"""Sequences of the largest graph, as in pieces (TOKENS). A larger step is launched kernel by kernel."""
 
 
 @functools.cache
@@ -94,7 +96,8 @@ def graph_sizes(max_batch: int) -> list[int]:
 
 
 class GraphedDecode:
-    """Decode steps of at most as many sequences as `pending` has rows, in the sizes that `capture` was asked for.
+    """Decode steps of at most as many sequences as `pending` has rows (and MOST_ROWS), in the sizes that `capture` was
+    asked for.
 
     Graphs of regular sizes are kept: one engine after the other may use them, as long as they share the runner.
 
@@ -119,7 +122,7 @@ class GraphedDecode:
     ) -> None:
         self.decoder, self.ops, self.backend, self.depths = decoder, ops, backend, depths
         self.kv_pool, self.pending = kv_pool, pending
-        self.device, max_batch = pending.sampled.device, len(pending.sampled)
+        self.device, max_batch = pending.sampled.device, min(len(pending.sampled), MOST_ROWS)
         empty = functools.partial(torch.empty, max_batch, dtype=decoder.activation_dtype, device=self.device)
         self.logits = empty(decoder.config.vocab_size)
         """Where every graph leaves its result: a vocabulary wide, there shouldn't be one for each of them."""
@@ -144,13 +147,13 @@ class GraphedDecode:
         before, so it computes, and costs, the same."""
 
     def capture(self, max_batch: int, lazily: bool = False) -> None:
-        """Be ready for any batch of up to `max_batch` sequences: capture the sizes that there is no graph of yet.
+        """Be ready for any batch of up to `max_batch` sequences, or MOST_ROWS: capture the sizes that have no graph.
 
         Args:
             lazily: only the largest now, each of the others when it is first met. Capturing takes as long as many
                 steps, and that step is timed with it.
         """
-        self.sizes = graph_sizes(max_batch)
+        self.sizes = graph_sizes(min(max_batch, MOST_ROWS))
         wanted = self.sizes[-1:] if lazily else self.sizes
         missing = [size for size in wanted if size not in self.graphs]
         # The largest first: the memory of its activations then serves all the others.

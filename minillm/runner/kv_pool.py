@@ -36,6 +36,8 @@ class MemoryClaim:
 
 
 NO_CLAIM = MemoryClaim()
+BESIDE = "what drafts and steps need beside the KV pool"
+"""A claim, in errors."""
 
 
 class KVPool:
@@ -132,6 +134,7 @@ def size_kv_pool(
     block_bytes = kv_bytes_per_token(model_config, dtype_name(dtype)) * block_size
     bytes_with_claim = block_bytes + claim.bytes_per_token * block_size
     free = free_bytes(device)
+    _check_fits(BESIDE, "max_num_seqs or max_num_batched_tokens", claim.num_bytes, free, device)
     if config.num_kv_blocks is not None:
         num_blocks = config.num_kv_blocks
     elif config.kv_cache_memory_gb is not None:
@@ -158,7 +161,7 @@ def check_claim(claim: MemoryClaim, num_tokens: int, device: torch.device) -> No
     """Raise ConfigError unless there is room for a claim beside a KV pool of `num_tokens` that is there already."""
     num_bytes = claim.num_bytes + claim.bytes_per_token * num_tokens
     fields = "num_kv_blocks or kv_cache_memory_gb"
-    _check_fits("what drafts and steps need beside the KV pool", fields, num_bytes, free_bytes(device), device)
+    _check_fits(BESIDE, fields, num_bytes, free_bytes(device), device)
 
 
 def size_swap_pool(config: EngineConfig, model_config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:

@@ -11,17 +11,38 @@ from minillm.core.block_pool import blocks_for
 from minillm.core.params import SamplingParams
 from minillm.core.request import Request
 from minillm.core.timeline import Timeline
-from minillm.host.device import peak_bytes
+from minillm.host.device import peak_bytes, who_else
+from minillm.host.errors import OutOfMemoryError
 from minillm.kernels.attention.base import AttentionBackend
 from minillm.kernels.ops import Ops
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
 from minillm.runner.batch_layout import BlockTables, lay_out, upload
-from minillm.runner.kv_pool import KVPool
+from minillm.runner.kv_pool import KVPool, free_bytes
 from minillm.runner.rejection_sampler import RejectionSampler
 
 SORTED = SamplingParams(temperature=1e9, top_p=0.9)
 """Sampling takes most memory where top-p looks at the whole vocabulary, as it does where all tokens are as likely."""
+
+
+def most_tokens(config: EngineConfig, longest: int) -> int:
+    """The token budget, or a whole prompt where prompts aren't cut."""
+    return max(config.max_num_batched_tokens, 0 if config.enable_chunked_prefill else longest)
+
+
+def check_size(config: EngineConfig, longest: int, model: LoadedModel) -> None:
+    """Raise OutOfMemoryError where hidden states and logits alone take more than there is: laying out a step of a
+    billion tokens, to try it, would take the host's memory first."""
+    budget, shape = most_tokens(config, longest), model.model_config
+    num_rows = min(config.max_decode_rows, budget)
+    num_tokens = min(budget, num_rows * longest)
+    num_bytes = (num_tokens * shape.hidden_size + num_rows * shape.vocab_size) * model.dtype.itemsize
+    if num_bytes > (free := free_bytes(model.device)):
+        raise OutOfMemoryError(
+            f"a step of {num_tokens} tokens, {num_rows} of them sampled, takes {num_bytes / 1e9:.2f} GB or more, but "
+            f"{free / 1e9:.2f} GB are free. Lower max_num_batched_tokens, max_num_seqs or max_model_len."
+            f"{who_else(model.device)}"
+        )
 
 
 def largest_step(config: EngineConfig, longest: int, block_size: int) -> list[ScheduledRequest]:
@@ -30,9 +51,7 @@ def largest_step(config: EngineConfig, longest: int, block_size: int) -> list[Sc
     Args:
         longest: most tokens of a request.
     """
-    left = config.max_num_batched_tokens
-    if not config.enable_chunked_prefill:
-        left = max(left, longest)
+    left = most_tokens(config, longest)
     # They only have to be computed, so all may write to the same blocks.
     block_ids = range(blocks_for(min(left, longest), block_size))
     parts = []
@@ -58,6 +77,7 @@ def largest_step_bytes(
     longest = min(limit for limit in limits if limit is not None)
     if config.num_kv_blocks is not None:
         longest = min(longest, config.num_kv_blocks * block_size)
+    check_size(config, longest, model)
     parts = largest_step(config, longest, block_size)
     pool = KVPool(model.model_config, len(parts[0].block_ids), 0, block_size, kv_dtype, model.device)
     batch = lay_out(parts, BlockTables(block_size, pool.null_block), {})

@@ -7,19 +7,22 @@ ends when rank 0 does, however that came, so no rank outlives it.
 """
 
 import contextlib
+import os
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing
 from torch import Tensor
 
 from minillm.core.batch import ScheduledBatch
@@ -40,8 +43,6 @@ TIMEOUT = timedelta(minutes=10)
 class ParallelRunner(TorchRunner):
     """Rank 0: starts the others, lets each load its part of the model, and takes them along in every step.
 
-    A script with one needs `if __name__ == "__main__":`, since spawned processes import it.
-
     Raises:
         ConfigError: the model cannot be divided like this, or there are fewer GPUs than ranks; and see TorchRunner.
         DeviceLostError: another rank failed; what it says is on standard error.
@@ -53,23 +54,20 @@ class ParallelRunner(TorchRunner):
             raise ConfigError(f"tensor_parallel_size={size} wants a GPU for each rank, and PyTorch sees {found}")
         split(ModelConfig.from_hf(load_config(resolve(config.model))), size)  # before anything is started
         self.folder = tempfile.TemporaryDirectory()
-        context = torch.multiprocessing.get_context("spawn")  # a fork cannot use CUDA
-        self.processes: list[BaseProcess] = []
+        self.processes: list[subprocess.Popen[bytes]] = []
         self.pipes: list[Connection] = []
+        self._finalizer = weakref.finalize(self, end_all, self.processes, os.getpid())
         with self.in_step():
             for rank in range(1, size):
-                ours, theirs = context.Pipe()
-                process = context.Process(target=work, args=(rank, config, self.folder.name, theirs), daemon=True)
-                process.start()
-                theirs.close()  # so that the pipe ends with the process
+                process, pipe = start_rank()
                 self.processes.append(process)
-                self.pipes.append(ours)
+                self.pipes.append(pipe)
+                pipe.send((rank, config, self.folder.name))
             for pipe in self.pipes:
                 pipe.recv()  # it has started
             model = load_model(config, meet(0, config, self.folder.name))
             if device.type == "cuda":
-                sentinels = [process.sentinel for process in self.processes]
-                threading.Thread(target=abort_when_one_ends, args=(sentinels, model.ranks), daemon=True).start()
+                threading.Thread(target=abort_when_one_ends, args=(self.pipes, model.ranks), daemon=True).start()
             super().__init__(model, config.for_device(device.type), clock)
         self.runs_beside_python = False  # a token that the host does not know yet is on rank 0's device only
 
@@ -102,21 +100,42 @@ class ParallelRunner(TorchRunner):
             yield
             if torch.cuda.is_initialized():
                 torch.cuda.synchronize()  # a collective that was aborted leaves nonsense, which must not be sampled
-            if any(process.exitcode is not None for process in self.processes):
+            if any(process.poll() is not None for process in self.processes):
                 raise ChildProcessError
         except BaseException as error:
             self.close()
             if isinstance(error, MinillmError) or not isinstance(error, Exception):
                 raise
             raise DeviceLostError(
-                f"a rank of tensor parallelism is lost: start the engine again ({error!r})"
+                "a rank of tensor parallelism is lost: start the engine again. What it said is on standard error "
+                f"(here: {error!r})"
             ) from error
 
     def close(self) -> None:
         """End the other ranks, which hold nothing worth saving."""
-        for process in self.processes:
-            process.kill()
-            process.join()
+        self._finalizer()
+
+
+def end_all(processes: list[subprocess.Popen[bytes]], owner: int) -> None:
+    """Kill these, and wait until they have ended; not at the end of a process that was forked off their owner."""
+    for process in processes if os.getpid() == owner else ():
+        process.kill()
+        process.wait()
+
+
+def start_rank() -> tuple[subprocess.Popen[bytes], Connection]:
+    """A process that runs `main`, and a pipe to it. A new Python, as a fork cannot use CUDA; and not multiprocessing's,
+    which would run the caller's script a second time."""
+    ours, theirs = Pipe()
+    with theirs:  # so that the pipe ends with the process
+        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            env={**os.environ, "PYTHONPATH": path},
+        )
+    return process, ours
 
 
 def meet(rank: int, config: EngineConfig, folder: str) -> Ranks:
@@ -129,9 +148,9 @@ def meet(rank: int, config: EngineConfig, folder: str) -> Ranks:
     return Ranks(rank, size, dist.ProcessGroupNCCL(store, rank, size, dist.ProcessGroupNCCL.Options()))
 
 
-def work(rank: int, config: EngineConfig, folder: str, calls: Connection) -> None:
+def work(calls: Connection) -> None:
     """What ranks 1, 2 and so on do: what rank 0 says, until it is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal, and rank 0 decides
+    rank, config, folder = calls.recv()
     torch.set_num_threads(max(1, torch.get_num_threads() // config.tensor_parallel_size))
     calls.send("started")
     model = load_model(config, meet(rank, config, folder))
@@ -142,7 +161,17 @@ def work(rank: int, config: EngineConfig, folder: str, calls: Connection) -> Non
             getattr(runner, method)(argument)
 
 
-def abort_when_one_ends(sentinels: list[int], ranks: Ranks) -> None:
+def abort_when_one_ends(pipes: list[Connection], ranks: Ranks) -> None:
     """A GPU waits for a lost rank for ever, and so does what waits for the GPU, unless the collective is aborted."""
-    wait(sentinels)
+    wait(pipes)  # nothing else comes out of them
     ranks.group.abort()
+
+
+def main() -> None:
+    """`python -m minillm.runner.parallel_runner FD`: one rank, at the other end of rank 0's pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal, and rank 0 decides
+    work(Connection(int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

@@ -11,7 +11,7 @@ from minillm.core.batch import ScheduledBatch, ScheduledRequest, StepOutput
 from minillm.core.errors import ConfigError
 from minillm.core.request import TokenLogprob
 from minillm.core.timeline import Clock
-from minillm.host.device import device_errors, memory_errors
+from minillm.host.device import device_errors, kernel_errors, memory_errors
 from minillm.kernels.attention.base import AttentionBackend
 from minillm.kernels.attention.cache import cache_dtype
 from minillm.kernels.attention.select import Demands, select_backend, with_window
@@ -49,13 +49,14 @@ class TorchRunner:
         claim: memory that the KV pool leaves free.
     Raises:
         ConfigError: the KV pool or the swap space does not fit the memory, the attention backend cannot
-            run here, or the weights are quantized in another way.
+            run here, one of the kernels can't, or the weights are quantized in another way.
         OutOfMemoryError: another process took the memory meanwhile.
 
     All it keeps about requests is the last step's block tables and what it sampled, so a step that fails leaves nothing
     to clean up.
     """
 
+    @kernel_errors()
     def __init__(
         self,
         model: LoadedModel,
@@ -103,6 +104,7 @@ class TorchRunner:
 
     @torch.inference_mode()
     @device_errors()
+    @kernel_errors()
     def launch(self, batch: ScheduledBatch) -> "TorchStep":
         """Copy swapped blocks, compute the step's tokens, sample. See :class:`minillm.core.batch.Runner`."""
         start = self.clock.now()
@@ -157,6 +159,7 @@ class TorchRunner:
 
     # ---------------------------------------------------------------- engines, one after the other
 
+    @kernel_errors()
     def reuse(
         self,
         config: EngineConfig,
@@ -194,14 +197,14 @@ class TorchRunner:
         self.block_tables = BlockTables(self.block_size, self.kv_pool.null_block)
         self.hidden_state_reader: HiddenStateReader | None = None
         """Sees what the model computes on the way to its logits."""
-        self._make_room(config.max_decode_rows)
+        self._make_room(self.most_decode_rows(config))
         self.pending.rows = {}
         self._capture(config)
 
     def _capture(self, config: EngineConfig) -> None:
         """The graphs of all steps that an engine of this configuration can meet."""
         if self.fast_decode is not None:
-            self.fast_decode.capture(config.max_decode_rows, config.lazy_graphs)
+            self.fast_decode.capture(self.most_decode_rows(config), config.lazy_graphs)
         if self.fast_pieces is not None:
             self.fast_pieces.capture(config.max_num_batched_tokens, config.lazy_graphs)
 
@@ -240,6 +243,12 @@ class TorchRunner:
     def num_blocks_for(self, config: EngineConfig) -> int:
         """Blocks of its pool that an engine of this configuration hands out."""
         return self.kv_pool.num_blocks if config.num_kv_blocks is None else config.num_kv_blocks
+
+    def most_decode_rows(self, config: EngineConfig) -> int:
+        """Most rows of a step that only decodes. However many slots there are, no more requests run than the pool has
+        blocks."""
+        rows_per_request = 1 + (config.speculative.k if config.speculative else 0)
+        return min(config.max_decode_rows, self.num_blocks_for(config) * rows_per_request)
 
     def longest_context(self, config: EngineConfig) -> int:
         """Most tokens that a request of an engine of this configuration can have."""

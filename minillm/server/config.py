@@ -24,9 +24,13 @@ class ServeConfig(StrictModel):
 
     _error: type[Exception] = ConfigError
 
-    host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 = reachable from other machines")
+    host: str = Field(
+        "127.0.0.1", min_length=1, description="address to listen on; 0.0.0.0 = reachable from other machines"
+    )
     port: int = Field(8000, ge=0, le=65535, description="0 = any free one; the ready line says which")
-    served_model_name: str | None = Field(None, description="the model's name in the API; None = as --model says")
+    served_model_name: str | None = Field(
+        None, min_length=1, description="the model's name in the API; None = as --model says"
+    )
     api_key_file: str | None = Field(
         None, description="accepted keys, one per line (# starts a comment); None = no keys"
     )

@@ -45,12 +45,13 @@ class ApiError(MinillmError):
 
     @property
     def type(self) -> str:
-        """The error's body, in OpenAI's words."""
+        """What kind of error it is, in OpenAI's words."""
         kinds = {401: "authentication_error", 429: "rate_limit_error"}
         return kinds.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
 
     @property
     def headers(self) -> dict[str, str]:
+        """Of the answer that is the error."""
         headers = {"content-type": "application/json"}
         if self.status in (429, 503):
             headers["retry-after"] = str(self.retry_after_s)

@@ -420,7 +420,8 @@ def parse(body: bytes, kind: type[Body]) -> Body:
     try:
         fields = orjson.loads(body.removeprefix(BOM_UTF8))  # the body may be a file that someone wrote
     except orjson.JSONDecodeError as error:
-        raise ApiError(400, f"the body is not valid JSON: {error}", "invalid_json") from None
+        hint = " (a text was cut within a character: send all of it)" if "surrogate" in str(error) else ""
+        raise ApiError(400, f"the body is not valid JSON: {error}{hint}", "invalid_json") from None
     if not isinstance(fields, dict):
         raise ApiError(400, "the body must be a JSON object", "invalid_json")
     try:

@@ -109,7 +109,7 @@ def make_proposer(
         return NgramProposer(wanted.ngram_min, wanted.ngram_max)
     if isinstance(drafter, AnyHead):
         assert isinstance(runner, TorchRunner), "a draft head reads the hidden states of a model"
-        return DraftHeadProposer(drafter, runner, config.max_num_seqs)
+        return DraftHeadProposer(drafter, runner, min(config.max_num_seqs, runner.num_kv_blocks))
     assert drafter is not None
     # As many blocks as the model has, each of them smaller if the drafting model is.
     own_config = config.replace(

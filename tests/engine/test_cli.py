@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -116,6 +117,9 @@ def test_pull_force_is_for_short_names(run: Run, tiny_llama_path: Path) -> None:
         (["generate", "hi", "--set", "block_size"], "FIELD=VALUE"),
         (["generate", "hi", "--set", "speculative.method=ngarm"], "'ngram'"),
         (["generate", "hi", "--sample", "temprature=1"], "did you mean 'temperature'"),
+        (["generate", "hi", "--sample", "structured_outputs.regexp=a"], "regexp is none of json, regex"),
+        (["generate", "hi", "--trace", "/"], "'/' is a folder"),
+        (["generate", "\udcff"], "U+DCFF is a surrogate"),  # what the terminal sent was no UTF-8
         (["chat", "--set", "batching=sometimes"], "batching"),
         (["chat", "--sample", "n=3"], "goes on with one answer"),
     ],
@@ -145,6 +149,13 @@ def test_generate_json_is_one_object(run: Run, tiny: list[str]) -> None:
     for output in report["outputs"]:
         assert len(output["completions"]) == 2
         check_output_json(output, max_tokens=4)
+
+
+def test_a_grammar_can_be_typed(run: Run, tiny: list[str]) -> None:
+    status, out, _ = run("generate", "x", *tiny, "--sample", "structured_outputs.regex=[ab]{3}", "--json")
+    report = json.loads(out)
+    assert status == 0 and report["sampling"]["structured_outputs"]["regex"] == "[ab]{3}"
+    assert re.fullmatch("[ab]{3}", report["outputs"][0]["completions"][0]["text"])
 
 
 def test_generate_prints_text_and_tells_the_phases_on_stderr(run: Run, tiny: list[str]) -> None:

@@ -179,8 +179,13 @@ def tile_for(weights: Fragments, num_rows: int, num_processors: int) -> Fragment
     """What one program does, and how many share a sum: a power of two, each of two steps at least."""
     tiles = TILES[weights.kind]
     tile = tiles[next((rows for rows in tiles if num_rows <= rows), max(tiles))]
+    return with_splits(tile, weights, num_rows, PROGRAMS * num_processors)
+
+
+def with_splits(tile: FragmentTile, weights: Fragments, num_rows: int, num_programs: int) -> FragmentTile:
+    """The tile, shared by so many that there are up to `num_programs`."""
     num_tiles = triton.cdiv(weights.out, tile.outputs) * triton.cdiv(num_rows, tile.rows)
-    wanted = min(MOST_SPLITS, PROGRAMS * num_processors // max(1, num_tiles), weights.num_blocks // (2 * tile.step))
+    wanted = min(MOST_SPLITS, num_programs // max(1, num_tiles), weights.num_blocks // (2 * tile.step))
     return replace(tile, splits=1 << (max(1, wanted).bit_length() - 1))
 
 

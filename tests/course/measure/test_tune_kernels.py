@@ -115,6 +115,14 @@ def test_a_row_is_normed_multiplied_and_gated_in_one_launch(norm: bool, swiglu: 
     assert len(work.first()) > 2
 
 
+@pytest.mark.parametrize("work", [LinearWork(SMALL, "int4", "o", 1), MoEWork(SMALL, 5)], ids=lambda work: work.section)
+def test_a_candidate_gives_what_is_in_use(work: Work) -> None:
+    torch.manual_seed(0)
+    work.prepare("cuda" if torch.cuda.is_available() else "cpu")
+    found = work.run(work.first()[-1])(1)
+    assert error_of(found, work.in_use()["now"](1).float(), work.spared) <= work.tolerance
+
+
 def test_every_matrix_of_the_models_has_tiles() -> None:
     for layer in MODELS.row_layers:
         assert len(RowWork(layer, MODELS.dtype).first()) > 2, layer

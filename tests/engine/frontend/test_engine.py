@@ -60,6 +60,7 @@ def test_a_live_id_is_refused_and_a_finished_one_can_be_used_again():
         ({"stop": 1.5}, "stop"),
         ({"stop": 0.0}, "stop"),
         ({"stop": {"a": 1}}, "stop"),
+        ({"stop": "\udc00"}, "stop: .*surrogate"),
     ],
 )
 def test_bad_sampling_params(fields: dict, says: str):

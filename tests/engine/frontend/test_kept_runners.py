@@ -178,10 +178,12 @@ def test_more_slots_record_only_the_sizes_they_add(
 ) -> None:
     thread.reconfigure(config.replace(max_num_seqs=16))
     assert sorted(recorder.runner.fast_decode.graphs) == [1, 2, 4, 8, 16]
-    thread.reconfigure(config.replace(speculative={"method": "ngram", "k": 3}))  # 4 requests check 4 tokens each
+    drafting = config.replace(speculative={"method": "ngram", "k": 3})
+    thread.reconfigure(drafting)  # 4 requests check 4 tokens each
     assert num_graphs(recorder) == (5, 1)
-    more = LEAST_ROWS + 2  # the memory of the graphs has no room for them
-    thread.reconfigure(config.replace(max_num_seqs=more, max_num_batched_tokens=more))
+    thread.reconfigure(drafting.replace(max_num_seqs=10**6, max_num_batched_tokens=10**6))
+    more = 64 * 4  # each has a block, so no more run
+    assert more > LEAST_ROWS, "or the memory of the graphs would have room for them"
     assert len(recorder.runners) == 1 and num_graphs(recorder)[0] == 5 + len(graph_sizes(more))
 
 
@@ -215,6 +217,7 @@ def test_graphs_that_are_recorded_anew_get_a_memory_pool_of_their_own(
         return FakeGraph()
 
     monkeypatch.setattr(torch_runner, "CudaGraph", make_graph)
+    config = config.replace(num_kv_blocks=2 * LEAST_ROWS)
     runner = TorchRunner(model, config, WallClock())
     assert not runner.uses_graphs and not pools
     runner.uses_graphs, runner.pending.sampled = True, runner.pending.sampled[:0]  # as on a GPU

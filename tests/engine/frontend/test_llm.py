@@ -63,7 +63,27 @@ def test_what_is_no_prompt_is_refused(llm: LLM, prompts: Any):
         llm.generate(prompts, GREEDY, use_tqdm=False)
 
 
-@pytest.mark.parametrize("params", [{"temperature": 0}, ["greedy"]], ids=repr)
+@pytest.mark.parametrize(
+    ("prompt", "templates", "says"),
+    [
+        ("a\ud800", [], r"U\+D800 is a surrogate"),
+        ([{"role": "user", "content": "\udfff"}], [], r"U\+DFFF is a surrogate"),
+        ([{"role": "user"}], [], "has no attribute 'content'.* a role and a content"),
+        ([{"role": "user", "content": "a"}], [None], "no chat template: send the prompt as text"),
+        ([{"role": "user", "content": "a"}], ["{% if %}"], "is no template .*fetch the model again"),
+    ],
+    ids=ascii,
+)
+def test_what_a_dependency_refuses_says_what_to_do(
+    llm: LLM, prompt: Any, templates: list[str | None], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for template in templates:
+        monkeypatch.setattr(llm.engine.tokenizer, "chat_template", template)
+    with pytest.raises(InvalidPromptError, match=says):
+        llm.generate(prompt, GREEDY, use_tqdm=False)
+
+
+@pytest.mark.parametrize("params", [{"temperature": 0}, ["greedy"], 5, "greedy"], ids=repr)
 def test_what_are_no_params_are_refused(llm: LLM, params: Any):
     with pytest.raises(InvalidSamplingParamsError, match="SamplingParams"):
         llm.generate("a", params, use_tqdm=False)
@@ -71,7 +91,7 @@ def test_what_are_no_params_are_refused(llm: LLM, params: Any):
 
 
 def test_as_many_params_as_prompts(llm: LLM):
-    with pytest.raises(ValueError, match="2 prompts but 1"):
+    with pytest.raises(InvalidSamplingParamsError, match="2 prompts but 1"):
         llm.generate(["a", "b"], [GREEDY], use_tqdm=False)
 
 

@@ -185,6 +185,21 @@ def test_a_bad_grammar_is_refused_and_harms_nothing(make_engine: Any, kind: dict
     assert re.fullmatch("[ab]{3}", drain(engine)["good"].text)
 
 
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ({"json": {"$ref": "#"}}, "no way out of itself"),
+        ({"grammar": "start: start"}, "no way out of itself"),
+        ({"json": {"type": "array", "uniqueItems": True}}, '"uniqueItems". Leave them out'),
+        ({"grammar": 'begin: "a"'}, "read as GBNF, as no line begins with `start:`"),
+    ],
+    ids=str,
+)
+def test_what_llguidance_says_in_its_own_words_is_explained(make_engine: Any, kind: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidSamplingParamsError, match=says):
+        make_engine().add_request([5], guided(**kind))
+
+
 def test_without_a_tokenizer_it_is_refused() -> None:
     clock = VirtualClock()
     engine = Engine.on_runner(EngineConfig(max_model_len=64), FakeRunner(64, 4, clock), clock)

@@ -140,6 +140,20 @@ def test_no_tokenizer_is_none_and_a_broken_one_is_named(checkpoint: Path) -> Non
     (checkpoint / "tokenizer.json").write_text('{"model": 3}')
     with pytest.raises(CorruptCheckpointError, match="tokenizer"):
         load_tokenizer(checkpoint)
+    (checkpoint / "tokenizer_config.json").write_text("{")
+    with pytest.raises(CorruptCheckpointError, match=r"^[^ ]*tokenizer_config\.json cannot be read.*again$"):
+        load_tokenizer(checkpoint)
+
+
+def test_a_tokenizer_that_is_a_program_is_refused_without_a_question(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stated = {"tokenizer_class": None, "auto_map": {"AutoTokenizer": ["theirs.Tokenizer", None]}}
+    (checkpoint / "tokenizer_config.json").write_text(json.dumps(stated))
+    (checkpoint / "tokenizer.json").write_text("{}")
+    monkeypatch.setattr("builtins.input", pytest.fail)
+    with pytest.raises(UnsupportedArchitectureError, match=r"auto_map.*tokenizer\.json"):
+        load_tokenizer(checkpoint)
 
 
 @pytest.mark.parametrize(

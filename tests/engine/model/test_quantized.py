@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -233,6 +234,19 @@ def test_what_a_gpu_gets(kind: str, precision: float, monkeypatch: pytest.Monkey
     else:
         with pytest.raises(ConfigError, match="needs Triton"):
             weights()
+
+
+def test_a_kernel_that_does_not_fit_a_gpu_says_what_to_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = pytest.importorskip("triton.runtime.errors", reason="triton is for Linux")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    trouble: list[Exception] = [errors.OutOfResources(131072, 101376, "shared memory"), torch.OutOfMemoryError("full")]
+    fails = mock.Mock(side_effect=trouble)
+    monkeypatch.setattr(quantized_cuda.FragmentLinear, "forward", fails)
+    make = quantized_cuda.makers(EngineConfig(quantization="int4"), CPU)[0]
+    with pytest.raises(ConfigError, match=r"int4 weights fails .*101376.*: choose another quantization than 'int4'"):
+        make(plain(64, 48).half())
+    with pytest.raises(torch.OutOfMemoryError):  # the loader says what to do about that
+        make(plain(64, 48).half())
 
 
 def test_fp8_rounds_the_rows_of_large_steps_too() -> None:

@@ -171,6 +171,9 @@ def test_swap_keeps_all_of_a_request_or_nothing() -> None:
     swap.forget(second)
     swap.forget(second)
     assert swap.num_free == 3
+    many = Swap(10**18, lambda request: 0)  # that no list could hold
+    assert {copy.target for copy in many.save(first, {0: 7, 1: 9})} == {0, 1} and many.num_free == 10**18 - 2
+    many.check_integrity()
     swap._free.append(0)
     with pytest.raises(AssertionError, match="leaked"):
         swap.check_integrity()

@@ -1,7 +1,9 @@
 """No room on the device: one message that says who may be there, too, and what to do. (A GPU's is simulated.)"""
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,12 +13,15 @@ from minillm.frontend.engine import Engine
 from minillm.host.device import memory_errors
 from minillm.host.errors import OutOfMemoryError
 from minillm.model import loader
+from minillm.model.checkpoints import load_config, resolve
+from minillm.model.config import ModelConfig
 from minillm.model.loader import LoadedModel
+from minillm.model.parallel import Ranks
 from minillm.policies.config import EngineConfig
 from minillm.runner import kv_pool, torch_runner
 from minillm.runner.kv_pool import NO_CLAIM, size_kv_pool
 
-GPU = torch.device("cuda")
+GPU, CPU = torch.device("cuda"), torch.device("cpu")
 FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total of 8 GiB\nand so on")
 
 
@@ -82,3 +87,23 @@ def test_the_command_shows_one_line(
     status, _, err = run("generate", "hello", "--model", config.model)
     assert status == 2
     assert err.startswith("minillm: the machine has no room for the weights") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "gigabytes"),
+    [({}, 16.06), ({"quantization": "int8"}, 8.03), ({"dtype": "float32"}, 32.12), ({"tensor_parallel_size": 2}, 8.03)],
+)
+def test_weights_that_no_host_has_room_for_are_refused_before_they_are_read(
+    fields: dict[str, Any], gigabytes: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux hands out memory that it doesn't have, and kills whatever writes to it."""
+    config = EngineConfig(model="llama-3.1-8b", load_format="dummy", device="cpu", **fields)
+    shape = ModelConfig.from_hf(load_config(resolve(config.model)))
+    for free, refused in (gigabytes * 1e9 - 1e8, True), (gigabytes * 1e9 + 1e8, False):
+        monkeypatch.setattr(loader, "available_bytes", lambda free=free: free)
+        with pytest.raises(OutOfMemoryError, match=f"take {gigabytes} GB") if refused else contextlib.nullcontext():
+            dtype = loader.choose_dtype(config.dtype, shape, CPU)
+            loader.check_memory(config, shape, dtype, config.tensor_parallel_size)
+    monkeypatch.setattr(loader, "available_bytes", lambda: 0)
+    with pytest.raises(OutOfMemoryError, match="choose a smaller model, or quantization"):
+        loader.load_model(config, Ranks(0, config.tensor_parallel_size))

@@ -21,7 +21,7 @@ from minillm.kernels.triton.attention import TritonAttention
 from minillm.model import loader
 from minillm.model.loader import LoadedModel, load_model
 from minillm.model.moe import MoE
-from minillm.runner import piecewise_graphs, torch_runner
+from minillm.runner import cuda_graphs, piecewise_graphs, torch_runner
 from minillm.runner.cuda_graphs import graph_sizes
 from minillm.runner.piecewise_graphs import TOKENS
 from minillm.runner.torch_runner import TorchRunner
@@ -127,6 +127,19 @@ def test_a_step_larger_than_all_that_is_captured_is_launched(
     assert serve(engine) == serve(make_engine(model, captured=False, **fields))
     large = [step for step in engine.steps if step.num_tokens > 16]
     assert large and replayed_in_pieces(engine) == len(engine.steps) - len(large)
+
+
+def test_a_decode_with_more_rows_than_the_largest_graph_is_launched(
+    model: LoadedModel, use_backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of slots would have a graph for every eighth."""
+    use_backend(TensorLengthAttention)
+    monkeypatch.setattr(cuda_graphs, "MOST_ROWS", 3)
+    engine = make_engine(model, captured=True, piecewise_graphs=False)
+    assert sorted(engine.runner.fast_decode.graphs) == [1, 2, 3] and len(engine.runner.fast_decode.logits) == 3
+    assert serve(engine) == serve(make_engine(model, captured=False))
+    sizes = [len(step.shares) for step in engine.steps if step.num_prefill_tokens == 0]
+    assert max(sizes) > 3 and replayed_decodes(engine) == sum(size <= 3 for size in sizes) > 0
 
 
 @pytest.mark.parametrize(("stream", "most"), [(False, 20), (True, 23)])  # Python 3.14 counts 0.2 more of them

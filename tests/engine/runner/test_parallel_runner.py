@@ -1,9 +1,13 @@
 """Tensor parallelism: two ranks, here processes on the CPU, give token by token what one gives."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -19,7 +23,7 @@ from minillm.model.config import ModelConfig
 from minillm.model.errors import UnsupportedArchitectureError
 from minillm.model.loader import LoadedModel, load_model
 from minillm.model.parallel import Ranks, split
-from minillm.runner.parallel_runner import meet
+from minillm.runner.parallel_runner import end_all, meet
 
 SHAPE = dict(vocab_size=96, num_attention_heads=4, hidden_size=64, intermediate_size=128, max_position_embeddings=128)
 LLAMA = dict(architecture="Llama", attention_bias=True, mlp_bias=True, tie_word_embeddings=False)
@@ -81,7 +85,33 @@ def test_ranks_end_together(llm: LLM, fields: dict, monkeypatch: pytest.MonkeyPa
             answers(llm)
     with pytest.raises(DeviceLostError, match="start the engine again"):
         answers(llm)
-    assert process.exitcode is not None
+    assert process.poll() is not None
+
+
+SCRIPT = """
+from minillm import LLM, SamplingParams
+print("once")
+llm = LLM(model={model!r}, tensor_parallel_size=2, device="cpu", dtype="float32", num_kv_blocks=9)
+print(len(llm.generate([[5, 6]], SamplingParams(max_tokens=2, ignore_eos=True))[0].token_ids))
+print(llm.engine.torch_runner.processes[0].pid)
+"""
+
+
+def test_a_script_without_a_guard_runs_once_and_its_ranks_end_with_it(fields: dict, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(model=fields["model"]))
+    once, length, pid = subprocess.check_output([sys.executable, script], cwd=tmp_path, text=True).split()
+    assert (once, length) == ("once", "2")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid), 0)
+
+
+def test_a_process_that_was_forked_off_ends_no_ranks() -> None:
+    ranks = [mock.Mock()]
+    end_all(ranks, owner=os.getppid())
+    ranks[0].kill.assert_not_called()
+    end_all(ranks, owner=os.getpid())
+    ranks[0].kill.assert_called_once()
 
 
 def press(*_: object) -> None:

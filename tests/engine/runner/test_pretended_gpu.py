@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import make_dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -19,10 +20,13 @@ from packaging.utils import canonicalize_name
 from course.measure.gpu_check import PARITY, ROOT
 from course.measure.peers.hf import block_size_name
 from minillm import Engine, EngineConfig, SamplingParams
+from minillm.core.batch import ScheduledBatch
 from minillm.core.errors import ConfigError, DeviceLostError
 from minillm.core.request import FinishReason
+from minillm.core.timeline import WallClock
 from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.errors import EngineDeadError
+from minillm.host.errors import OutOfMemoryError
 from minillm.kernels.attention.cache import cache_dtype
 from minillm.kernels.attention.select import BACKENDS, select_backend, survey
 from minillm.kernels.ops import Ops
@@ -215,6 +219,40 @@ def test_the_largest_step_has_all_tokens_and_all_rows(fields: dict[str, Any], lo
     parts = largest.largest_step(EngineConfig(**fields), longest, 4)
     assert [part.num_tokens for part in parts] == lengths and all(part.samples for part in parts)
     assert len(parts[0].block_ids) * 4 >= max(lengths)
+
+
+def test_a_kernel_that_does_not_fit_this_gpu_is_told_from_other_errors(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = pytest.importorskip("triton.runtime.errors", reason="triton is for Linux")
+    too_large = errors.OutOfResources(131072, 101376, "shared memory")
+    runner = TorchRunner(model, config := EngineConfig(model=model.name, num_kv_blocks=4), WallClock())
+    for trouble, expected in (too_large, ConfigError), (KeyError("ours"), KeyError):
+        for method, use in (
+            ("_reset", lambda: TorchRunner(model, config, WallClock())),  # graphs are captured there
+            ("prepare", lambda: runner.launch(ScheduledBatch(0, ()))),
+        ):
+            with monkeypatch.context() as patch, pytest.raises(expected, match=r"101376.*Try attention_backend|ours"):
+                patch.setattr(TorchRunner, method, mock.Mock(side_effect=trouble))
+                use()
+
+
+@pytest.mark.parametrize(
+    ("fields", "refused"),
+    [
+        ({"max_num_seqs": 10**9}, "lower max_num_batched_tokens, max_num_seqs"),  # laid out, it'd take minutes and 8 GB
+        ({"max_num_seqs": 1, "max_num_batched_tokens": 10**9}, None),  # a request has no more than the window
+        ({"max_num_seqs": 10**30, "num_kv_blocks": 3}, "lower max_num_batched_tokens, max_num_seqs"),
+    ],
+)
+def test_a_step_that_cannot_fit_is_refused_before_it_is_laid_out(
+    fields: dict[str, Any], refused: str | None, model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(largest, "peak_bytes", lambda work, device: 0)
+    monkeypatch.setattr(largest, "free_bytes", lambda device: 80e9)
+    rest = (select_backend("sdpa", torch.device("cpu")), Ops(), 16, model.dtype)
+    with pytest.raises(OutOfMemoryError, match=f"(?i){refused}") if refused else contextlib.nullcontext():
+        largest.largest_step_bytes(model, EngineConfig(model=model.name, **fields), *rest)
 
 
 def test_a_backend_that_copies_contexts_gets_room_for_a_layer_of_them(model: LoadedModel) -> None:

@@ -122,6 +122,17 @@ def test_memory_that_does_not_fit_is_refused(model: LoadedModel, fields: dict, h
         make_runner(model, **fields)
 
 
+def test_slots_that_the_pool_has_no_blocks_for_take_no_memory(model: LoadedModel) -> None:
+    drafts = {"method": "ngram", "k": 3, "max_batch": 10**12}
+    many = make_runner(model, num_kv_blocks=200, max_num_seqs=10**12, speculative=drafts)
+    assert len(many.pending.sampled) == many.most_decode_rows(many.config) == 200 * (1 + 3)
+
+
+def test_a_claim_that_leaves_no_pool_says_what_makes_it_large(model: LoadedModel) -> None:
+    with pytest.raises(ConfigError, match="lower max_num_seqs or max_num_batched_tokens"):
+        TorchRunner(model, EngineConfig(model=model.name), WallClock(), claim=kv_pool.MemoryClaim(10**15))
+
+
 def test_default_pool_leaves_room_on_a_small_machine(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kv_pool, "free_bytes", lambda device: 3_000_000)
     large = replace(model.model_config, max_position_embeddings=100_000)

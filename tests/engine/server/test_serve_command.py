@@ -101,6 +101,15 @@ def test_small_chunks_leave_at_once():
     assert asyncio.run(is_set())
 
 
+@pytest.mark.parametrize(
+    "fields", [{"host": ""}, {"served_model_name": "\udcff"}, {"served_model_name": ""}], ids=ascii
+)
+def test_no_name_that_means_another_or_none(fields: dict[str, str]):
+    """A socket takes an empty host for every address of the machine: `--host "$HOST"` would open it to the network."""
+    with pytest.raises(ConfigError, match=next(iter(fields))):
+        ServeConfig(**fields)
+
+
 def test_replicas_are_checked():
     with pytest.raises(ConfigError, match="max_replicas needs replicas"):
         ServeConfig(max_replicas=3)
