@@ -71,6 +71,15 @@ class RequestOutput(NamedTuple):
         return None not in [completion.finish_reason for completion in self.completions]
 
     @property
+    def is_prefilled(self) -> bool:
+        """Whether its prompt was computed; not so if it ended in the queue."""
+        return any(completion.timeline.prefill_end is not None for completion in self.completions)
+
+    def up_to_now(self) -> "RequestOutput":
+        """The same with all tokens that have come since, which the requests' own lists have; but without their text."""
+        return self._replace(completions=[completion._replace(num_tokens=None) for completion in self.completions])
+
+    @property
     def text(self) -> str:
         """The first completion's text; the next ones are of the first completion, too."""
         return self.completions[0].text
