@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from threading import Timer
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from prompt_toolkit.application import create_app_session
@@ -58,9 +59,10 @@ class Screen(io.StringIO):
 
 @pytest.mark.parametrize(("is_terminal", "written"), [(True, r"a\x1b]0;mine\x07 é\x9b5A"), (False, TITLE)])
 def test_a_model_controls_no_terminal(is_terminal: bool, written: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    timeline = Timeline(0.0, *[0.0] * 5)
+    timeline = Timeline(0.0, finished=0.0)
     output = RequestOutput("r", None, [1], [Completion(TITLE, [2], FinishReason.STOP, None, timeline)])
     screen = Screen(is_terminal)
     monkeypatch.setattr(sys, "stdin", io.StringIO("hello\n"))
-    Chat(SimpleNamespace(submit=lambda *_: [output]), SamplingParams(), None, screen).talk()
+    engine: Any = SimpleNamespace(submit=lambda *_: [output])
+    Chat(engine, SamplingParams(), None, screen).talk()
     assert written in screen.getvalue() and (TITLE in screen.getvalue()) is not is_terminal
