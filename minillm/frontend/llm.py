@@ -49,8 +49,8 @@ class LLM:
             RequestError: a prompt or its parameters cannot be served. Then none of them runs.
         """
         prompt_list: list[Any] = [prompts] if is_single_prompt(prompts) else list(prompts)
-        if params is None or isinstance(params, SamplingParams):
-            params = [params or SamplingParams()] * len(prompt_list)
+        if not isinstance(params, Sequence):
+            params = [SamplingParams() if params is None else params] * len(prompt_list)
         if len(params) != len(prompt_list):
             raise ValueError(f"{len(prompt_list)} prompts but {len(params)} sampling params: give one, or one each")
         with self._turn:

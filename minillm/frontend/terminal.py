@@ -1,5 +1,5 @@
-"""A terminal: lines typed there, with editing, completion and a history that outlives the process; and how a model's text
-is shown there."""
+"""A terminal: lines typed there, with editing, completion and a history that outlives the process; and how a
+model's text is shown."""
 
 import sys
 from collections.abc import Sequence

@@ -63,9 +63,9 @@ def test_what_is_no_prompt_is_refused(llm: LLM, prompts: Any):
         llm.generate(prompts, GREEDY, use_tqdm=False)
 
 
-@pytest.mark.parametrize("params", [{"temperature": 0}, ["greedy"]], ids=repr)
-def test_what_are_no_params_are_refused(llm: LLM, params: Any):
-    with pytest.raises(InvalidSamplingParamsError, match="SamplingParams"):
+@pytest.mark.parametrize(("params", "kind"), [({"temperature": 0}, "dict"), (["greedy"], "str")], ids=repr)
+def test_what_are_no_params_are_refused(llm: LLM, params: Any, kind: str):
+    with pytest.raises(InvalidSamplingParamsError, match=f"SamplingParams, or None; got a {kind}"):
         llm.generate("a", params, use_tqdm=False)
     assert not llm.engine.has_unfinished
 
