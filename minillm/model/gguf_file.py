@@ -49,6 +49,8 @@ NEUTRAL: dict[str, Any] = {"attention.causal": True, "logit_scale": 1.0, "embedd
 """Values at which a key says nothing. The others say nothing when they are 0, False or empty."""
 END_TOKENS = ("eos_token_id", "eot_token_id", "eom_token_id")
 """llama.cpp ends an output at the end of the text, of a turn and of a message."""
+TURN_ENDS = ("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<｜end▁of▁sentence｜>")
+"""Tokens at which it does so also where the file doesn't name them: many name the base model's end of text alone."""
 GPT2_SPLITS = ("default", "gpt-2", "mpt", "olmo", "phi-2", "codeshell", "exaone", "refact", "smollm", "starcoder")
 """tokenizer.ggml.pre of vocabularies that are split like GPT-2's, which is what transformers does where it doesn't know
 the name. Some split digits apart besides: these vocabularies have no tokens that would join them."""
@@ -138,7 +140,8 @@ class GGUFFile:
     def generation_config(self) -> dict[str, Any]:
         """What generation_config.json has to say: which tokens end an output."""
         ends = [token for name in END_TOKENS if (token := self._token(name)) is not None]
-        ends = list(dict.fromkeys(ends))
+        ids = {text: token for token, text in enumerate(self.metadata("tokenizer.ggml.tokens", []))}
+        ends = list(dict.fromkeys([*ends, *(ids[text] for text in TURN_ENDS if text in ids)]))
         return {
             "bos_token_id": self._token("bos_token_id"),
             "eos_token_id": ends[0] if len(ends) == 1 else ends or None,

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tiny_gguf import END, TOKENS, write_gguf
+from tiny_gguf import END, TOKENS, TURN, write_gguf
 
-from minillm.model.checkpoints import load_config, load_tokenizer, resolve
+from minillm.model.checkpoints import eos_token_ids, load_config, load_tokenizer, resolve
 from minillm.model.config import ModelConfig
 from minillm.model.errors import CorruptCheckpointError, ModelError, UnsupportedArchitectureError
 from minillm.model.pull import CONVERSION, sha256_of
@@ -242,6 +242,13 @@ def test_texts_become_the_tokens_of_llama_cpp(tmp_path: Path, pre: str, add_bos:
     tokenizer = load_tokenizer(resolve(str(file)))
     assert tokenizer("abba")["input_ids"] == [TOKENS.index(word) for word in words]
     assert tokenizer("<end>", add_special_tokens=False)["input_ids"] == [END]
+
+
+def test_a_turn_ends_where_its_end_is_no_key_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = TOKENS.index("abba")
+    monkeypatch.setattr("tiny_gguf.TOKENS", [*TOKENS[:place], "<|eot_id|>", *TOKENS[place + 1 :]])
+    folder = resolve(str(write_gguf(tmp_path / "a.gguf", make_model(), "llama")))
+    assert eos_token_ids(folder) == {END, TURN, place}
 
 
 @pytest.mark.parametrize(
