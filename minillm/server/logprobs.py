@@ -105,8 +105,8 @@ def _chat_entry(token_id: int, logprob: float, texts: TokenTexts) -> dict[str, A
 def completion_logprobs(
     logprobs: Sequence[TokenLogprob], texts: TokenTexts, text_offsets: Sequence[int]
 ) -> dict[str, Any]:
-    """`choices[].logprobs` of a completion. The sampled token is among `top_logprobs` in any case: there may be one more
-    than was asked for.
+    """`choices[].logprobs` of a completion. The sampled token is among `top_logprobs` in any case: there may be one
+    more than was asked for.
 
     Args:
         text_offsets: where each token begins, in characters of the answer's text.
