@@ -75,10 +75,6 @@ class RequestOutput(NamedTuple):
         """Whether its prompt was computed; not so if it ended in the queue."""
         return any(completion.timeline.prefill_end is not None for completion in self.completions)
 
-    def up_to_now(self) -> "RequestOutput":
-        """The same with all tokens that have come since, which the requests' own lists have; but without their text."""
-        return self._replace(completions=[completion._replace(num_tokens=None) for completion in self.completions])
-
     @property
     def text(self) -> str:
         """The first completion's text; the next ones are of the first completion, too."""
@@ -103,6 +99,11 @@ class RequestOutput(NamedTuple):
     def timeline(self) -> Timeline:
         """Its stamps, phases and latencies."""
         return self.completions[0].timeline
+
+
+def up_to_now(output: RequestOutput) -> RequestOutput:
+    """The same with all tokens that have come since, which the requests' own lists have; but without their text."""
+    return output._replace(completions=[completion._replace(num_tokens=None) for completion in output.completions])
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from minillm.core.params import SamplingParams
 from minillm.frontend.async_engine import AsyncEngine, OutputCollector
 from minillm.frontend.engine_thread import SubmitOptions
 from minillm.frontend.errors import InvalidGrammarError
-from minillm.frontend.outputs import Completion, RequestOutput
+from minillm.frontend.outputs import Completion, RequestOutput, up_to_now
 from minillm.server.calls import Call
 from minillm.server.errors import ApiError, check_ending
 
@@ -38,7 +38,7 @@ class Generation:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._call.outputs = [output if output.finished else output.up_to_now() for output in self.outputs]
+        self._call.outputs = [output if output.finished else up_to_now(output) for output in self.outputs]
         for engine_id in self._unfinished:
             self._engine.thread.abort(engine_id)
 
