@@ -102,8 +102,8 @@ class RequestOutput(NamedTuple):
 
 
 def up_to_now(output: RequestOutput) -> RequestOutput:
-    """The same with all tokens that have come since, which the requests' own lists have. Text and cached tokens stay those
-    of the last look."""
+    """The same with all tokens that have come since, which the requests' own lists have. Text and cached tokens stay
+    those of the last look."""
     return output._replace(completions=[completion._replace(num_tokens=None) for completion in output.completions])
 
 
