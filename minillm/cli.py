@@ -169,6 +169,7 @@ def generate(
     config, params = settings.validated()
     from minillm.frontend.llm import LLM
     from minillm.frontend.phases_shown import phase_line, show
+    from minillm.frontend.terminal import safe_text
     from minillm.observe.speculation import SpeculationSummary
     from minillm.observe.trace import write_chrome_trace
 
@@ -186,7 +187,8 @@ def generate(
     else:
         for prompt, output in zip(prompts, outputs):
             for completion in output.completions:
-                print(completion.text if chat_template else prompt + completion.text, flush=True)
+                text = completion.text if chat_template else prompt + completion.text
+                print(safe_text(text, sys.stdout), flush=True)
                 show(phase_line(completion.timeline), sys.stderr)
                 if completion.error is not None:
                     print(f"this output is not complete: {completion.error}", file=sys.stderr)

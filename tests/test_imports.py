@@ -326,7 +326,7 @@ def normal(name: str) -> str:
 
 
 def test_no_two_classes_have_one_name() -> None:
-    """Of the engine and the course together. `Adapter` is what `minillm conform` looks for in anybody's file."""
+    """In engine and course together. `Adapter` is what `minillm conform` looks for in anybody's file."""
     files = collections.defaultdict(list)
     for file in source_files():
         module = nodes_of(file)[0]

@@ -19,6 +19,7 @@ from course.grading.confine import MODULES, refusals
 from course.grading.props import FleetReplica, FleetRequest
 from course.grading.remote import Answer, AnswerEndedError, RemoteValue
 from minillm.core.errors import MinillmError
+from minillm.text_files import read_text
 
 MOST_LINES, MOST_COLUMNS = 200, 120
 LIMIT_S = 20.0
@@ -44,7 +45,7 @@ class Entry:
         EntryError: it can't be read, is too long, or uses what it must not.
         """
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_text(path)
         except FileNotFoundError:
             raise EntryError(f"there is no {path}: minillm beat start {path} writes one") from None
         except (OSError, UnicodeDecodeError) as error:

@@ -346,7 +346,7 @@ def version(distribution: str) -> str | None:
 
 
 def vllm_versions() -> dict[str, str] | None:
-    """Of the vLLM that --compare would take, and of its PyTorch; None where there is none."""
+    """Versions of the vLLM that --compare would take and of its PyTorch; None where there is none."""
     from course.measure.contest import MissingBaselineError
     from course.measure.peers.vllm_peer import vllm_python
 

@@ -45,7 +45,7 @@ class StartUp:
     graphs_later: list[int]
     """The same of those captured since, while the requests after the first were served."""
     slowest_step_s: float
-    """Of these requests."""
+    """The longest step that served those requests."""
 
 
 def run(target: Target, quick: bool) -> BenchmarkResult:

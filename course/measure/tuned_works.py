@@ -710,7 +710,7 @@ class LikeliestWork(Work):
 
     section = "likeliest"
     tolerance = 0.0
-    """Of token ids"""
+    """Token ids have to be equal."""
 
     def __init__(self, sizes: Sizes, rows: int) -> None:
         self.rows, self.vocab, self.dtype = rows, sizes.vocab, sizes.dtype

@@ -114,9 +114,9 @@ class AsyncEngine:
 
     async def submit(
         self, prompt: Prompt, params: SamplingParams, collector: OutputCollector, **options: Unpack[SubmitOptions]
-    ) -> str:
-        """Queue a request whose outputs go to `collector`. Returns its id; the caller aborts it when no reader is
-        left, or if this is cancelled: the engine may have taken it.
+    ) -> RequestOutput:
+        """Queue a request whose outputs go to `collector`. Returns it as the engine has taken it; the caller aborts it
+        when no reader is left, or if this is cancelled: the engine may have taken it.
 
         Raises:
             RequestError: it cannot be served.

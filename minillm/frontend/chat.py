@@ -11,7 +11,7 @@ from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.outputs import RequestOutput
 from minillm.frontend.phases_shown import phase_bar, phase_line, phase_table, show
 from minillm.frontend.structured_outputs import parse_sampling
-from minillm.frontend.terminal import Lines
+from minillm.frontend.terminal import Lines, safe_text
 from minillm.policies.config import parse_fields
 
 HELP = """\
@@ -90,7 +90,7 @@ class Chat:
         shown = 0
         try:
             for output in stream:
-                self._show(output.text[shown:])
+                self._show(safe_text(output.text[shown:], self._screen))
                 shown = len(output.text)
             return output
         except KeyboardInterrupt:

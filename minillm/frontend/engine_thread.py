@@ -150,14 +150,14 @@ class EngineThread:
             EngineDeadError: the engine thread has stopped.
         """
         outputs: queue.SimpleQueue[RequestOutput | Exception] = queue.SimpleQueue()
-        submitted = self.submit_nowait(prompt, params, outputs.put, **options)
-        return RequestStream(submitted.result(), outputs, self)
+        taken = self.submit_nowait(prompt, params, outputs.put, **options).result()
+        return RequestStream(taken.request_id, outputs, self)
 
     def submit_nowait(
         self, prompt: Prompt, params: SamplingParams | None, sink: Sink, **options: Unpack[SubmitOptions]
-    ) -> "Future[str]":
+    ) -> "Future[RequestOutput]":
         """Like :meth:`submit`, but each output is passed to `sink`, in the engine thread, and nothing waits: the future
-        gives the id, or raises the refusal.
+        gives the request as the engine has taken it, or raises the refusal.
 
         An open-loop client needs this: one that waits for a busy engine sends late, and measures too little.
         """
@@ -166,14 +166,14 @@ class EngineThread:
 
         grammars = self.grammars
 
-        def add(grammar: "CompiledGrammar | None" = None) -> str:
+        def add(grammar: "CompiledGrammar | None" = None) -> RequestOutput:
             if grammar is not None and self.grammars is not grammars:
                 raise RequestError(
                     "the engine was reconfigured while the request's grammar was compiled: send it again"
                 )
             added = self._engine.add_request(prompt, params, grammar=grammar, **options)
             self._sinks[added] = sink
-            return added
+            return self._engine.outputs.groups[added].output()
 
         if params is None or params.structured_outputs is None:
             return self._send(add)
@@ -227,10 +227,10 @@ class EngineThread:
         return reply
 
     def _send_with(
-        self, compiling: "Future[CompiledGrammar]", add: "Callable[[CompiledGrammar], str]"
-    ) -> "Future[str]":
+        self, compiling: "Future[CompiledGrammar]", add: "Callable[[CompiledGrammar], RequestOutput]"
+    ) -> "Future[RequestOutput]":
         """Send a request once its grammar is compiled, from the thread that compiled it: the engine waits for none."""
-        reply: Future[str] = Future()
+        reply: Future[RequestOutput] = Future()
 
         def go_on(compiled: "Future[CompiledGrammar]") -> None:
             if compiled.cancelled():

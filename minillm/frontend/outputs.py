@@ -71,6 +71,11 @@ class RequestOutput(NamedTuple):
         return None not in [completion.finish_reason for completion in self.completions]
 
     @property
+    def is_prefilled(self) -> bool:
+        """Whether its prompt was computed; not so if it ended in the queue."""
+        return any(completion.timeline.prefill_end is not None for completion in self.completions)
+
+    @property
     def text(self) -> str:
         """The first completion's text; the next ones are of the first completion, too."""
         return self.completions[0].text
@@ -94,6 +99,12 @@ class RequestOutput(NamedTuple):
     def timeline(self) -> Timeline:
         """Its stamps, phases and latencies."""
         return self.completions[0].timeline
+
+
+def up_to_now(output: RequestOutput) -> RequestOutput:
+    """The same with all tokens that have come since, which the requests' own lists have. Text and cached tokens stay
+    those of the last look."""
+    return output._replace(completions=[completion._replace(num_tokens=None) for completion in output.completions])
 
 
 @dataclass(slots=True)

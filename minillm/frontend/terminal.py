@@ -1,4 +1,5 @@
-"""Lines typed in a terminal, with editing, completion and a history that outlives the process."""
+"""A terminal: lines typed there, with editing, completion and a history that outlives the process; and how a
+model's text is shown."""
 
 import sys
 from collections.abc import Sequence
@@ -8,6 +9,15 @@ from minillm.host.storage import cache_home
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
+
+CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
+"""Control characters, and what a terminal shows of them."""
+
+
+def safe_text(text: str, screen: TextIO) -> str:
+    """A model's text for a screen. A terminal obeys control characters: a model, or a page that it was given to read,
+    could rename the window or write to the clipboard. So they're spelled out there; files get the text as it is."""
+    return text.translate(CONTROLS) if screen.isatty() else text
 
 
 class Lines:

@@ -49,9 +49,15 @@ NEUTRAL: dict[str, Any] = {"attention.causal": True, "logit_scale": 1.0, "embedd
 """Values at which a key says nothing. The others say nothing when they are 0, False or empty."""
 END_TOKENS = ("eos_token_id", "eot_token_id", "eom_token_id")
 """llama.cpp ends an output at the end of the text, of a turn and of a message."""
+TURN_ENDS = ("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<｜end▁of▁sentence｜>")
+"""Tokens at which it does so also where the file doesn't name them: many name the base model's end of text alone."""
 GPT2_SPLITS = ("default", "gpt-2", "mpt", "olmo", "phi-2", "codeshell", "exaone", "refact", "smollm", "starcoder")
 """tokenizer.ggml.pre of vocabularies that are split like GPT-2's, which is what transformers does where it doesn't know
 the name. Some split digits apart besides: these vocabularies have no tokens that would join them."""
+LLAMA3_SPLITS = ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2")
+WHOLE_WORDS = (*LLAMA3_SPLITS, "jina-v5-nano", "tekken")
+"""tokenizer.ggml.pre of vocabularies in which llama.cpp takes a word that is a token as that, whatever the merges say,
+and begins a text with its BOS unless the file says otherwise. transformers' reader does neither by itself."""
 SHOWN = 8
 
 
@@ -134,7 +140,8 @@ class GGUFFile:
     def generation_config(self) -> dict[str, Any]:
         """What generation_config.json has to say: which tokens end an output."""
         ends = [token for name in END_TOKENS if (token := self._token(name)) is not None]
-        ends = list(dict.fromkeys(ends))
+        ids = {text: token for token, text in enumerate(self.metadata("tokenizer.ggml.tokens", []))}
+        ends = list(dict.fromkeys([*ends, *(ids[text] for text in TURN_ENDS if text in ids)]))
         return {
             "bos_token_id": self._token("bos_token_id"),
             "eos_token_id": ends[0] if len(ends) == 1 else ends or None,
@@ -154,6 +161,17 @@ class GGUFFile:
                 f"{self.file}: tokenizer.ggml.pre is {pre!r}, and transformers, which reads the tokenizer, does not "
                 "know how that one splits words: use the model's safetensors folder"
             )
+
+    @property
+    def takes_whole_words(self) -> bool:
+        """Whether a word that is a token becomes that token, also where merges would not lead to it."""
+        is_bytes = self.metadata("tokenizer.ggml.model", "gpt2") == "gpt2"
+        return is_bytes and self.metadata("tokenizer.ggml.pre", "default") in WHOLE_WORDS
+
+    @property
+    def begins_with_bos(self) -> bool | None:
+        """Whether a text begins with the BOS; None: what transformers makes of the file is right."""
+        return self.metadata("tokenizer.ggml.add_bos_token", True) if self.takes_whole_words else None
 
     def tensors(self, config: dict[str, Any]) -> "Iterator[tuple[str, torch.Tensor]]":
         """Every tensor of the checkpoint, dequantized, in bfloat16. Otherwise as `arrays`."""

@@ -26,9 +26,9 @@ from minillm.model.config import ModelConfig
 from minillm.model.errors import CorruptCheckpointError, ModelError
 from minillm.model.gguf_file import GGUFFile
 
-CONVERSION = 2
+CONVERSION = 3
 """The version of what :func:`convert_gguf` writes: raise it when some file becomes another model than before. 1 lost
-rotary scaling, and what else transformers' reader has no name for."""
+rotary scaling, and what else transformers' reader has no name for; 2 the BOS of Llama 3's texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +108,8 @@ def pull_gguf(gguf: Path) -> Path:
         UnsupportedArchitectureError: its decoder is not implemented.
         StorageError: the disk is full, or the cache folder cannot be written.
     """
-    outdated = cache_home() / "models" / f"gguf-{gguf.stem}-{sha256_of(gguf)[:16]}"  # version 1 had no number
-    target = outdated.with_name(f"{outdated.name}-v{CONVERSION}")
+    first = cache_home() / "models" / f"gguf-{gguf.stem}-{sha256_of(gguf)[:16]}"  # version 1 had no number
+    *outdated, target = first, *(first.with_name(f"{first.name}-v{number}") for number in range(2, CONVERSION + 1))
 
     def build(work: Path) -> None:
         say(f"converting {gguf.name} once")
@@ -117,7 +117,8 @@ def pull_gguf(gguf: Path) -> Path:
 
     # At 4 bits a weight in the file, bfloat16 takes four times as much.
     folder = build_once(target, build, 4 * gguf.stat().st_size)
-    shutil.rmtree(outdated, ignore_errors=True)
+    for earlier in outdated:
+        shutil.rmtree(earlier, ignore_errors=True)
     return folder
 
 
@@ -178,7 +179,7 @@ def convert_gguf(gguf: Path, folder: Path) -> None:
     ModelConfig.from_hf(config)  # raises for sizes that make no model
     source.check_tokenizer()
     state = dict(source.tensors(config))
-    tokenizer = _read_tokenizer(gguf)
+    tokenizer = _read_tokenizer(source)
     for name, content in (("config.json", config), ("generation_config.json", source.generation_config())):
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     tokenizer.save_pretrained(folder)
@@ -192,16 +193,21 @@ def convert_gguf(gguf: Path, folder: Path) -> None:
     weights.chmod((folder / "config.json").stat().st_mode)  # save_file makes it private
 
 
-def _read_tokenizer(gguf: Path) -> Any:
-    """transformers' tokenizer out of a GGUF file."""
+def _read_tokenizer(source: GGUFFile) -> Any:
+    """transformers' tokenizer out of a GGUF file, and what its reader leaves out."""
     import transformers  # Seconds to import: only a conversion pays for it.
 
+    file, begins_with_bos = source.file, source.begins_with_bos
+    options = {} if begins_with_bos is None else {"add_bos_token": begins_with_bos}
     try:
         with _quiet(transformers.utils.logging):
-            return transformers.AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name, **options)
+        if source.takes_whole_words:
+            tokenizer.backend_tokenizer.model.ignore_merges = True
+        return tokenizer
     except Exception as error:
         raise CorruptCheckpointError(
-            f"the tokenizer in {gguf} could not be converted ({type(error).__name__}: {error}). Fetch the file again, "
+            f"the tokenizer in {file} could not be converted ({type(error).__name__}: {error}). Fetch the file again, "
             "or use the model's safetensors folder"
         ) from error
 

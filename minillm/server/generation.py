@@ -9,7 +9,7 @@ from minillm.core.params import SamplingParams
 from minillm.frontend.async_engine import AsyncEngine, OutputCollector
 from minillm.frontend.engine_thread import SubmitOptions
 from minillm.frontend.errors import InvalidGrammarError
-from minillm.frontend.outputs import Completion, RequestOutput
+from minillm.frontend.outputs import Completion, RequestOutput, up_to_now
 from minillm.server.calls import Call
 from minillm.server.errors import ApiError, check_ending
 
@@ -19,7 +19,7 @@ News = list[tuple[int, Completion]]
 
 class Generation:
     """Use it as `with`: leaving it in any way ends what is still running, within one step. The call gets the outputs,
-    as far as they came.
+    as far as they were made: also those that no client waited for.
     """
 
     def __init__(self, engine: AsyncEngine, call: Call) -> None:
@@ -38,7 +38,7 @@ class Generation:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._call.outputs = self.outputs
+        self._call.outputs = [output if output.finished else up_to_now(output) for output in self.outputs]
         for engine_id in self._unfinished:
             self._engine.thread.abort(engine_id)
 
@@ -61,10 +61,11 @@ class Generation:
         options["arrival"] = self._call.arrival
         submit = functools.partial(self._engine.submit, params=params, collector=self._collector, **options)
         try:
-            await asyncio.gather(*(submit(prompt, request_id=engine_id) for engine_id, prompt in zip(ids, prompts)))
+            taken = await asyncio.gather(*(submit(prompt, request_id=each) for each, prompt in zip(ids, prompts)))
         except InvalidGrammarError as error:
             field = self._call.body.constrained_by if self._call.body else None
             raise ApiError(400, str(error), "invalid_value", field) from None
+        self._latest = dict(zip(ids, taken))
 
     @property
     def finished(self) -> bool:

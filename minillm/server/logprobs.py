@@ -105,7 +105,8 @@ def _chat_entry(token_id: int, logprob: float, texts: TokenTexts) -> dict[str, A
 def completion_logprobs(
     logprobs: Sequence[TokenLogprob], texts: TokenTexts, text_offsets: Sequence[int]
 ) -> dict[str, Any]:
-    """`choices[].logprobs` of a completion.
+    """`choices[].logprobs` of a completion. The sampled token is among `top_logprobs` in any case: there may be one
+    more than was asked for.
 
     Args:
         text_offsets: where each token begins, in characters of the answer's text.
@@ -116,7 +117,7 @@ def completion_logprobs(
         "tokens": [of_entry[entry.token_id] for of_entry, entry in zip(names, logprobs)],
         "token_logprobs": [entry.logprob for entry in logprobs],
         "top_logprobs": [
-            {of_entry[token_id]: logprob for token_id, logprob in entry.top.items()}
+            {of_entry[token_id]: logprob for token_id, logprob in {**entry.top, entry.token_id: entry.logprob}.items()}
             for of_entry, entry in zip(names, logprobs)
         ],
         "text_offset": list(text_offsets),

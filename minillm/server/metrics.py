@@ -154,7 +154,8 @@ class Metrics:
             self._degraded.labels(self.model_name, call.degraded).inc()
         if call.max_tokens is not None:
             self._request_limit.observe(call.max_tokens)
-        for output in call.outputs:
+        outputs = [output for output in call.outputs if output.is_prefilled]
+        for output in outputs:
             self._prompt_tokens.inc(len(output.prompt_token_ids))
             self._request_prompt.observe(len(output.prompt_token_ids))
             for completion in output.completions:
@@ -162,8 +163,8 @@ class Metrics:
                 if call.outcome == "ok":
                     self._observe_answer(completion)
             self._request_longest.observe(max(len(completion.token_ids) for completion in output.completions))
-        if call.tenant and call.outputs:
-            self._observe_tenant(call.tenant, TokenCounts.of(call.outputs))
+        if call.tenant and outputs:
+            self._observe_tenant(call.tenant, TokenCounts.of(outputs))
 
     def _observe_tenant(self, tenant: str, tokens: TokenCounts) -> None:
         """A series stays for good, and names come from clients: after the first of them the others share one."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from course.challenge import entry, starter
 from course.measure.speculation import make_jobs
 from course.simulator.calibration.requests_log import read_requests_log, read_server_facts
 from course.simulator.cost.hardware import find_hardware
@@ -28,6 +29,7 @@ READERS: dict[str, tuple[str, str, Callable[[Path], Any]]] = {
     "hardware": ("mine.json", HARDWARE, lambda path: find_hardware(str(path))),
     "a log of requests": ("log.jsonl", json.dumps(LOGGED), read_requests_log),
     "a server's facts": ("meta.json", json.dumps(META), read_server_facts),
+    "a contestant's file": ("policy.py", Path(starter.__file__).read_text(), entry.Entry.read),
     "prompts": ("prompts.txt", "été\nB\n", lambda path: make_jobs(True, path)[0].prompts),
     "a request's body": (
         "body.json",

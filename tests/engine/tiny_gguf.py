@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from tokenizers.pre_tokenizers import ByteLevel
 
-TOKENS = [*sorted(ByteLevel.alphabet()), "ab", "<turn>", "<end>"]
+TOKENS = [*sorted(ByteLevel.alphabet()), "ab", "abba", "<turn>", "<end>"]
+"""No merges lead to "abba"."""
 END, TURN = len(TOKENS) - 1, len(TOKENS) - 2
 
 
@@ -18,6 +19,7 @@ def write_gguf(
     architecture: str,
     tensors: dict[str, Any] | None = None,
     pre: str = "default",
+    add_bos: bool | None = None,
     **metadata: Any,
 ) -> Path:
     """A transformers model as llama.cpp's converter writes it.
@@ -25,6 +27,7 @@ def write_gguf(
     Args:
         tensors: further ones, or others; None takes one out.
         pre: how the vocabulary splits texts into words.
+        add_bos: whether texts begin with the BOS; None: the file doesn't say.
         metadata: further keys of the architecture, or others; None takes one out. Two underscores stand for a dot.
     """
     config = model.config
@@ -44,6 +47,8 @@ def write_gguf(
             add(writer, f"{architecture}.{key}", value)
     add_tokenizer(writer)
     writer.add_tokenizer_pre(pre)
+    if add_bos is not None:
+        writer.add_add_bos_token(add_bos)
     for name, values in (gguf_tensors(model, architecture) | (tensors or {})).items():
         if values is not None:
             writer.add_tensor(name, np.ascontiguousarray(values, dtype=np.float32))

@@ -30,7 +30,7 @@ MOST_MARKERS = 40
 ROW, DIGIT, GAP = 16, 6.2, 8
 """Height of a row of words, about how wide a character of them is, and what's free below a panel."""
 MARGIN = 0.05
-"""Of a range without limits of its own, free at either end."""
+"""Share of a range that stays free at either end, where the range has no limits of its own."""
 MOST_ACROSS = 10
 """Numbers along the x axis."""
 AXES = 0.78

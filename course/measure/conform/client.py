@@ -17,6 +17,8 @@ from minillm.core.errors import MinillmError
 TIMEOUT_S = 60.0
 NO_TIME_S = 0.001
 """No server answers by then."""
+LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
+"""A CR at the end may be half of one."""
 
 
 class UnreachableError(MinillmError):
@@ -145,7 +147,7 @@ class ServerUnderTest:
     def _choices(self, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The choices of each piece of a streamed answer. Raises ConformityError if one isn't OpenAI's."""
         with _noted(body), self.http.stream("POST", f"{self.url}{path}", json=body) as response:
-            for line in response.iter_lines():
+            for line in event_lines(response):
                 data = line.removeprefix("data:").strip()
                 if not line.startswith("data:") or data == "[DONE]":
                     continue
@@ -178,7 +180,7 @@ class ServerUnderTest:
                 _noted(body),
                 self.http.stream("POST", f"{self.url}/v1/completions", json=body, timeout=patience) as response,
             ):
-                for place, _ in enumerate(response.iter_lines()):
+                for place, _ in enumerate(event_lines(response)):
                     if place >= after:
                         return
         except httpx.ReadTimeout:
@@ -199,6 +201,16 @@ class ServerUnderTest:
 
     def num_running(self) -> float:
         return self.gauge("num_requests_running") or 0.0
+
+
+def event_lines(response: httpx.Response) -> Iterator[str]:
+    """The lines of a stream, as server-sent events end them. httpx's own lines end at U+2028 and U+0085 as well, which
+    JSON may have in the middle of a text."""
+    pending = b""
+    for piece in response.iter_bytes():
+        *whole, pending = LINE_END.split(pending + piece)
+        yield from (line.decode(errors="replace") for line in whole)
+    yield pending.rstrip(b"\r").decode(errors="replace")
 
 
 def _answer(body: Any) -> ServerAnswer:

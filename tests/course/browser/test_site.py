@@ -29,7 +29,7 @@ def opened(browser: Any, path: Path, told: list[str], **options: Any) -> Any:
 
 @pytest.mark.parametrize("every", [10, pytest.param(1, marks=pytest.mark.slow)])
 def test_every_page_opens_in_silence_and_fits_a_phone(browser: Any, site: Path, every: int) -> None:
-    """Of drills, exercises and rounds, pages of one form each, every tenth opens here, and all in the slow tests."""
+    """Drills, exercises and rounds have pages of one form each: every tenth opens here, and all in the slow tests."""
     told: list[str] = []
     page = opened(browser, site / "index.html", told, viewport={"width": 360, "height": 780})
     pages = [path for path in sorted(site.glob("*.html")) if 'http-equiv="refresh"' not in path.read_text()]

@@ -150,7 +150,7 @@ def test_a_card_ends_where_a_sentence_does(text: str) -> None:
     ids=["dashboard", "console", "drill", "round", "napkin", "progress"],
 )
 def test_modules_that_become_one_script_share_no_name(script: str) -> None:
-    """Of two functions with one name, the later would silently take the earlier one's place."""
+    """If two functions had one name, the later would silently take the earlier one's place."""
     names = re.findall(r"^(?:async )?(?:function|class|const|let) (\w+)", script, re.M)
     assert len(names) > 10 and sorted(names) == sorted(set(names))
 

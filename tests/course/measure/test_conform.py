@@ -283,6 +283,22 @@ def test_a_stream_of_something_else_fails(line: str, monkeypatch: pytest.MonkeyP
         ServerUnderTest("http://odd").stream("a prompt")
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_line_separators_in_a_text_end_no_line(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["a\u2028b", "c\x85", "d"]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/models":
+            return httpx.Response(200, json={"data": [{"id": "tiny"}]})
+        events = [json.dumps({"choices": [{"text": text}]}, ensure_ascii=False) for text in texts]
+        sent = "".join(f"data: {event}{end}{end}" for event in [*events, "[DONE]"]).encode()
+        return httpx.Response(200, content=(sent[at : at + 1] for at in range(len(sent))))
+
+    make = httpx.Client
+    monkeypatch.setattr(httpx, "Client", lambda **options: make(transport=httpx.MockTransport(answer)))
+    assert ServerUnderTest("http://odd").stream("a prompt") == (texts, [])
+
+
 def test_nothing_or_two_things_to_try(run: Run, tmp_path: Path) -> None:
     for arguments in ((), ("--url", "http://localhost:1", "--adapter", "minillm"), ("--checkpoint", "x", "python")):
         status, _, err = run("conform", *arguments)

@@ -31,7 +31,7 @@ class Mutant(NamedTuple):
     check: str
     """It finds the mistake."""
     right: str
-    """Of the engine's text, once in it."""
+    """A piece of the engine's text, once in it."""
     wrong: str
 
 

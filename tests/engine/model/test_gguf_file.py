@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tiny_gguf import TOKENS, write_gguf
+from tiny_gguf import END, TOKENS, TURN, write_gguf
 
-from minillm.model.checkpoints import load_config, resolve
+from minillm.model.checkpoints import eos_token_ids, load_config, load_tokenizer, resolve
 from minillm.model.config import ModelConfig
 from minillm.model.errors import CorruptCheckpointError, ModelError, UnsupportedArchitectureError
 from minillm.model.pull import CONVERSION, sha256_of
@@ -227,6 +227,31 @@ def test_a_tokenizer_that_transformers_does_not_know_is_refused(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
+    ("pre", "add_bos", "words"),
+    [
+        ("llama-bpe", None, ["<end>", "abba"]),
+        ("tekken", True, ["<end>", "abba"]),
+        ("llama-bpe", False, ["abba"]),
+        ("smollm", None, ["ab", "b", "a"]),
+        ("smollm", True, ["<end>", "ab", "b", "a"]),
+    ],
+)
+def test_texts_become_the_tokens_of_llama_cpp(tmp_path: Path, pre: str, add_bos: bool | None, words: list[str]) -> None:
+    """With vocabularies like Llama 3's it puts the BOS first and takes a word that is a token as that."""
+    file = write_gguf(tmp_path / "a.gguf", make_model(), "llama", pre=pre, add_bos=add_bos)
+    tokenizer = load_tokenizer(resolve(str(file)))
+    assert tokenizer("abba")["input_ids"] == [TOKENS.index(word) for word in words]
+    assert tokenizer("<end>", add_special_tokens=False)["input_ids"] == [END]
+
+
+def test_a_turn_ends_where_its_end_is_no_key_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = TOKENS.index("abba")
+    monkeypatch.setattr("tiny_gguf.TOKENS", [*TOKENS[:place], "<|eot_id|>", *TOKENS[place + 1 :]])
+    folder = resolve(str(write_gguf(tmp_path / "a.gguf", make_model(), "llama")))
+    assert eos_token_ids(folder) == {END, TURN, place}
+
+
+@pytest.mark.parametrize(
     ("metadata", "tensors", "before", "after"),
     [
         ({}, {"blk.0.attn_x.weight": np.ones((32, 32))}, b"attn_x", b"attn_q"),
@@ -244,10 +269,12 @@ def test_a_second_tensor_or_key_of_one_name_is_refused(
 
 def test_what_an_older_version_converted_is_converted_anew(tmp_path: Path, home: Path) -> None:
     file = write_gguf(tmp_path / "a.gguf", make_model(), "llama", **YARN)
-    outdated = home / "models" / f"gguf-a-{sha256_of(file)[:16]}"
-    outdated.mkdir(parents=True)
-    (outdated / "config.json").write_text(json.dumps({"rope_parameters": {"rope_type": "default"}}))
+    first = home / "models" / f"gguf-a-{sha256_of(file)[:16]}"
+    outdated = [first, first.with_name(f"{first.name}-v2")]
+    for folder in outdated:
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps({"rope_parameters": {"rope_type": "default"}}))
     folder = resolve(str(file))
-    assert folder.name == f"{outdated.name}-v{CONVERSION}"
+    assert folder.name == f"{first.name}-v{CONVERSION}"
     assert load_config(folder)["rope_parameters"]["rope_type"] == "yarn"
-    assert not outdated.exists(), "it takes room, and nothing reads it"
+    assert not any(path.exists() for path in outdated), "they take room, and nothing reads them"

@@ -118,7 +118,7 @@ def gguf_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_gguf_file_becomes_a_folder_of_the_cache(gguf_file: Path, home: Path) -> None:
-    """Of the same model: test_gguf_file.py."""
+    """That it is the same model, test_gguf_file.py holds."""
     folder = resolve(str(gguf_file))
     assert folder.parent == home / "models" and "quantization_config" not in load_config(folder)
     assert {weight.dtype for _, weight in iter_weights(folder)} == {torch.bfloat16}

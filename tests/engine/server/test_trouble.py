@@ -42,12 +42,16 @@ def raw_request(server: Running, body: dict, receive_buffer: int | None = None) 
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_leaves_frees_its_blocks(server: Running, stream: bool):
-    sock = raw_request(server, {"max_tokens": 400, "ignore_eos": True, "stream": stream})
-    server.wait_until(lambda engine: len(engine.scheduler.running) == 1)
+def test_a_client_that_leaves_frees_its_blocks_and_what_it_cost_is_counted(serve: Serve, stream: bool):
+    server = serve()
+    sock = raw_request(server, {"max_tokens": 400, "ignore_eos": True, "stream": stream, "user": "me"})
+    server.wait_until(lambda engine: any(request.num_output_tokens > 5 for request in engine.scheduler.running))
     sock.close()
     server.wait_until_idle()
+    wait_for(lambda: server.metric("http_requests_total", outcome="disconnected") == 1, "its call is over")
     assert server.service.limiter.num_sequences == 0
+    assert server.metric("generation_tokens_total") > 5
+    assert server.metric("tenant_tokens_total", tenant="me", kind="generation") > 5
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -96,13 +100,14 @@ def test_queue_timeout(serve: Serve):
         with raw_request(server, {"max_tokens": 400, "ignore_eos": True}):
             server.wait_until(lambda engine: len(engine.scheduler.running) == 1)
             with server.halted():
-                second = chat(server, stream=stream)
+                second = chat(server, stream=stream, user="queued")
                 server.wait_until_admitted(2)
                 server.let_pass(seconds=601)
             with pytest.raises(openai.InternalServerError) as refused:
                 second.result()
         assert refused.value.status_code == 503 and refused.value.code == "queue_timeout"
         server.wait_until_idle()
+    assert server.metric("tenant_tokens_total", tenant="queued") == 0, "its prompt was not computed"
 
 
 @pytest.mark.parametrize("stream", [False, True])
