@@ -39,6 +39,8 @@ SHAPE = dict(
     **dict(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=128, norm_topk_prob=True),
 )
 GREEDY = SamplingParams(temperature=0, max_tokens=48, ignore_eos=True)
+VOCABULARY = 151936
+"""Qwen3's."""
 HALF_ONLY = ("hopper", "fa3", "fa2")
 """Kernels without float32."""
 
@@ -249,7 +251,6 @@ def test_small_kernels_give_what_pytorch_gives() -> None:
     assert (fused.add_shares(parts, order, shares.bfloat16()) - exact).abs().max() <= 0.02 * exact.abs().max()
 
 
-VOCABULARY = 151936
 SAMPLED: list[dict[str, Any]] = [
     {"temperature": 0, "repetition_penalty": 1.3, "frequency_penalty": 0.5, "logit_bias": {5: 3.0}, "logprobs": 3},
     {"temperature": 1},
