@@ -43,7 +43,9 @@ NEEDED = (
 """What the sections import (but for the server's packages, which some want). Images with PyTorch and transformers lack
 pydantic: 2.8 MB with what comes with it."""
 PARITY = "tests/engine/gpu -m gpu -q --maxfail=20 -p no:cacheprovider -o addopts=--import-mode=importlib"
-"""Without --strict-config, which would want the project's pytest plugins."""
+PARITY += " -o timeout=75 -o timeout_method=thread"
+"""Without --strict-config, which would want the project's pytest plugins. A kernel that hangs ends its own test, where
+pytest-timeout is there, by ending the process: nothing else interrupts a wait for a GPU."""
 RANDOM = "--load-format dummy --dtype bfloat16 --device cuda"
 """Random weights in a published shape."""
 SPECULATION = "speculation --device cuda --repeats 1 --method ngram --method draft_head"

@@ -258,15 +258,19 @@ def pretended_cuda(patch: pytest.MonkeyPatch) -> Iterator[PretendedCuda]:
     for name, fake in fakes.items():
         patch.setattr(torch.cuda, name, fake)
     patch.setattr(Tensor, "pin_memory", lambda tensor: device.pin(tensor.clone()))
+    generator = torch.Generator
+    patch.setattr(torch, "Generator", lambda device=None: generator())
     # Views of such tensors can't be made in inference mode.
     patch.setattr(torch.inference_mode, "__enter__", lambda self: enter_no_grad(self))
     interpret_on(device, patch)
     torch._C._set_only_lift_cpu_tensors(True)  # or an index as a list would be made on the device
+    torch.__future__.set_overwrite_module_params_on_conversion(True)  # a tensor of the host can't become one of ours
     try:
         with device:
             yield device
     finally:
         torch._C._set_only_lift_cpu_tensors(False)
+        torch.__future__.set_overwrite_module_params_on_conversion(False)
 
 
 def enter_no_grad(mode: Any) -> None:

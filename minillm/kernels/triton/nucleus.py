@@ -33,7 +33,8 @@ def draw_wide(scaled: Tensor, is_wide: Tensor, top_p_mass: Tensor, log_min_p: Te
     return drawn
 
 
-@triton.jit
+# How many rows there are is no constant: for 1, for multiples of 16 and for others it would be a kernel each.
+@triton.jit(do_not_specialize=["ROWS"])
 def _draw_wide(scaled, is_wide, limits, log_min_p, draws, drawn, ROWS, VOCAB: tl.constexpr, BLOCK: tl.constexpr):
     """Grid: (rows,)."""
     index = tl.program_id(0)

@@ -13,14 +13,18 @@ from model.test_decoder import make_checkpoint
 from slipping_drafts import Slipping
 
 from minillm import LLM, Engine, EngineConfig, SamplingParams
+from minillm.core.request import Request
+from minillm.core.timeline import Timeline
 from minillm.kernels.attention.select import survey
 from minillm.kernels.ops import Ops
 from minillm.kernels.quantization import dtype_name
+from minillm.kernels.select_ops import select_ops
 from minillm.model.config import ModelConfig
 from minillm.model.decoder import Decoder
 from minillm.model.loader import LoadedModel, fill_randomly
 from minillm.model.moe import groups_on_device
 from minillm.runner.kept_runners import KeptRunners
+from minillm.runner.sampler import Sampler
 from minillm.runner.torch_runner import TorchRunner
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -35,6 +39,8 @@ SHAPE = dict(
     **dict(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=128, norm_topk_prob=True),
 )
 GREEDY = SamplingParams(temperature=0, max_tokens=48, ignore_eos=True)
+VOCABULARY = 151936
+"""Qwen3's."""
 HALF_ONLY = ("hopper", "fa3", "fa2")
 """Kernels without float32."""
 
@@ -230,7 +236,11 @@ def test_small_kernels_give_what_pytorch_gives() -> None:
 
     torch.manual_seed(0)
     with torch.device("cuda"):
-        logits, parts, shares = torch.randn(5, 151936).bfloat16(), torch.randn(600, 2048).bfloat16(), torch.rand(75, 8)
+        logits, parts, shares = (
+            torch.randn(5, VOCABULARY).bfloat16(),
+            torch.randn(600, 2048).bfloat16(),
+            torch.rand(75, 8),
+        )
         order, sampled = torch.randperm(600), torch.tensor([7, -1, 9], dtype=torch.int32)
         token_ids = torch.tensor([~0, 5, ~1, ~2], dtype=torch.int32)
     logits[1, 150_000], logits[2, 3] = math.nan, math.inf
@@ -239,6 +249,36 @@ def test_small_kernels_give_what_pytorch_gives() -> None:
     assert fused.fill_in(token_ids, sampled).tolist() == plain.fill_in(token_ids, sampled).tolist() == [7, 5, 0, 9]
     exact = plain.add_shares(parts.float(), order, shares)
     assert (fused.add_shares(parts, order, shares.bfloat16()) - exact).abs().max() <= 0.02 * exact.abs().max()
+
+
+SAMPLED: list[dict[str, Any]] = [
+    {"temperature": 0, "repetition_penalty": 1.3, "frequency_penalty": 0.5, "logit_bias": {5: 3.0}, "logprobs": 3},
+    {"temperature": 1},
+    {"temperature": 0.7, "top_k": 40, "min_p": 0.01},
+    {"temperature": 0.5, "top_p": 0.8, "logprobs": 0},
+    {"temperature": 2, "top_p": 0.99},  # a nucleus of most tokens
+    {"temperature": 2, "min_p": 0.001, "presence_penalty": 1},
+]
+
+
+def test_the_same_tokens_are_drawn_as_on_a_cpu() -> None:
+    """From the same logits; a number may lie on a border that is rounded to the other side."""
+    draws = torch.Generator().manual_seed(2)
+    logits = 3 * torch.randn(8 * len(SAMPLED), VOCABULARY, generator=draws)
+    rows = [
+        Request(f"{i}", [1, 2, i], SamplingParams(**fields), Timeline(0.0), seed=i, output_token_ids=[3, 3])
+        for i, fields in enumerate(SAMPLED * 8)
+    ]
+    there = logits.cuda()
+    ops = select_ops(True, there.device, logits.dtype, logits.dtype)
+    expected, found = Sampler()(logits, rows), Sampler(ops)(there, rows)
+    assert not found.errors
+    same = [ours == theirs for ours, theirs in zip(found.token_ids, expected.token_ids)]
+    assert sum(same) >= len(rows) - 2
+    for ours, theirs in zip(found.logprobs, expected.logprobs):
+        assert (ours is None) == (theirs is None)
+        if ours is not None and theirs is not None and ours.token_id == theirs.token_id:
+            assert ours.logprob == pytest.approx(theirs.logprob, abs=1e-4) and ours.top.keys() == theirs.top.keys()
 
 
 def test_dummy_shapes_run_at_once(tmp_path: Path) -> None:

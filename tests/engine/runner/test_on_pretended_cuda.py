@@ -1,5 +1,6 @@
 """The runner's ways on a GPU, on a pretended one (pretended_cuda.py says what that can show)."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -353,6 +354,33 @@ def test_layers_in_fewer_bits_are_in_graphs(kind: str, cuda: PretendedCuda) -> N
         graph.replay()
         exact = x.float().cpu() @ plain.T
         assert (y.cpu() - exact).norm() < 0.15 * exact.norm()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["int8", "int4", "fp8"])
+def test_rows_of_a_tied_head_in_fewer_bits_are_looked_up_in_graphs(
+    kind: str, tmp_path: Path, cuda: PretendedCuda
+) -> None:
+    """As without graphs, and nothing waits."""
+    shape = {"architectures": ["Qwen3ForCausalLM"], **SHAPE, "tie_word_embeddings": True}
+    (tmp_path / "config.json").write_text(json.dumps(shape))
+    fields = {**SMALL, "dtype": "float16", "load_format": "dummy", "piecewise_graphs": False, "max_num_seqs": 2}
+    said = []
+    for graphs in (False, True):
+        config = EngineConfig(
+            model=str(tmp_path / "config.json"), device="cuda", quantization=kind, cuda_graphs=graphs, **fields
+        )
+        engine, greedy = Engine(config), SamplingParams(temperature=0, max_tokens=4, ignore_eos=True)
+        assert engine.loaded_model.decoder.embed_tokens is None
+        cuda.waits.clear()
+        for number, prompt in enumerate(PROMPTS[:2]):
+            engine.add_request(prompt, greedy, request_id=str(number), stream=False)
+        outputs = dict[str, list[int]]()
+        while engine.has_unfinished:
+            outputs |= {output.request_id: output.token_ids for output in engine.step()}
+        said.append(outputs)
+        assert {*cuda.waits} == {"an event"}
+    assert said[0] == said[1]
 
 
 @pytest.mark.slow
