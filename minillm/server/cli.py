@@ -7,7 +7,9 @@ import sys
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
+from minillm.core.errors import ConfigError
 from minillm.policies.config import EngineConfig
 from minillm.server.config import ServeConfig
 from minillm.server.flags import flags_of, given
@@ -15,11 +17,39 @@ from minillm.server.flags import flags_of, given
 DEFAULT_MAX_QUEUE = 256
 """A server's queue has an end, unless told otherwise by a large number."""
 
+VLLM_FLAGS = {
+    "--allowed-origins": "--cors-origin",
+    "--api-key": "--api-key-file",
+    "--data-parallel-size": "--replicas",
+    "--enforce-eager": "--no-cuda-graphs",
+    "--gpu-memory-utilization": "--kv-cache-memory-gb",
+    "--max-num-queued-reqs": "--max-queue",
+    "--num-gpu-blocks-override": "--num-kv-blocks",
+    "--scheduling-policy": "--scheduling-order",
+    "--speculative-config": "--speculative",
+}
+"""Flags of `vllm serve` that do the same, or nearly, under another name here."""
+
+MODEL_ARGUMENT = Annotated[str | None, typer.Argument(metavar="MODEL", help="The same as --model.")]
 JSON_OPTION = Annotated[bool, typer.Option("--json", help="The ready line as a JSON object.")]
 
 
-def serve(as_json: bool, **values: Any) -> None:
+class ServeCommand(TyperCommand):
+    """Someone who types vLLM's flags is told ours."""
+
+    def parse_args(self, context: Any, args: list[str]) -> list[str]:
+        for flag in (word.partition("=")[0] for word in args):
+            if flag in VLLM_FLAGS:
+                context.fail(f"{flag} is vLLM's; here it's {VLLM_FLAGS[flag]} (see docs/server.md)")
+        return super().parse_args(context, args)
+
+
+def serve(model_argument: str | None, as_json: bool, **values: Any) -> None:
     """Serve the model over HTTP, with OpenAI's API. Prints one line when ready; SIGTERM or Ctrl-C drains it."""
+    if model_argument is not None:
+        if values["model"] not in (None, model_argument):
+            raise ConfigError(f"two models are named, {model_argument!r} and {values['model']!r}: leave one out")
+        values["model"] = model_argument
     engine = EngineConfig(**{"max_queue_len": DEFAULT_MAX_QUEUE, **given(EngineConfig, values)})
     config = ServeConfig(**given(ServeConfig, values))
     config.check_replicas(engine)
@@ -42,6 +72,7 @@ def serve(as_json: bool, **values: Any) -> None:
 def _with_flags() -> None:
     """Typer reads the signature: give it a parameter for each field of both configs."""
     parameters = [
+        inspect.Parameter("model_argument", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=MODEL_ARGUMENT),
         *flags_of(ServeConfig, "Server"),
         *flags_of(EngineConfig, "Engine", {"max_queue_len": DEFAULT_MAX_QUEUE}),
         inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=JSON_OPTION),

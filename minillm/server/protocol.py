@@ -31,6 +31,7 @@ TokenId = Annotated[int, Field(strict=False)]
 """A name in JSON is always a string."""
 Bias = Annotated[float, Field(ge=-100, le=100)]
 MAX_BIASES = 1024
+MAX_TEMPLATE_VARIABLES = 16
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 StopString = Annotated[str, Field(min_length=1)]
 Stop = Annotated[
@@ -183,7 +184,7 @@ class GenerationBody(StrictJson):
     default_tokens: ClassVar[float]
     """Output tokens of a request that names no limit, if the window has room for them."""
 
-    model: str
+    model: str | None = Field(None, description="None, as in vLLM: the model that is served")
     stream: bool = False
     stream_options: StreamOptions | None = None
     n: int = Field(1, ge=1, le=64)
@@ -242,6 +243,11 @@ class GenerationBody(StrictJson):
     def offered_tools(self) -> list[Tool]:
         """What the answer may call. A grammar for them is made apart: tool_grammars.py."""
         return []
+
+    @property
+    def template_variables(self) -> dict[str, Any]:
+        """What the chat template is told besides messages and tools."""
+        return {}
 
     @property
     def num_logprobs(self) -> int | None:
@@ -317,6 +323,7 @@ class ChatBody(GenerationBody):
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool = False
     top_logprobs: int | None = Field(None, ge=0, le=20)
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict, max_length=MAX_TEMPLATE_VARIABLES)
 
     @model_validator(mode="after")
     def _consistent(self) -> "ChatBody":
@@ -343,6 +350,10 @@ class ChatBody(GenerationBody):
     @property
     def constrained_by(self) -> str:
         return "tools" if self.offered_tools else super().constrained_by
+
+    @property
+    def template_variables(self) -> dict[str, Any]:
+        return self.chat_template_kwargs
 
     @property
     def offered_tools(self) -> list[Tool]:
@@ -394,12 +405,15 @@ class TokenizeBody(StrictJson):
     model: str | None = None
     prompt: str | None = None
     messages: List[Message] | None = None
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict, max_length=MAX_TEMPLATE_VARIABLES)
     return_token_strs: bool = False
 
     @model_validator(mode="after")
     def _one_of_two(self) -> "TokenizeBody":
         if (self.prompt is None) == (not self.messages):
             raise ValueError("send a prompt, or messages")
+        if self.chat_template_kwargs and not self.messages:
+            raise ValueError("chat_template_kwargs are for messages: a prompt goes through no template")
         return self
 
 
