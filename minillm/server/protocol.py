@@ -177,8 +177,6 @@ class GenerationBody(StrictJson):
     id_prefix: ClassVar[str]
     """What the answer's id begins with."""
     is_chat: ClassVar[bool]
-    limit_name: ClassVar[str] = "max_tokens"
-    """The parameter that names a limit."""
     prompt_name: ClassVar[str]
     """The parameter that is the prompt."""
     default_tokens: ClassVar[float]
@@ -232,6 +230,11 @@ class GenerationBody(StrictJson):
     def token_limit(self) -> int | None:
         """What the client asked for at most; None = it did not say."""
         return self.max_tokens
+
+    @property
+    def limit_name(self) -> str:
+        """The parameter that said so."""
+        return "max_tokens"
 
     @property
     def constrained_by(self) -> str:
@@ -310,7 +313,6 @@ class ChatBody(GenerationBody):
     id_prefix: ClassVar[str] = "chatcmpl-"
     prompt_name: ClassVar[str] = "messages"
     is_chat: ClassVar[bool] = True
-    limit_name: ClassVar[str] = "max_completion_tokens"
     default_tokens: ClassVar[float] = math.inf
 
     messages: List[Message] = Field(min_length=1)
@@ -341,6 +343,10 @@ class ChatBody(GenerationBody):
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
     @property
+    def limit_name(self) -> str:
+        return "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
+
+    @property
     def num_logprobs(self) -> int | None:
         return (self.top_logprobs or 0) if self.logprobs else None
 
@@ -366,7 +372,6 @@ class ResponsesBody(GenerationBody):
     id_prefix: ClassVar[str] = "resp_"
     prompt_name: ClassVar[str] = "input"
     is_chat: ClassVar[bool] = True
-    limit_name: ClassVar[str] = "max_output_tokens"
     default_tokens: ClassVar[float] = math.inf
 
     input: Annotated[Annotated[str, TEXT] | Annotated[List[Message], LIST], one_of("a string, or a list of messages")]
@@ -378,6 +383,10 @@ class ResponsesBody(GenerationBody):
     @property
     def token_limit(self) -> int | None:
         return self.max_tokens if self.max_output_tokens is None else self.max_output_tokens
+
+    @property
+    def limit_name(self) -> str:
+        return "max_tokens" if self.max_output_tokens is None else "max_output_tokens"
 
     @property
     def constrained_by(self) -> str:

@@ -82,7 +82,7 @@ class Service:
         longest, slots = self.context_limit, self.thread.config.max_num_seqs
         return (
             f"KV cache: {blocks * size:,} tokens ({blocks:,} blocks of {size}), "
-            f"{blocks * size / longest:.1f} requests of {longest:,} tokens; {slots} slots"
+            f"room for {blocks * size / longest:.1f} x {longest:,} tokens; slots: {slots}"
         )
 
     def check_alive(self) -> None:

@@ -141,6 +141,9 @@ def test_max_completion_tokens_and_the_window(server: Running):
     with pytest.raises(openai.BadRequestError, match="ask for fewer") as refused:
         client.chat.completions.create(**asked, max_completion_tokens=512)
     assert refused.value.code == "context_length_exceeded" and refused.value.param == "max_completion_tokens"
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.chat.completions.create(**asked, max_tokens=512)
+    assert refused.value.param == "max_tokens", "the name that was sent"
 
 
 def test_many_at_once_get_what_they_would_get_alone(server: Running, expected: Callable[..., str]):
