@@ -18,29 +18,40 @@ DEFAULT_MAX_QUEUE = 256
 """A server's queue has an end, unless told otherwise by a large number."""
 
 VLLM_FLAGS = {
-    "--allowed-origins": "--cors-origin",
-    "--api-key": "--api-key-file",
-    "--data-parallel-size": "--replicas",
-    "--enforce-eager": "--no-cuda-graphs",
-    "--gpu-memory-utilization": "--kv-cache-memory-gb",
-    "--max-num-queued-reqs": "--max-queue",
-    "--num-gpu-blocks-override": "--num-kv-blocks",
-    "--scheduling-policy": "--scheduling-order",
-    "--speculative-config": "--speculative",
+    "--allowed-origins": "use --cors-origin",
+    "--api-key": "use --api-key-file",
+    "--chat-template": "leave it out: the checkpoint's own is used",
+    "--data-parallel-size": "use --replicas",
+    "--disable-log-requests": "use --no-access-log",
+    "--disable-uvicorn-access-log": "use --no-access-log",
+    "--enable-auto-tool-choice": "leave it out: tools need no flag",
+    "--enforce-eager": "use --no-cuda-graphs",
+    "--generation-config": "leave it out: what a request doesn't set has OpenAI's default",
+    "--gpu-memory-utilization": "use --kv-cache-memory-gb",
+    "--max-num-queued-reqs": "use --max-queue",
+    "--num-gpu-blocks-override": "use --num-kv-blocks",
+    "--reasoning-parser": "leave it out: what is thought is part of the answer",
+    "--scheduling-policy": "use --scheduling-order",
+    "--speculative-config": "use --speculative",
+    "--ssl-certfile": "put a proxy that speaks TLS in front",
+    "--ssl-keyfile": "put a proxy that speaks TLS in front",
+    "--tool-call-parser": "leave it out: tools need no flag",
+    "--trust-remote-code": "leave it out: a checkpoint's code is never run",
+    "-tp": "use --tensor-parallel-size",
 }
-"""Flags of `vllm serve` that do the same, or nearly, under another name here."""
+"""Flags of `vllm serve`, and what to do here."""
 
 MODEL_ARGUMENT = Annotated[str | None, typer.Argument(metavar="MODEL", help="The same as --model.")]
 JSON_OPTION = Annotated[bool, typer.Option("--json", help="The ready line as a JSON object.")]
 
 
 class ServeCommand(TyperCommand):
-    """Someone who types vLLM's flags is told ours."""
+    """Tells what to do here instead of a flag of vLLM's."""
 
     def parse_args(self, context: Any, args: list[str]) -> list[str]:
         for flag in (word.partition("=")[0] for word in args):
             if flag in VLLM_FLAGS:
-                context.fail(f"{flag} is vLLM's; here it's {VLLM_FLAGS[flag]} (see docs/server.md)")
+                context.fail(f"{flag} is vLLM's: {VLLM_FLAGS[flag]} (see docs/server.md)")
         return super().parse_args(context, args)
 
 

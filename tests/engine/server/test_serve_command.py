@@ -63,12 +63,13 @@ def test_every_field_is_a_flag_and_an_unknown_one_is_refused():
     assert CliRunner().invoke(app, ["serve", "--no-such-field", "1"]).exit_code == 2
 
 
-@pytest.mark.parametrize(("flag", "ours"), VLLM_FLAGS.items())
-def test_a_flag_of_vllm_is_told_by_our_name(flag: str, ours: str):
+@pytest.mark.parametrize(("flag", "instead"), VLLM_FLAGS.items())
+def test_a_flag_of_vllm_says_what_to_do_here(flag: str, instead: str):
     shown = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "400"}).output
-    assert ours in shown and flag not in re.findall(r"--[a-z-]+", shown)
-    refused = CliRunner().invoke(app, ["serve", f"{flag}=1"])
-    assert refused.exit_code == 2 and ours in refused.output
+    ours = set(re.findall(r"--[a-z-]+", shown))
+    assert set(re.findall(r"--[a-z-]+", instead)) <= ours and flag not in ours
+    refused = CliRunner().invoke(app, ["serve", flag, "1"])
+    assert refused.exit_code == 2 and instead in refused.output
 
 
 def test_the_model_may_come_first(monkeypatch: pytest.MonkeyPatch):
