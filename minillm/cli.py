@@ -157,7 +157,7 @@ def doctor(as_json: Json = False) -> None:
 @with_options(Settings)
 def generate(
     settings: Settings,
-    prompts: Annotated[list[str], typer.Argument(help="One or more; they run together.")],
+    prompts: Annotated[list[str], typer.Argument(metavar="PROMPT", help="One or more; they run together.")],
     chat_template: Annotated[bool, typer.Option("--chat", help="Wrap each prompt in the chat template.")] = False,
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the run as a trace; open it at https://ui.perfetto.dev.")
