@@ -31,7 +31,7 @@ try:
     from minillm.bench.cli import bench_app
     from minillm.bench.options import DEFAULT_MODEL, Json, Sample, Set, check_writable, with_options
     from minillm.course_commands import add_course_commands
-    from minillm.server.cli import serve
+    from minillm.server.cli import ServeCommand, serve
 except Exception as error:  # typer or pydantic is missing or broken: the doctor still answers, no other command can
     if sys.argv[1:2] == ["doctor"]:
         sys.exit(examine_machine("--json" in sys.argv))
@@ -54,7 +54,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(bench_app, name="bench")
-app.command()(serve)
+app.command(cls=ServeCommand)(serve)
 add_course_commands(app, "minillm")
 
 MaxTokens = Annotated[int, typer.Option(help="Maximum number of output tokens.")]
@@ -157,7 +157,7 @@ def doctor(as_json: Json = False) -> None:
 @with_options(Settings)
 def generate(
     settings: Settings,
-    prompts: Annotated[list[str], typer.Argument(help="One or more; they run together.")],
+    prompts: Annotated[list[str], typer.Argument(metavar="PROMPT", help="One or more; they run together.")],
     chat_template: Annotated[bool, typer.Option("--chat", help="Wrap each prompt in the chat template.")] = False,
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the run as a trace; open it at https://ui.perfetto.dev.")

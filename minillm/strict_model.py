@@ -78,7 +78,8 @@ def _explain(model: type[BaseModel], problem: "ErrorDetails") -> str:
         fields = field_names(kind_at(model, problem["loc"]))
         close = difflib.get_close_matches(name, fields, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"fields: {', '.join(fields)}"
-        return f"{'.'.join(outer) or model.__name__} has no field {name!r}: {hint}"
+        owner = ".".join(outer) or model.model_config.get("title") or model.__name__
+        return f"{owner} has no field {name!r}: {hint}"
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] in ("model_type", "dataclass_type"):
         message = "Input should be an object"

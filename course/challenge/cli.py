@@ -44,7 +44,9 @@ def start(
 @app.command()
 def run(
     file: File,
-    seed: Annotated[list[int] | None, typer.Option(help="Instead of the practice seeds; may be repeated.")] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(metavar="SEED", help="Instead of the practice seeds; may be repeated.")
+    ] = None,
     replay: Annotated[
         Path | None,
         typer.Option(metavar="TRACE", help="Write the first seed's trace for https://ui.perfetto.dev to this file."),

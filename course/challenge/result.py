@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from course.challenge.baselines import RUNGS
-from course.challenge.entry import Entry
+from course.challenge.entry import Entry, EntryError
 from course.challenge.ladder import NONE, Tally, ladder
 from course.challenge.play import Played, RequestOutcome, play
 from course.challenge.rounds import Round
@@ -24,6 +24,8 @@ DECIDES = (
 """Files that decide a score."""
 YOURS = "yours"
 LOSSES = ("not admitted", "refused in its queue", "first token late", "tokens too slow")
+LINE_PARTS = 6
+"""Parts of a line to share."""
 BAR = 30
 """Characters of the ladder's longest bar."""
 
@@ -145,12 +147,18 @@ def rules_fingerprint() -> str:
 
 def differences(line: str, result: RoundScore) -> list[str]:
     """What a line to share says that doesn't come out here. Empty: it holds."""
-    theirs, ours = [part.strip() for part in line.split("|")], result.line.split(" | ")
-    if len(theirs) != len(ours):
-        return [f"it has {len(theirs)} parts, and a line has {len(ours)}"]
+    theirs, ours = parts_of(line), result.line.split(" | ")
     return [f"it says {said!r}; here it is {found!r}" for said, found in zip(theirs, ours) if said != found]
 
 
 def round_of(line: str) -> str:
-    """The name of the round that a line is about."""
-    return line.partition("|")[0].strip().removeprefix("minillm beat ").strip()
+    """The name of the round that a line is about. Raises EntryError: it's no such line."""
+    return parts_of(line)[0].removeprefix("minillm beat ").strip()
+
+
+def parts_of(line: str) -> list[str]:
+    """What a line to share says, part by part. Raises EntryError: it's no such line."""
+    parts = [part.strip() for part in line.split("|")]
+    if len(parts) != LINE_PARTS or not parts[0].startswith("minillm beat "):
+        raise EntryError(f"a line to share begins with 'minillm beat' and has {LINE_PARTS} parts, not {line[:200]!r}")
+    return parts

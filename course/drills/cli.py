@@ -112,15 +112,21 @@ def grade(
     second: Annotated[str, typer.Option(help="The second problem, by id.")] = "",
     number: Annotated[str, typer.Option(help="The number that the drill asks for.")] = "",
     unit: Annotated[str, typer.Option(help="Its unit, unless it follows the number.")] = "",
-    fix: Annotated[list[str] | None, typer.Option(help="A fix, by id; up to three, best first.")] = None,
+    fix: Annotated[list[str] | None, typer.Option(metavar="ID", help="A fix; up to three, best first.")] = None,
     finding: Annotated[str, typer.Option(help="The open question whose answer would change your mind, by key.")] = "",
     then: Annotated[str, typer.Option(help="The fix you'd put first in that case, by id.")] = "",
-    ask: Annotated[list[str] | None, typer.Option(help="A question to the interviewer, by key; up to five.")] = None,
+    ask: Annotated[
+        list[str] | None, typer.Option(metavar="KEY", help="A question to the interviewer; up to five.")
+    ] = None,
     statement: Annotated[
-        list[str] | None, typer.Option(help="An answer to a statement, such as '1=agree 80' or '2=disagree, sure'.")
+        list[str] | None,
+        typer.Option(metavar="NUMBER=ANSWER", help="On a statement: '1=agree 80', '2=disagree, sure'."),
     ] = None,
     dispute: Annotated[
-        list[str] | None, typer.Option(help="'3=REASON': a statement, or a fix by id, that is wrong here; two at most.")
+        list[str] | None,
+        typer.Option(
+            metavar="ID=REASON", help="A statement by its number, or a fix by id, that is wrong here; two at most."
+        ),
     ] = None,
     sheet: Annotated[
         Path | None,

@@ -107,10 +107,10 @@ def incident(
     """You get paged: ask for evidence, commit to a diagnosis, deploy a fix, and be graded on what it really did."""
     now = date.today()
     if archive:
-        print(daily.archive(daily.RESULTS.read(), now))
+        print(archive_as_json(now) if as_json else daily.archive(daily.RESULTS.read(), now))
         return
     if yesterday:
-        tell_solution(now - timedelta(days=1))
+        tell_solution(now - timedelta(days=1), as_json)
         return
     first, asked, tried, deployed = mitigate or [], ask or [], canary or [], deploy or []
     fields = read_answer(asked, answer, [*first, *tried, *deployed])
@@ -154,10 +154,21 @@ def date_of(text: str) -> date:
     return found
 
 
-def tell_solution(day: date) -> None:
+def archive_as_json(today: date) -> str:
+    """The last days, for programs."""
+    results = daily.RESULTS.read()
+    days = {day: found and found.model_dump() for day, found in daily.last_days(results, today).items()}
+    return json.dumps({"days": days, "streak": streak(results.days, today)})
+
+
+def tell_solution(day: date, as_json: bool) -> None:
     """What a day's incident was, and how it is played well."""
     wait("playing that day's incident")
     known, runs = daily.solution_of(day)
+    if as_json:
+        solution = {"date": str(day), "reveal": known.reveal(()).to_dict(), "best_runs": [asdict(run) for run in runs]}
+        print(json.dumps(solution, default=methodcaller("item")))
+        return
     told = "\n".join(known.reveal(()).told)
     best = "\n".join(map(str, runs))
     print(fitted(f"incident of {day}\n{told}\n\nThe best runs of the simulator's own players:\n{best}", sys.stdout))

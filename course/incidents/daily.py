@@ -68,12 +68,16 @@ def result_of(incident: Incident, day: date, today: date) -> DayResult:
     )
 
 
+def last_days(results: DailyResults, today: date) -> dict[str, DayResult | None]:
+    """What you made of the last days, by date. None: not played."""
+    days = [str(today - timedelta(days=back)) for back in range(SHOWN)]
+    return {day: results.days.get(day) for day in days}
+
+
 def archive(results: DailyResults, today: date) -> str:
-    """The last days, with what you made of them; any older one can be played by its date."""
+    """The last days in words; any older one can be played by its date."""
     lines = []
-    for back in range(SHOWN):
-        day = today - timedelta(days=back)
-        found = results.days.get(str(day))
+    for day, found in last_days(results, today).items():
         told = "not played" if found is None else f"{found.score:.0f}/100, {found.questions} questions"
         lines.append(f"{day}  {told}")
     return "\n".join([*lines, f"streak: {streak(results.days, today)}", "play one: minillm incident --date 2026-01-05"])

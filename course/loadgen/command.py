@@ -110,6 +110,7 @@ def serve(
         list[float] | None,
         typer.Option(
             min=0.01,
+            metavar="SHARE",
             help="Open loop at this share of the first server's capacity, which a closed loop of --concurrency (128) "
             "measures first; may be repeated.",
         ),

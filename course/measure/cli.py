@@ -33,7 +33,8 @@ def throughput(
 def serve_overhead(
     shared: SharedOptions,
     streams: Annotated[
-        list[int] | None, typer.Option(min=1, help="Concurrent streams; may be repeated. Default: 8, 64.")
+        list[int] | None,
+        typer.Option(min=1, metavar="NUMBER", help="Concurrent streams; may be repeated. Default: 8, 64."),
     ] = None,
     prompt_tokens: Annotated[int, typer.Option(min=1, help="Words of each prompt.")] = 32,
     output_tokens: Annotated[int | None, typer.Option(min=2, help="Tokens of each answer. Default: 256.")] = None,

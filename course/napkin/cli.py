@@ -1,9 +1,10 @@
 """`minillm napkin`: the sum of the day, or any other, in a terminal."""
 
+import json
 import sys
 import time
 from datetime import date
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,11 +21,30 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 def napkin(
     seed: Annotated[int | None, typer.Option(help="Another one; the same seed gives the same one.")] = None,
     day: Annotated[str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="Another day's.")] = None,
+    answer: Annotated[str | None, typer.Option(help="Your answer, with its unit; else you're asked.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object: the question; with --answer also the verdict.")
+    ] = False,
 ) -> None:
     """A sum of one minute, a new one each day: your answer with its unit, then the working. An empty line gives up."""
     if seed is not None and day is not None:
         raise NapkinError("--seed and --date name two different sums: leave one out")
-    ask(napkin_of_day(_date_of(day)) if seed is None else napkin_of(seed))
+    current = napkin_of_day(_date_of(day)) if seed is None else napkin_of(seed)
+    if as_json:
+        print(json.dumps(as_report(current, answer)))
+    elif answer is not None:
+        print(fitted("\n".join([current.question, *current.debrief(answer)]), sys.stdout))
+    else:
+        ask(current)
+
+
+def as_report(current: Napkin, answer: str | None) -> dict[str, Any]:
+    """The question for programs; the right answer only beside one that was given. Raises NapkinError."""
+    report: dict[str, Any] = {"question": current.question, "units": current.units}
+    if answer is not None:
+        told = {"verdict": current.judge(answer).value, "told": current.told, "working": current.working}
+        report |= {**told, "lesson": current.lesson}
+    return report
 
 
 def ask(current: Napkin) -> None:

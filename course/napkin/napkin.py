@@ -52,18 +52,17 @@ class Napkin:
             return Nearness.RIGHT
         return Nearness.RIGHT_ORDER if 1 / ORDER <= off <= ORDER else Nearness.OFF
 
-    def debrief(self, typed: str | None = None, seconds: float = 0.0) -> list[str]:
+    def debrief(self, typed: str | None = None, seconds: float | None = None) -> list[str]:
         """Line by line: the verdict on an answer if there is one, the right answer, the working, the lesson.
 
         Args:
-            seconds: that the answer took.
+            seconds: that the answer took; None = nobody kept the clock.
         Raises:
             NapkinError: as of `judge`.
         """
         lines = [f"It's {self.told}."]
         if typed is not None:
-            late = "" if seconds <= MINUTE_S else ", which costs nothing"
-            lines.insert(0, f"{self._verdict(typed)} You took {seconds:.0f} s of {MINUTE_S:.0f}{late}.")
+            lines.insert(0, self._verdict(typed) + ("" if seconds is None else f" {_time_taken(seconds)}"))
         return [*lines, *(f"  {line}" for line in self.working), f"More about it in lesson {self.lesson}."]
 
     def _verdict(self, typed: str) -> str:
@@ -72,3 +71,8 @@ class Napkin:
             return f"{verdict.value}."
         times, way = (off, "high") if off > 1 else (1 / off, "low")
         return f"{verdict.value}: too {way} by a factor of {float(f'{times:.3g}'):,.10g}."
+
+
+def _time_taken(seconds: float) -> str:
+    late = "" if seconds <= MINUTE_S else ", which costs nothing"
+    return f"You took {seconds:.0f} s of {MINUTE_S:.0f}{late}."

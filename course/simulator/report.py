@@ -252,13 +252,13 @@ def error_lines(provenance: dict[str, Any]) -> list[str]:
     """How far the constants were off where they were checked, one line for each kind of step or latency."""
     checks = {name: value for name, value in provenance.items() if "error" in name}
     if not checks:
-        return ["their error: not known"]
-    return ["their error:", *(f"  {line}" for name, value in checks.items() for line in flat(name, value))]
+        return ["error of these constants: not known"]
+    return ["error of these constants:", *(f"  {line}" for name, value in checks.items() for line in flat(name, value))]
 
 
 def flat(name: str, value: Any) -> list[str]:
     """Nested figures as lines: the innermost dict is one line."""
-    name = name.replace("_", " ")
+    name = name.replace("_", " ").removesuffix(" s")
     if not isinstance(value, dict):
         return [f"{name}: {value}"]
     if not any(isinstance(inner, dict) for inner in value.values()):

@@ -20,14 +20,14 @@ Batch = Annotated[int, typer.Option(min=1, help="Sequences that decode together.
 Context = Annotated[int, typer.Option(min=1, help="Tokens of each prompt.")]
 
 
-def repeatable(help_text: str, metavar: str | None = None) -> Any:
+def repeatable(help_text: str, metavar: str = "NAME") -> Any:
     """An option that may be given several times."""
     return typer.Option(help=f"{help_text}; may be repeated.", metavar=metavar)
 
 
 def sizes(help_text: str) -> Any:
     """The same for numbers: batch sizes, prompt lengths."""
-    return typer.Option(min=1, help=f"{help_text}; may be repeated. Default: what suits the device.")
+    return typer.Option(min=1, metavar="NUMBER", help=f"{help_text}; may be repeated. Default: what suits the device.")
 
 
 bench_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -39,7 +39,7 @@ def bench(
     shared: SharedOptions,
     context: typer.Context,
     compare: Compare = None,
-    workload: Annotated[list[WorkloadName] | None, repeatable("Only this one")] = None,
+    workload: Annotated[list[WorkloadName] | None, repeatable(f"Only this one: {', '.join(WorkloadName)}")] = None,
     repeats: Repeats = 3,
 ) -> None:
     """Measure speed. Run it alone: two busy programs on one machine measure each other.

@@ -49,7 +49,10 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard 
 Repeats = Annotated[int, typer.Option(min=1, help="Rounds; in each, everything is measured once.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Measured steps; default: what suits the device.")]
 Compare = Annotated[
-    list[BaselineName] | None, typer.Option(help="Measure this engine beside minillm; may be repeated.")
+    list[BaselineName] | None,
+    typer.Option(
+        metavar="ENGINE", help=f"Measure this engine beside minillm: {', '.join(BaselineName)}. May be repeated."
+    ),
 ]
 
 

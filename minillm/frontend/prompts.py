@@ -1,7 +1,7 @@
 """Input validation: turns whatever a caller may send as a prompt into token ids, or says why not."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 from typing import Any, Protocol, TypeGuard
 
@@ -70,10 +70,12 @@ def as_token_ids(values: Sequence[Any] | TokenArray) -> list[int] | None:
 
 
 def encode_prompt(
-    prompt: Prompt, tokenizer: Any, vocab_size: int | None, tools: Sequence[dict[str, Any]] | None = None
+    prompt: Prompt, tokenizer: Any, vocab_size: int | None, template_variables: Mapping[str, Any] = {}
 ) -> tuple[str | None, list[int]]:
-    """The prompt's text (None if it came as ids) and its token ids. A chat template is told of the tools.
+    """The prompt's text (None if it came as ids) and its token ids.
 
+    Args:
+        template_variables: what the chat template is told besides the messages, such as tools.
     Raises:
         EmptyPromptError: no tokens.
         InvalidPromptError: the prompt is of no known kind, is no valid text, has an id outside the vocabulary, or is
@@ -83,7 +85,7 @@ def encode_prompt(
     if isinstance(prompt, str):
         text, token_ids = prompt, _tokenize(tokenizer, prompt)
     elif is_chat(prompt):
-        text = _apply_chat_template(require_tokenizer(tokenizer), prompt, tools)
+        text = _apply_chat_template(require_tokenizer(tokenizer), prompt, template_variables)
         token_ids = _tokenize(tokenizer, text, add_special_tokens=False)
     elif not isinstance(prompt, (bytes, bytearray)) and hasattr(prompt, "__len__"):
         token_ids = as_token_ids(prompt)
@@ -114,11 +116,9 @@ def _tokenize(tokenizer: Any, text: str, **options: Any) -> list[int]:
         raise InvalidPromptError(f"the prompt is no Unicode text: {half_character(text) or error}") from error
 
 
-def _apply_chat_template(
-    tokenizer: Any, messages: Sequence[ChatMessage], tools: Sequence[dict[str, Any]] | None
-) -> str:
+def _apply_chat_template(tokenizer: Any, messages: Sequence[ChatMessage], variables: Mapping[str, Any]) -> str:
     try:
-        return tokenizer.apply_chat_template(list(messages), tools=tools, tokenize=False, add_generation_prompt=True)
+        return tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True, **variables)
     except Exception as error:  # a template is a program that came with the checkpoint: it can raise anything
         if not getattr(tokenizer, "chat_template", None):
             raise InvalidPromptError(

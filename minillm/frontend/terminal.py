@@ -45,7 +45,10 @@ class Lines:
         """The next line; None at the end of the input, and an empty one where `ignored` was raised at the prompt."""
         if self._session is None:
             print(prompt, end="", file=self._screen, flush=True)
-            return sys.stdin.readline() or None
+            line = sys.stdin.readline()
+            if not line:
+                print(file=self._screen)  # what follows begins a line of its own
+            return line or None
         try:
             return self._session.prompt(prompt)
         except EOFError:

@@ -89,7 +89,7 @@ def resolve(model: str) -> Path:
         return _from_hub(model)
     close = difflib.get_close_matches(model, [*EMBEDDED_MODELS, *SHAPES], n=1)
     raise UnknownModelError(
-        f"no model {model!r}: {f'did you mean {close[0]!r}? ' if close else ''}Give a short name "
+        f"no model {model!r}{f'; did you mean {close[0]!r}?' if close else '.'} Give a short name "
         f"({', '.join(EMBEDDED_MODELS)}), a Hugging Face folder, a .gguf file or a Hub id such as org/name; or, with "
         f"load_format='dummy', a config.json or a shape ({', '.join(SHAPES)})"
     )

@@ -66,6 +66,8 @@ def entry(call: Call) -> dict[str, object]:
         "upload_ms": _ms(call.upload_s),
         "e2e_ms": _ms(call.e2e_s),
     }
+    if call.client_request_id is not None:
+        fields["client_request_id"] = call.client_request_id
     if call.body is not None:
         fields |= {"stream": call.body.stream, "n": call.body.n, "max_tokens": call.max_tokens}
     if call.degraded is not None:

@@ -33,6 +33,8 @@ def make_app(service: Service) -> Starlette:
         "object": "model",
         "created": int(time.time()),
         "owned_by": "minillm",
+        "root": service.thread.config.model,  # vLLM's benchmark takes the tokenizer's name from here
+        "parent": None,
         "max_model_len": service.context_limit,
     }
 
@@ -104,6 +106,7 @@ async def _error(request: Request, error: Exception) -> Response:
         if request.method == "OPTIONS" and "access-control-request-method" in request.headers:
             error = foreign_origin(request.headers.get("origin"))  # where some are allowed, server/cors.py answers
         else:
-            error = ApiError(error.status_code, f"{request.method} {path[:100]}: {error.detail}{instead_of(path)}")
+            instead = instead_of(path, {route.path for route in request.app.routes} - {path})
+            error = ApiError(error.status_code, f"{request.method} {path[:100]}: {error.detail}{instead}")
     problem = as_api_error(error)
     return Response(problem.body, problem.status, {**headers, **problem.headers})

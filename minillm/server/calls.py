@@ -48,6 +48,8 @@ class Call:
     """Seconds since 1970 at its arrival."""
     upload_s: float = 0.0
     """Seconds from its head to its whole body: before the arrival."""
+    client_request_id: str | None = None
+    """The client's, or its gateway's, own name for it: for the log alone, since two requests may share one."""
     trace_parent: dict[str, str] = field(default_factory=dict)
     """W3C trace context headers of the request."""
     caller: str | None = None

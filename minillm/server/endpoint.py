@@ -35,6 +35,8 @@ STREAM_HEADERS = {
 }
 MANY_LOGPROBS = 1000
 """Log-probabilities from which on they are shaped in a thread: that many take some milliseconds."""
+MAX_CLIENT_ID = 128
+"""Characters of a client's x-request-id that are logged."""
 TRACE_HEADERS = ("traceparent", "tracestate")
 
 
@@ -64,6 +66,7 @@ class Exchange:
             is_chat=kind.is_chat,
             arrival=service.clock.now(),
             unix_time=time.time(),
+            client_request_id=headers.get("x-request-id", "")[:MAX_CLIENT_ID] or None,
             trace_parent={name: headers[name] for name in TRACE_HEADERS if name in headers},
         )
 

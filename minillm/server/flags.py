@@ -50,7 +50,8 @@ def _option(name: str, field: FieldInfo, default: Any, panel: str) -> Any:
         names.append(flag.removesuffix("-s"))
     more = "; may be repeated" if _type_of(field) == REPEATED else ""
     help_text = f"{field.description or ''}{more}{'' if default in (None, ()) else f' (default: {default})'}"
-    return typer.Option(None, *names, help=help_text, show_default=False, rich_help_panel=panel)
+    metavar = "TEXT" if _type_of(field) == REPEATED else None
+    return typer.Option(None, *names, metavar=metavar, help=help_text, show_default=False, rich_help_panel=panel)
 
 
 def _type_of(field: FieldInfo) -> Any:

@@ -6,6 +6,7 @@ over, in the event loop, so a long stream appears at its end.
 """
 
 from bisect import bisect_left
+from collections import Counter as Counted
 from collections.abc import Iterator
 from itertools import accumulate
 
@@ -77,11 +78,19 @@ class EngineMetrics:
             self._registry, model_name, "iteration_tokens_total", "Tokens computed in one step.", TOKENS
         )
         self._step_seconds = histogram(self._registry, model_name, "step_time_seconds", "One engine step.")
+        self._num_drafts = self._num_draft_tokens = 0
+        self._accepted_at: Counted[int] = Counted()
+        """Draft tokens accepted, by their place in the draft."""
         engine.core.log.listeners.append(self._count_step)
 
     def _count_step(self, step: FinishedStep) -> None:
         self._step_tokens.observe(step.record.num_tokens)
         self._step_seconds.observe(step.record.end - step.record.start)
+        for share in step.record.shares:
+            if share.num_drafts:
+                self._num_drafts += 1
+                self._num_draft_tokens += share.num_drafts
+                self._accepted_at.update(range(share.num_accepted))
 
     def collect(self) -> Iterator[Metric]:
         """What the engine itself counts; for the registry."""
@@ -94,11 +103,20 @@ class EngineMetrics:
             (CounterMetricFamily, "prefix_cache_queries", "Prompt tokens looked up.", scheduler.prefix_queries),
             (CounterMetricFamily, "prefix_cache_hits", "Prompt tokens found there.", scheduler.prefix_hits),
             (CounterMetricFamily, "num_preemptions", "Times that blocks were taken away.", scheduler.num_preemptions),
+            (CounterMetricFamily, "spec_decode_num_drafts", "Drafts checked.", self._num_drafts),
+            (CounterMetricFamily, "spec_decode_num_draft_tokens", "Tokens in them.", self._num_draft_tokens),
+            (CounterMetricFamily, "spec_decode_num_accepted_tokens", "Those accepted.", self._accepted_at.total()),
             (CounterMetricFamily, "grammar_worker_deaths", "Child processes ended by a grammar.", trials.num_deaths),
         ):
             family = kind(f"minillm:{name}", text, labels=LABELS)
             family.add_metric([self._model_name], value)
             yield family
+        by_place = CounterMetricFamily(
+            "minillm:spec_decode_num_accepted_tokens_per_pos", "By place in the draft.", labels=(*LABELS, "position")
+        )
+        for place, count in sorted(self._accepted_at.items()):
+            by_place.add_metric([self._model_name, str(place)], count)
+        yield by_place
         info = GaugeMetricFamily("minillm:cache_config_info", "The KV pool; always 1.", labels=(*LABELS, *POOL_LABELS))
         info.add_metric([self._model_name, str(scheduler.kv.block_size), str(len(pool))], 1)
         yield info

@@ -31,6 +31,7 @@ TokenId = Annotated[int, Field(strict=False)]
 """A name in JSON is always a string."""
 Bias = Annotated[float, Field(ge=-100, le=100)]
 MAX_BIASES = 1024
+MAX_TEMPLATE_VARIABLES = 16
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 StopString = Annotated[str, Field(min_length=1)]
 Stop = Annotated[
@@ -176,14 +177,12 @@ class GenerationBody(StrictJson):
     id_prefix: ClassVar[str]
     """What the answer's id begins with."""
     is_chat: ClassVar[bool]
-    limit_name: ClassVar[str] = "max_tokens"
-    """The parameter that names a limit."""
     prompt_name: ClassVar[str]
     """The parameter that is the prompt."""
     default_tokens: ClassVar[float]
     """Output tokens of a request that names no limit, if the window has room for them."""
 
-    model: str
+    model: str | None = Field(None, description="None, as in vLLM: the model that is served")
     stream: bool = False
     stream_options: StreamOptions | None = None
     n: int = Field(1, ge=1, le=64)
@@ -233,6 +232,11 @@ class GenerationBody(StrictJson):
         return self.max_tokens
 
     @property
+    def limit_name(self) -> str:
+        """The parameter that said so."""
+        return "max_tokens"
+
+    @property
     def constrained_by(self) -> str:
         """The field that says what the answer must follow, for error messages."""
         names = ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice")
@@ -242,6 +246,11 @@ class GenerationBody(StrictJson):
     def offered_tools(self) -> list[Tool]:
         """What the answer may call. A grammar for them is made apart: tool_grammars.py."""
         return []
+
+    @property
+    def template_variables(self) -> dict[str, Any]:
+        """What the chat template is told besides messages and tools."""
+        return {}
 
     @property
     def num_logprobs(self) -> int | None:
@@ -304,7 +313,6 @@ class ChatBody(GenerationBody):
     id_prefix: ClassVar[str] = "chatcmpl-"
     prompt_name: ClassVar[str] = "messages"
     is_chat: ClassVar[bool] = True
-    limit_name: ClassVar[str] = "max_completion_tokens"
     default_tokens: ClassVar[float] = math.inf
 
     messages: List[Message] = Field(min_length=1)
@@ -317,6 +325,7 @@ class ChatBody(GenerationBody):
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool = False
     top_logprobs: int | None = Field(None, ge=0, le=20)
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict, max_length=MAX_TEMPLATE_VARIABLES)
 
     @model_validator(mode="after")
     def _consistent(self) -> "ChatBody":
@@ -334,6 +343,10 @@ class ChatBody(GenerationBody):
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
     @property
+    def limit_name(self) -> str:
+        return "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
+
+    @property
     def num_logprobs(self) -> int | None:
         return (self.top_logprobs or 0) if self.logprobs else None
 
@@ -343,6 +356,10 @@ class ChatBody(GenerationBody):
     @property
     def constrained_by(self) -> str:
         return "tools" if self.offered_tools else super().constrained_by
+
+    @property
+    def template_variables(self) -> dict[str, Any]:
+        return self.chat_template_kwargs
 
     @property
     def offered_tools(self) -> list[Tool]:
@@ -355,7 +372,6 @@ class ResponsesBody(GenerationBody):
     id_prefix: ClassVar[str] = "resp_"
     prompt_name: ClassVar[str] = "input"
     is_chat: ClassVar[bool] = True
-    limit_name: ClassVar[str] = "max_output_tokens"
     default_tokens: ClassVar[float] = math.inf
 
     input: Annotated[Annotated[str, TEXT] | Annotated[List[Message], LIST], one_of("a string, or a list of messages")]
@@ -367,6 +383,10 @@ class ResponsesBody(GenerationBody):
     @property
     def token_limit(self) -> int | None:
         return self.max_tokens if self.max_output_tokens is None else self.max_output_tokens
+
+    @property
+    def limit_name(self) -> str:
+        return "max_tokens" if self.max_output_tokens is None else "max_output_tokens"
 
     @property
     def constrained_by(self) -> str:
@@ -394,12 +414,15 @@ class TokenizeBody(StrictJson):
     model: str | None = None
     prompt: str | None = None
     messages: List[Message] | None = None
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict, max_length=MAX_TEMPLATE_VARIABLES)
     return_token_strs: bool = False
 
     @model_validator(mode="after")
     def _one_of_two(self) -> "TokenizeBody":
         if (self.prompt is None) == (not self.messages):
             raise ValueError("send a prompt, or messages")
+        if self.chat_template_kwargs and not self.messages:
+            raise ValueError("chat_template_kwargs are for messages: a prompt goes through no template")
         return self
 
 

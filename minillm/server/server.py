@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 from minillm.core.errors import ConfigError
 from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.errors import EngineDeadError
+from minillm.host.storage import say
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
 from minillm.server import access_log, tracing
@@ -197,6 +198,7 @@ def run(engine: EngineConfig, serve: ServeConfig, on_ready: Callable[[str], Any]
     except BaseException:
         sock.close()
         raise
+    say(service.describe_kv())
     gc.collect()
     gc.freeze()  # else each full collection walks all that loading has made: up to 200 ms in the middle of a step
     run_server(make_server(make_app(service), service, lambda: on_ready(url_of(host, port))), sock)

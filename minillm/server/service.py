@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -17,13 +17,13 @@ from minillm.frontend.prompts import CheckedTokens, Prompt, encode_prompt, requi
 from minillm.policies.limits import RequestLimits
 from minillm.server.admission import AdmissionLimiter, ApiKeys
 from minillm.server.calls import Call, Observer
+from minillm.server.chat_template import template_variables
 from minillm.server.config import ServeConfig
 from minillm.server.errors import ApiError, as_api_error
 from minillm.server.logprobs import TokenTexts
 from minillm.server.metrics import EngineMetrics, Metrics
 from minillm.server.protocol import ChatBody, DetokenizeBody, GenerationBody, TokenizeBody
 from minillm.server.tool_grammars import ToolGrammars
-from minillm.server.tools import template_tools
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +75,16 @@ class Service:
         """Most tokens, prompt and output, that one request may have."""
         return self._limits.context_limit
 
+    def describe_kv(self) -> str:
+        """How many tokens' keys and values there's room for, in a line."""
+        kv = self.thread.call(lambda engine: engine.scheduler.kv).result()
+        blocks, size = len(kv.pool), kv.block_size
+        longest, slots = self.context_limit, self.thread.config.max_num_seqs
+        return (
+            f"KV cache: {blocks * size:,} tokens ({blocks:,} blocks of {size}), "
+            f"room for {blocks * size / longest:.1f} x {longest:,} tokens; slots: {slots}"
+        )
+
     def check_alive(self) -> None:
         """Raise EngineDeadError: no request can be served any more."""
         self.thread.check_alive()
@@ -115,16 +125,16 @@ class Service:
         """The prompts' token ids, and how to continue them.
 
         Raises:
-            ApiError: 400: the prompt is too long, or cannot be tokenized; there are no priorities here.
+            ApiError: 400: the prompt is too long, or cannot be tokenized; there are no priorities here, or no tools.
             InvalidSamplingParamsError: the engine does not take these values.
         """
         if body.priority != 0 and self.thread.config.scheduling_order != "priority":
             message = "this server serves in another order than by priority: leave it out"
             raise ApiError(400, message, "unsupported_parameter", "priority")
         prompts = body.prompts()
-        tools = template_tools(self.thread.model.tokenizer, body.offered_tools)
+        variables = template_variables(self.thread.model.tokenizer, body.offered_tools, body.template_variables)
         try:
-            token_ids = await self.in_thread(self._encode, prompts, tools)
+            token_ids = await self.in_thread(self._encode, prompts, variables)
         except RequestError as error:
             problem = as_api_error(error)
             problem.param = body.prompt_name
@@ -140,10 +150,12 @@ class Service:
             params = params.replace(structured_outputs=grammar)
         return token_ids, params
 
-    def _encode(self, prompts: Sequence[Prompt], tools: list[dict[str, Any]] | None = None) -> list[CheckedTokens]:
+    def _encode(self, prompts: Sequence[Prompt], variables: Mapping[str, Any] = {}) -> list[CheckedTokens]:
         model = self.thread.model
         vocab_size = model.model_config.vocab_size
-        encoded = [CheckedTokens(encode_prompt(prompt, model.tokenizer, vocab_size, tools)[1]) for prompt in prompts]
+        encoded = [
+            CheckedTokens(encode_prompt(prompt, model.tokenizer, vocab_size, variables)[1]) for prompt in prompts
+        ]
         for token_ids in encoded:
             self._limits.check_length(len(token_ids))
         return encoded
@@ -152,7 +164,8 @@ class Service:
         """The answer of /tokenize, as vLLM's. Raises ApiError, RequestError."""
         self.check_model(body.model)
         messages = [message.as_template_message() for message in body.messages or ()]
-        tokens = self._encode_or_none(messages or body.prompt or "")
+        variables = template_variables(self.thread.model.tokenizer, [], body.chat_template_kwargs)
+        tokens = self._encode_or_none(messages or body.prompt or "", variables)
         texts = [self.texts.look_up(token)[0] for token in tokens] if body.return_token_strs else None
         return {"count": len(tokens), "max_model_len": self.context_limit, "tokens": tokens, "token_strs": texts}
 
@@ -161,10 +174,10 @@ class Service:
         self.check_model(body.model)
         return {"prompt": require_tokenizer(self.thread.model.tokenizer).decode(self._encode_or_none(body.tokens))}
 
-    def _encode_or_none(self, prompt: Prompt) -> list[int]:
+    def _encode_or_none(self, prompt: Prompt, variables: Mapping[str, Any] = {}) -> list[int]:
         """The prompt's token ids. That there are none is an error only where they are to be continued."""
         try:
-            return self._encode([prompt])[0]
+            return self._encode([prompt], variables)[0]
         except EmptyPromptError:
             return []
 

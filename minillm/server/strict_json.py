@@ -52,7 +52,7 @@ class StrictJson(BaseModel):
     """A JSON object in which unknown fields and wrong types are errors. But null is as good as absent, and an unknown
     field that asks for nothing is left out: clients send back all of an answer that they got."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, title="the body")
     unsupported: ClassVar[Mapping[str, Unsupported]] = PARTS
     """Fields that others know here."""
 

@@ -107,19 +107,6 @@ class ToolCall(BaseModel):
     function: CalledFunction
 
 
-def template_tools(tokenizer: Any, tools: Sequence[Tool]) -> list[dict[str, Any]] | None:
-    """The tools as chat templates take them; None if there are none.
-
-    Raises:
-        ApiError: 400: this model's template does not.
-    """
-    described = [tool.model_dump(exclude_none=True, exclude={"function": {"strict"}}) for tool in tools]
-    template = getattr(tokenizer, "chat_template", None) and tokenizer.get_chat_template(tools=described)
-    if tools and not (template and OPEN in template):
-        raise ApiError(400, NO_TOOLS, "unsupported_parameter", "tools")
-    return described or None
-
-
 def callable_tools(tools: Sequence[Tool], choice: str | NamedTool) -> list[tuple[int, Function]]:
     """What may be called, each with its number among the tools.
 

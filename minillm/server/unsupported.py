@@ -1,6 +1,7 @@
 """What OpenAI's API has and this server does not: for each parameter and endpoint, what to use instead."""
 
 import tomllib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -29,7 +30,14 @@ def without_effect(value: Any, field: Unsupported | None) -> bool:
     return field is not None and any(type(value) is type(one) and value == one for one in field["neutral"])
 
 
-def instead_of(path: str) -> str:
-    """After the message that there is no such path."""
-    root, _, rest = path.removeprefix("/").partition("/")
-    return f": {ENDPOINTS.get(rest.partition('/')[0], ENDPOINTS[''])}" if root == "v1" else ""
+def instead_of(path: str, routes: Collection[str] = ()) -> str:
+    """After the message that there is no such path: the one that was meant, or what to do without.
+
+    Args:
+        routes: paths that there are.
+    """
+    words = path.strip("/").split("/")
+    meant = "/v1/" + "/".join(word for word in words if word not in ("", "v1"))
+    if meant in routes:
+        return f": {meant} is meant (a client's base URL ends in /v1, once)"
+    return f": {ENDPOINTS.get(words[1] if words[1:] else '', ENDPOINTS[''])}" if words[0] == "v1" else ""

@@ -2,10 +2,11 @@
 are run from end to end. `make slow` runs each page's own commands from top to bottom."""
 
 import importlib
+import json
 import re
 import subprocess
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from patience import wait_for
 from server.running import Running
 from typer._click.exceptions import MissingParameter
 
+from course.commands import COMMANDS
 from minillm import cli
 
 PLACE = "127.0.0.1:8000"
@@ -129,6 +131,57 @@ def test_its_options_exist(command: Command) -> None:
             parse_words(program.removeprefix(".venv/bin/"), *rest)
         except MissingParameter:
             assert not command.block.language, "only within a sentence may a command be named in short"
+
+
+def leaves(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The commands below one that is a group of commands, and itself if it does something of its own."""
+    below = getattr(command, "commands", {})
+    for name, each in below.items():
+        yield from leaves(each, f"{path} {name}")
+    if not below or command.invoke_without_command:
+        yield path, command
+
+
+def every_command() -> dict[str, Any]:
+    """By how it's called. `minillm` only knows the names of those that the course adds; they are looked up there."""
+    own = leaves(typer.main.get_command(cli.app), "minillm")
+    found = {called: command for called, command in own if not command.context_settings.get("allow_extra_args")}
+    for group, added in COMMANDS.items():
+        for name, module, attribute, _ in added:
+            app = getattr(importlib.import_module(module), attribute)
+            if not isinstance(app, typer.Typer):
+                alone = typer.Typer()
+                alone.command()(app)
+                app = alone
+            found |= leaves(typer.main.get_command(app), f"{group} {name}")
+    return found
+
+
+@pytest.mark.parametrize("command", [pytest.param(each, id=called) for called, each in every_command().items()])
+def test_every_command_can_answer_in_json(command: Any) -> None:
+    assert "--json" in [name for option in command.params for name in option.opts]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "beat seal --salt 0123456789abcdef",
+        "drill history",
+        "drill list",
+        "drill show 2",
+        "incident --archive",
+        "napkin",
+        "round list",
+        "round show weights",
+        "round",
+        "simulate --hardware l4 --model llama-3-8b --qps 1",
+    ],
+)
+def test_json_is_one_object_and_nothing_else(words: str, workshop: Path, run: Run) -> None:
+    status, out, _ = run(*words.split(), "--json")
+    assert status == 0 and isinstance(json.loads(out), dict)
+    status, out, err = run(*words.split(), "--jsn")
+    assert (status, out) == (2, "") and err
 
 
 # ---------------------------------------------------------------- it runs

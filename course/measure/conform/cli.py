@@ -45,7 +45,9 @@ ModelName = Annotated[
 WriteCheckpoint = Annotated[
     Path | None, typer.Option(help="Only write the tiny checkpoint into this folder, for you to serve.")
 ]
-Only = Annotated[list[str] | None, typer.Option(help="Only checks with this word in their name; may be repeated.")]
+Only = Annotated[
+    list[str] | None, typer.Option(metavar="WORD", help="Only checks with this word in their name; may be repeated.")
+]
 Requests = Annotated[int, typer.Option(min=16, help="Requests of a server's check for leaks.")]
 StartLimit = Annotated[
     float,

@@ -3,6 +3,7 @@ its check along."""
 
 import multiprocessing
 import os
+import signal
 import sys
 import sysconfig
 import traceback
@@ -147,6 +148,7 @@ def _in_a_process(run: Callable[[], None]) -> Found:
             run()
 
     def send() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends this process
         os.dup2(2, 1)  # an extension's
         with redirect_stdout(sys.stderr):
             try:

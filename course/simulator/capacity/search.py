@@ -138,7 +138,11 @@ def search_plans(
             left_out.append((str(candidate), str(error)))
             continue
         found.append((candidate, plan))
-    return Search(tuple(sorted(found, key=lambda pair: pair[1].cost_per_hour)), tuple(left_out))
+    found.sort(key=lambda pair: pair[1].cost_per_hour)
+    worth = WORTH_TELLING * found[0][1].cost_per_hour if found else math.inf
+    told = [pair for pair in found if pair[1].cost_per_hour <= worth]  # those before the best were planned, too
+    left_out += [(str(candidate), f"more than {worth:.2f} an hour") for candidate, _ in found[len(told) :]]
+    return Search(tuple(told), tuple(left_out))
 
 
 def holds(sheet: Worksheet, rate: float) -> bool:

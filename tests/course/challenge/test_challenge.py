@@ -296,7 +296,8 @@ def test_a_line_is_checked_part_by_part() -> None:
     assert len(differences(result.line.replace("12 of", "13 of"), result)) == 1
     other = RoundScore(Entry("policy.py", policy() + "\n"), result.round, result.tally, rungs, {})
     assert [each for each in differences(result.line, other) if "file" in each], "one more blank line is another file"
-    assert differences("minillm beat 2026-11 | 99 requests/s", result)
+    with pytest.raises(EntryError, match="6 parts"):
+        round_of("minillm beat 2026-11 | 99 requests/s")
 
 
 @pytest.mark.usefixtures("short")
@@ -322,7 +323,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_in_a_terminal(run: Run, tmp_path: Path) -> None:
+def test_in_a_terminal(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = str(tmp_path / "mine.py")
     assert run("beat", "start", file)[0] == 0
     status, _, err = run("beat", "start", file)
@@ -335,5 +336,8 @@ def test_in_a_terminal(run: Run, tmp_path: Path) -> None:
     assert json.loads(trace.read_text())["traceEvents"]
     status, out, _ = run("beat", "verify", file, report["line"].replace(f"{lines} lines", "9 lines"))
     assert status == 1 and out.splitlines() == [f"it says '9 lines'; here it is '{lines} lines'"]
+    monkeypatch.setattr("course.challenge.cli.score", None)  # a line that's none is told before anything is played
+    for line in ("minillm beat 2026-11", report["line"].replace("minillm", "maxillm")):
+        assert "a line to share" in run("beat", "verify", file, line)[2]
     assert run("beat", "seal", "--salt", "short")[0] == 2
     assert run("beat", "run", str(tmp_path / "none.py"))[0] == 2

@@ -66,6 +66,8 @@ def test_mistakes_are_told(run: Run) -> None:
 def test_the_archive_is_listed(run: Run) -> None:
     status, out, _ = run("incident", "--archive")
     assert status == 0 and "streak: 0" in out and "not played" in out
+    report = json.loads(run("incident", "--archive", "--json")[1])
+    assert report["streak"] == 0 and len(report["days"]) == out.count("not played")
 
 
 def test_what_was_left_goes_on_and_a_wrong_question_takes_no_minutes(run: Run) -> None:

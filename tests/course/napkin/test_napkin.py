@@ -1,5 +1,6 @@
 """Napkin sums: each one's prompt has all it takes, its working is true line by line, and known figures come out."""
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -209,7 +210,16 @@ def test_in_a_terminal(run: Run) -> None:
     assert napkin.question in out and napkin.working[-1] in out
     status, out, _ = run("napkin", "--date", "2026-01-05", stdin="\n")
     assert status == 0 and f"It's {napkin_of_day(date(2026, 1, 5)).told}." in out and "Right" not in out
-    for words in (("--date", "2999-01-01"), ("--date", "soon"), ("--date", "2026-01-05", "--seed", "1")):
+    asked = json.loads(run("napkin", "--seed", "7", "--json")[1])
+    judged = json.loads(run("napkin", "--seed", "7", "--json", "--answer", napkin.told)[1])
+    assert asked == {"question": napkin.question, "units": list(napkin.units)} and judged.items() >= asked.items()
+    assert (judged["verdict"], judged["told"], judged["lesson"]) == ("Right", napkin.told, napkin.lesson)
+    for words in (
+        ("--date", "2999-01-01"),
+        ("--date", "soon"),
+        ("--answer", "many"),
+        ("--date", "2026-01-05", "--seed", "1"),
+    ):
         status, out, err = run("napkin", *words)
         assert (status, out) == (2, "") and err
 

@@ -45,7 +45,7 @@ def test_a_pipe_has_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = io.StringIO()
     lines = Lines("trial", screen=shown)
     assert [lines.read("> ") for _ in range(3)] == ["one\n", "two\n", None]
-    assert shown.getvalue() == "> > > "
+    assert shown.getvalue() == "> > > \n", "what comes after the end begins a line"
 
 
 class Screen(io.StringIO):

@@ -141,6 +141,9 @@ def test_max_completion_tokens_and_the_window(server: Running):
     with pytest.raises(openai.BadRequestError, match="ask for fewer") as refused:
         client.chat.completions.create(**asked, max_completion_tokens=512)
     assert refused.value.code == "context_length_exceeded" and refused.value.param == "max_completion_tokens"
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.chat.completions.create(**asked, max_tokens=512)
+    assert refused.value.param == "max_tokens", "the name that was sent"
 
 
 def test_many_at_once_get_what_they_would_get_alone(server: Running, expected: Callable[..., str]):
@@ -229,6 +232,12 @@ def test_models_and_health_and_unknown_routes(server: Running):
     assert health[0]["clock"] < health[1]["clock"]  # seconds of the server's own clock
     unknown = server.http.get("/v1/nothing").json()["error"]["message"]
     assert unknown.startswith("GET /v1/nothing: Not Found: ") and unknown.endswith(ENDPOINTS[""])
+    for path in ("/chat/completions", "/v1/v1/chat/completions"):
+        assert "/v1/chat/completions is meant" in server.http.post(path).json()["error"]["message"]
+    root = server.http.get("/v1/models").json()["data"][0]["root"]
+    assert root == server.service.thread.config.model != MODEL
+    unnamed = server.http.post("/v1/completions", json={"prompt": "a", "max_tokens": 1}).json()
+    assert unnamed["model"] == MODEL
     wrong = server.http.get("/v1/completions")
     assert wrong.status_code == 405 and wrong.json()["error"]["type"] == "invalid_request_error"
 

@@ -16,6 +16,7 @@ from server.running import CHAT, GREEDY, LONG, MODEL, Serve
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import PHASES, VirtualClock
 from minillm.frontend.engine import Engine
+from minillm.observe.speculation import SpeculationSummary
 from minillm.policies.config import EngineConfig
 from minillm.server import access_log
 from minillm.server.metrics import EngineMetrics
@@ -89,6 +90,18 @@ def test_steps_are_counted_once_however_often_they_are_scraped(ahead: bool, ever
     assert read(text, "iteration_tokens_total_sum") == 200 * (3 + 49)
 
 
+def test_drafts_are_counted_as_in_vllm(serve: Serve):
+    server = serve(engine={"speculative": {"method": "ngram", "k": 3}})
+    for prompt in ("a b a b a b a b", "one two one two one"):
+        server.client().completions.create(model=MODEL, prompt=prompt, **{**GREEDY, "max_tokens": 40})
+    told = server.engine(lambda engine: SpeculationSummary.of_steps(engine.steps))
+    names = ("drafts", "draft_tokens", "accepted_tokens")
+    counted = [server.metric(f"spec_decode_num_{name}_total") for name in names]
+    assert counted == [told.num_verifications, sum(told.drafted_at), sum(told.accepted_at)] and all(counted)
+    shown = [server.metric("spec_decode_num_accepted_tokens_per_pos_total", position=str(i)) for i in range(3)]
+    assert shown == told.accepted_at
+
+
 def test_the_access_log_says_everything_but_what_was_said(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
@@ -97,13 +110,14 @@ def test_the_access_log_says_everything_but_what_was_said(
         monkeypatch.setattr(access_log.logger, name, value)
     secret = "xyzzy plugh"
     answer = server.client().chat.completions.create(
-        model=MODEL, messages=[{"role": "user", "content": secret}], **GREEDY
+        model=MODEL, messages=[{"role": "user", "content": secret}], extra_headers={"x-request-id": "7/b"}, **GREEDY
     )
     with pytest.raises(openai.BadRequestError):
         server.client().chat.completions.create(model=MODEL, messages=[{"role": secret, "content": secret}])
     server.stop(), server.join()
     lines = [message for name, _, message in caplog.record_tuples if name == access_log.logger.name]
     served, refused = map(json.loads, lines)
+    assert served["client_request_id"] == "7/b" and "client_request_id" not in refused
     assert served["request_id"] == answer.id and served["outcome"] == "ok" and served["output_tokens"] == 12
     assert sum(served["phases_ms"].values()) == pytest.approx(served["e2e_ms"], abs=1)
     assert refused["status"] == 400 and refused["outcome"] == "invalid_value"

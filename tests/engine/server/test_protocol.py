@@ -5,14 +5,18 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from openai.types import completion_create_params
 from openai.types.chat import ChatCompletion
 from openai.types.chat import completion_create_params as chat_create_params
 from openai.types.responses import Response, response_create_params
-from server.running import CHAT, GREEDY, MODEL, Running
+from server.running import CHAT, GREEDY, MODEL, Running, running, with_template
 
+from minillm.model.loader import LoadedModel
+from minillm.policies.config import EngineConfig
+from minillm.server.config import ServeConfig
 from minillm.server.errors import ApiError
 from minillm.server.protocol import ChatBody, CompletionBody, GenerationBody, ResponsesBody, parse
 from minillm.server.unsupported import ENDPOINTS, PARAMETERS
@@ -102,6 +106,28 @@ def test_tokenize_and_detokenize(server: Running) -> None:
     for path, body in (("/tokenize", {}), ("/detokenize", {"tokens": [10**9]}), ("/tokenize", {"promt": ""})):
         assert server.http.post(path, json=body).status_code == 400, body
     assert server.http.post("/tokenize", json={"model": "another", "prompt": ""}).status_code == 404
+
+
+THINKING = "{% for m in messages %}{{ m.content }}{% endfor %}{{ '' if enable_thinking else ' no thoughts' * 5 }}"
+
+
+def test_a_template_is_told_what_it_reads_and_nothing_else(tiny_config: EngineConfig, tiny_model: LoadedModel) -> None:
+    config = ServeConfig(port=0, served_model_name=MODEL, access_log=False)
+    with running(tiny_config, config, with_template(tiny_model, THINKING)) as server:
+
+        def ask(path: str, **fields: Any) -> httpx.Response:
+            return server.http.post(path, json={"messages": CHAT, **fields})
+
+        counts = []
+        for fields in ({}, {"chat_template_kwargs": {"enable_thinking": True}}, {"chat_template_kwargs": {}}):
+            usage = ask("/v1/chat/completions", max_tokens=1, **fields).json()["usage"]
+            counts.append(ask("/tokenize", **fields).json()["count"])
+            assert usage["prompt_tokens"] == counts[-1]
+        assert counts[0] == counts[2] > counts[1]
+        for name, words in (("enable_thinkin", "doesn't read"), ("messages", "the server's own"), ("m\n", "doesn't")):
+            problem = ask("/v1/chat/completions", chat_template_kwargs={name: 1}).json()["error"]
+            assert problem["param"] == f"chat_template_kwargs.{name}" and words in problem["message"]
+        assert server.http.post("/tokenize", json={"prompt": "a", "chat_template_kwargs": {"x": 1}}).status_code == 400
 
 
 # ---------------------------------------------------------------- logit_bias

@@ -70,7 +70,7 @@ OF_CHATS = [
     ({"structured_outputs": {"choice": ["a"], "regex": "a"}}, "structured_outputs", "want one of"),
     ({"guided_json": 5}, "guided_json", "JSON schema"),
     ({"logit_bias": {"x": 1}}, "logit_bias.x", "valid integer"),
-    ({"(text)": 1}, "(text)", "has no field '(text)'"),
+    ({"(text)": 1}, "(text)", "the body has no field '(text)'"),
 ]
 OF_COMPLETIONS = [
     ({"stop": ["a", 5]}, "stop.1", "valid string (got 5)"),

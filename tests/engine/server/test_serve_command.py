@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -21,7 +22,7 @@ from minillm.core.errors import ConfigError
 from minillm.model.errors import ModelError, UnknownModelError
 from minillm.policies.config import EngineConfig
 from minillm.server import server
-from minillm.server.cli import DEFAULT_MAX_QUEUE
+from minillm.server.cli import DEFAULT_MAX_QUEUE, VLLM_FLAGS
 from minillm.server.config import UNKEPT_BY_REPLICAS, ServeConfig
 from minillm.server.server import bind
 
@@ -50,6 +51,7 @@ def test_one_line_when_ready_and_a_clean_end_after_sigterm(tiny_llama_path: Path
         finally:
             process.kill()
     assert (process.returncode, out) == (0, "")
+    assert "KV cache: 1,024 tokens (64 blocks of 16)" in err
     assert [json.loads(line)["outcome"] for line in err.splitlines() if line.startswith("{")] == ["ok", "ok"]
 
 
@@ -59,6 +61,25 @@ def test_every_field_is_a_flag_and_an_unknown_one_is_refused():
         for name in model.model_fields:
             assert f"--{name.replace('_', '-')}" in shown
     assert CliRunner().invoke(app, ["serve", "--no-such-field", "1"]).exit_code == 2
+
+
+@pytest.mark.parametrize(("flag", "instead"), VLLM_FLAGS.items())
+def test_a_flag_of_vllm_says_what_to_do_here(flag: str, instead: str):
+    shown = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "400"}).output
+    ours = set(re.findall(r"--[a-z-]+", shown))
+    assert set(re.findall(r"--[a-z-]+", instead)) <= ours and flag not in ours
+    refused = CliRunner().invoke(app, ["serve", flag, "1"])
+    assert refused.exit_code == 2 and instead in refused.output
+
+
+def test_the_model_may_come_first(monkeypatch: pytest.MonkeyPatch):
+    made: list[str] = []
+    monkeypatch.setattr("minillm.server.server.run", lambda engine, config, ready: made.append(engine.model))
+    for words in (["a/b"], ["--model", "a/b"], ["a/b", "--model", "a/b"]):
+        CliRunner().invoke(app, ["serve", *words], catch_exceptions=False)
+    assert made == ["a/b"] * 3
+    with pytest.raises(ConfigError, match="two models"):
+        CliRunner().invoke(app, ["serve", "a/b", "--model", "c"], catch_exceptions=False)
 
 
 @pytest.mark.parametrize(
