@@ -2,14 +2,50 @@
 import { make, say } from "./elements.js";
 import { noteDone } from "./progress.js";
 import { Refused, TabPython } from "./port.js";
+/**
+ * What was done in something long, for a reload: the tab keeps it, and forgets it when it's closed.
+ * @typedef {{deeds: {action: unknown, at: number}[], drafts: Record<string, string>}} Played at: seconds; drafts: texts that aren't handed in, by label
+ */
+
+/** @param {string} key @returns {Played} */
+function playedBefore(key) {
+  try {
+    return JSON.parse(sessionStorage.getItem(key) ?? "");
+  } catch {
+    return { deeds: [], drafts: {} }; // never played, or the browser keeps nothing
+  }
+}
+
+/** @param {string} key @param {Played | null} played null: forget it */
+function keepPlayed(key, played) {
+  try {
+    sessionStorage.setItem(key, JSON.stringify(played ?? { deeds: [], drafts: {} }));
+  } catch { /* not kept */ }
+}
+
+/** What was being written goes back to its place, and is kept while it grows. @param {HTMLElement} el @param {string} key @param {Played} played */
+function keepDrafts(el, key, played) {
+  const labelOf = (/** @type {Element} */ area) => area.getAttribute("aria-label") ?? "", handedIn = JSON.stringify(played.deeds);
+  for (const area of el.querySelectorAll("textarea")) {
+    const draft = played.drafts[labelOf(area)];
+    if (!draft || handedIn.includes(JSON.stringify(draft))) continue;
+    area.value = draft;
+    area.dispatchEvent(new Event("input", { bubbles: true }));
+  }
+  el.addEventListener("input", ({ target }) => {
+    if (!(target instanceof HTMLTextAreaElement)) return;
+    played.drafts[labelOf(target)] = target.value;
+    keepPlayed(key, played);
+  });
+}
 
 /**
  * @param {HTMLElement} el where the view will stand, with the worker's script in data-python; meanwhile it says what is waited for
  * @param {string} kind such as "incident" @param {Record<string, unknown>} given which one
- * @param {string} preparing what Python does then, in words
- * @returns {Promise<{port: {ask: (action: unknown) => Promise<any>}, start: any} | null>} null: it can't be had, and the page says why
+ * @param {string} preparing what Python does then, in words @param {boolean} isLong a reload goes on where it was
+ * @returns {Promise<{port: {ask: (action: unknown) => Promise<any>}, start: any, isResumed: boolean} | null>} null: it can't be had, and the page says why
  */
-async function openedOnPage(el, kind, given, preparing) {
+async function openedOnPage(el, kind, given, preparing, isLong = false) {
   const told = make("p", { role: "status" });
   el.replaceChildren(told);
   if (location.protocol === "file:") {
@@ -17,13 +53,31 @@ async function openedOnPage(el, kind, given, preparing) {
     return null;
   }
   const python = new TabPython(new URL(el.dataset.python ?? "", document.baseURI), (stage) => say(told, stage ? `Python is starting in this tab: ${stage} …` : preparing));
+  const key = `minillm ${kind} ${JSON.stringify(given)}`, played = isLong ? playedBefore(key) : { deeds: [], drafts: {} };
+  const forgotten = (/** @type {unknown} */ error) => { keepPlayed(key, null); throw error; };
+  const isResumed = played.deeds.length > 0, now = () => Date.now() / 1000;
   try {
     const number = await python.ask(`${kind}.open`, given);
-    const port = { ask: (/** @type {unknown} */ action) => python.ask(`${kind}.act`, { action }, number).then(noted, inWords) };
-    const start = await port.ask({ do: "look" });
+    let isTimed = false;
+    const act = (/** @type {unknown} */ action, /** @type {number} */ at) => python.ask(`${kind}.act`, isTimed ? { action, at } : { action }, number);
+    let start = await act({ do: "look" }, now());
+    isTimed = "clock" in start;
+    for (const [i, { action, at }] of played.deeds.entries()) {
+      say(told, `Going back to where you were: step ${i + 1} of ${played.deeds.length} …`);
+      await act(action, at).catch(forgotten); // what can't be played again mustn't stand in the way of a new beginning
+    }
+    if (isResumed) start = await act({ do: "look" }, now());
+    const port = { async ask(/** @type {unknown} */ action) {
+      const at = now(), state = await act(action, at).then(noted, inWords);
+      played.deeds.push({ action, at });
+      if (isLong) keepPlayed(key, played);
+      return state;
+    } };
     el.replaceChildren();
+    if (isResumed) el.append(make("p", { class: "yours" }, "You're back where you were. ", make("button", { type: "button", class: "quiet", onclick: () => { keepPlayed(key, null); location.reload(); } }, "Begin again")));
+    if (isLong) requestAnimationFrame(() => keepDrafts(el, key, played)); // the view stands by then
     el.dataset.isLive = "yes";
-    return { port, start };
+    return { port, start, isResumed };
   } catch (error) {
     say(told, `This can't be played here: ${error instanceof Error ? error.message : error}`);
     return null;

@@ -113,6 +113,28 @@ def test_a_round_is_sat_to_its_end_on_a_phone(context: Any, address: str) -> Non
     page.close()
 
 
+def test_a_drill_goes_on_where_it_was_after_a_reload(context: Any, address: str) -> None:
+    told: list[str] = []
+    page = opened(context, f"{address}/drill_p99-8s.html", told)
+    on, answer = page.locator(".mm-foot .mm-run"), page.get_by_label("Your answer")
+    on.wait_for(timeout=START_MS)
+    on.press("Enter")
+    answer.fill("The queue dominates.")
+    page.reload()
+    answer.wait_for(timeout=START_MS)
+    page.wait_for_function("document.querySelector('.mm-writing textarea').value === 'The queue dominates.'")
+    on.press("Enter")
+    page.wait_for_selector(".mm-drill[data-step=Commit]:not([aria-busy])")
+    page.reload()
+    page.wait_for_selector(".mm-drill[data-step=Commit]", timeout=START_MS)
+    page.get_by_text("The prompt, and what you wrote").press("Enter")
+    assert "The queue dominates." in page.inner_text(".mm-behind")
+    page.get_by_role("button", name="Begin again").press("Enter")
+    page.wait_for_selector(".mm-drill[data-step=Context]", timeout=START_MS)
+    assert told == []
+    page.close()
+
+
 def test_a_sum_of_the_day_is_asked_and_judged(context: Any, address: str) -> None:
     told: list[str] = []
     page = opened(context, f"{address}/napkin.html", told)
