@@ -153,7 +153,8 @@ def test_an_explorer_shows_its_recordings_and_the_calculator_its_first_answer(br
     assert told == []
 
 
-SMALL = """() => [...document.querySelectorAll("button, select, summary, input:not([type=radio], [type=checkbox], [type=file])")]
+SMALL = """() => [...document.querySelectorAll(
+    "button, select, summary, input:not([type=radio], [type=checkbox], [type=file])")]
   .filter(each => each.checkVisibility({ visibilityProperty: true }) && !each.closest(".hidden"))
   .map(each => [each.outerHTML.slice(0, 80), each.getBoundingClientRect()])
   .filter(([, box]) => Math.min(box.width, box.height) < 24).map(([html]) => html)"""

@@ -225,6 +225,7 @@ def test_a_lesson_is_explored_and_its_check_answered_without_a_network(context: 
 def test_a_bet_on_the_front_page_is_decided_by_its_server(context: Any, address: str) -> None:
     told: list[str] = []
     page = opened(context, f"{address}/index.html", told)
+    page.locator("[data-live]").scroll_into_view_if_needed()
     page.wait_for_selector("[data-is-live=yes]", timeout=START_MS)
     page.get_by_role("radio", name="queue", exact=True).last.click()
     page.get_by_role("button", name="Lock it").last.click()
