@@ -30,7 +30,7 @@ scope.addEventListener("fetch", (/** @type {any} */ event) => {
   if (asked.method === "GET" && origin === location.origin && !/\/model\/(weights|tokenizer)-/.test(pathname)) event.respondWith(answered(asked));
 });
 
-const NOT_KEPT = `<!doctype html><html lang="en"><meta name="viewport" content="width=device-width"><title>No network · minillm</title><link rel="stylesheet" href="static/site.css">
+const NOT_KEPT = `<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>No network · minillm</title><link rel="stylesheet" href="static/site.css">
 <main class="front"><h1>There's no network</h1><p>This page wasn't opened before. The <a href="index.html">front page</a>, the <a href="dashboard.html">dashboard</a> and pages that you've been to work without.</p></main></html>`;
 
 /** From what is kept; else from the network, and kept from then on. A page's own settings in its address don't make it another page. @param {Request} asked */
