@@ -77,6 +77,9 @@ def test_a_round_is_sat_to_its_end_on_a_phone(context: Any, address: str) -> Non
     page.get_by_role("combobox", name="Ask the interviewer").press("Enter")
     page.get_by_role("button", name="Ask", exact=True).press("Enter")
     page.get_by_text(drawn.fill(drawn.menu[0].says)[:30]).wait_for()
+    page.reload()
+    page.get_by_text(drawn.fill(drawn.menu[0].says)[:30]).wait_for(timeout=START_MS)
+    assert drawn.fill(drawn.round.opening)[:30] in page.inner_text(".mm-asks-this")
     said = "Copies travel from peer to peer, one stream for each rack"
     while (title := page.inner_text("h2")) != "What came out":
         text = page.locator(".mm-stagebody textarea").last
