@@ -18,7 +18,7 @@ ASSUMED = (
 )
 RULE = (
     "Some are true of this case, some aren't. Say how sure you are, and mean it: sure and right is +1, a guess is 0, "
-    f"sure and wrong is -2.6. Leave out what you'd have to guess. {ASSUMED}"
+    f"sure and wrong is −2.6. Leave out what you'd have to guess. {ASSUMED}"
 )
 """What is said above the statements."""
 SURE = {"guessing": 50, "leaning": 65, "fairly sure": 80, "sure": 95}

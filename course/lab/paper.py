@@ -22,8 +22,13 @@ LARGEST_BATCH = 1024
 DOES_NOT_FIT = (
     "These weights don't fit on so few GPUs, or the card has no such arithmetic: take more GPUs, or fewer bits."
 )
-NO_TRAFFIC = "Prompt and output are at least one token, the rate is above 0, and headroom is below 100%."
+NO_TRAFFIC = (
+    "Prompt and output are at least one token, the rate is above 0, "
+    "headroom is at least 0 and below 100%, and a price isn't negative."
+)
 TOO_SLOW = "Even a single request is slower than your TPOT: more replicas can't help, faster ones can."
+TOO_LONG = "Not even one request of that length fits in the KV cache: take more GPUs, or fewer bits."
+LATE = "A prompt alone takes longer than your TTFT: more replicas can't help, more GPUs in each can."
 TOO_SLOW_ALONE = "batch 1 is too slow"
 ON_PAPER = "On paper: equal requests, nothing queues."
 
@@ -91,7 +96,7 @@ class SheetSpec:
     def answer(self, asked: Values) -> PaperAnswer:
         """How many replicas that takes, on paper. What can't be answered says why."""
         prompt, output, share = int(asked["prompt"]), int(asked["output"]), 1 - asked["headroom"] / 100
-        if not (prompt >= 1 and output >= 1 and asked["qps"] > 0 and 0 < share <= 1):
+        if not (prompt >= 1 and output >= 1 and asked["qps"] > 0 and 0 < share <= 1 and asked["price"] >= 0):
             return PaperAnswer(NO_TRAFFIC)
         try:
             on = self.replica(asked)
@@ -99,8 +104,8 @@ class SheetSpec:
         except MinillmError:
             return PaperAnswer(DOES_NOT_FIT)
         rows = envelope.rows(on, asked["ttft"])
-        if not envelope.batch:
-            return PaperAnswer(TOO_SLOW, rows=rows)
+        if trouble := envelope.trouble(asked["ttft"]):
+            return PaperAnswer(trouble, rows=rows)
         return PaperAnswer(ON_PAPER, math.ceil(asked["qps"] / (envelope.rate * share)), rows)
 
 
@@ -143,6 +148,14 @@ class Envelope:
         batch = max((each for each in _batches(min(fits, LARGEST_BATCH)) if gap_s(each) <= tpot_s), default=0)
         at_best = (step_s(batch), gap_s(batch)) if batch else (math.nan, math.nan)
         return cls(prompt, output, fits, batch, prefill_s, step_s(1), *at_best)
+
+    def trouble(self, ttft_s: float) -> str:
+        """Why no number of such replicas does it; "" = some does."""
+        if not self.fits:
+            return TOO_LONG
+        if not self.batch:
+            return TOO_SLOW
+        return LATE if self.prefill_s > ttft_s else ""
 
     @property
     def rate(self) -> float:

@@ -30,12 +30,18 @@ scope.addEventListener("fetch", (/** @type {any} */ event) => {
   if (asked.method === "GET" && origin === location.origin && !/\/model\/(weights|tokenizer)-/.test(pathname)) event.respondWith(answered(asked));
 });
 
+const NOT_KEPT = `<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>No network · minillm</title><link rel="stylesheet" href="static/site.css">
+<main class="front"><h1>There's no network</h1><p>This page wasn't opened before. The <a href="index.html">front page</a>, the <a href="dashboard.html">dashboard</a> and pages that you've been to work without.</p></main></html>`;
+
 /** From what is kept; else from the network, and kept from then on. A page's own settings in its address don't make it another page. @param {Request} asked */
 async function answered(asked) {
   const kept = await caches.open(KEPT);
   const found = await kept.match(asked, { ignoreSearch: true });
   if (found) return found;
-  const fresh = await fetch(asked, { cache: "no-cache" });
+  const fresh = await fetch(asked, { cache: "no-cache" }).catch((error) => {
+    if (asked.mode !== "navigate") throw error;
+    return new Response(NOT_KEPT, { status: 503, headers: { "Content-Type": "text/html" } });
+  });
   if (fresh.status === 200) await kept.put(asked, fresh.clone()).catch(() => {}); // no room: it is shown all the same
   return fresh;
 }

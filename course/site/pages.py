@@ -5,6 +5,7 @@ import base64
 import functools
 import html
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -177,7 +178,7 @@ def parts_of(notebook: NotebookNode, recorded: Path) -> Iterator[PagePart]:
             yield PagePart("prose", with_math(markdown2html(cell.source)))
             continue
         code = highlighted(cell.source, language="python")
-        shown = "".join(as_html(output) for output in cell.outputs)
+        shown = "".join(map(_shown, cell.outputs))
         is_folded = any(FOLDED in output.get("metadata", {}) for output in cell.outputs)
         shown, other = runs_of(shown) if is_folded else (shown, None)
         shown = inlined(shown)
@@ -195,6 +196,13 @@ def parts_of(notebook: NotebookNode, recorded: Path) -> Iterator[PagePart]:
         else:
             is_live = panel and not any(held in shown for held in (FRAMES, PACKED, PACKED_SHEET))
             yield PagePart("live" if is_live else "output", shown, code, panel=panel)
+
+
+def _shown(output: NotebookNode) -> str:
+    """As HTML. A method's source that was printed loses its indentation: phones are narrow."""
+    if output.output_type != "stream":
+        return as_html(output)
+    return as_html(NotebookNode({**output, "text": textwrap.dedent(output.text).strip("\n")}))
 
 
 def distinct(parts: Iterable[PagePart]) -> Iterator[PagePart]:

@@ -50,7 +50,7 @@ CONSOLE = (
     "console",
 )
 """The incident console's, in the same order."""
-ON_PAGE = ("port", "progress", "opened")
+ON_PAGE = ("port", "progress", "played", "opened")
 """What a view that Python plays takes on a page, before its own module for that."""
 CONSOLE_PAGE = (*CONSOLE, *ON_PAGE, "console_page")
 """What it takes on a page."""

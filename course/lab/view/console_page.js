@@ -17,9 +17,9 @@ function wantedIncident(address, now) {
 /** @param {HTMLElement} el with the worker's script in data-python */
 async function mountIncident(el) {
   const preparing = "Your phone is about to ring: a service is being simulated, healthy and after something broke …";
-  const opened = await openedOnPage(el, "incident", wantedIncident(location.search, new Date()), preparing);
+  const opened = await openedOnPage(el, "incident", wantedIncident(location.search, new Date()), preparing, true);
   if (!opened) return;
-  const isTold = keptIn("incidents.json").names.includes(opened.start.title); // on an earlier visit: Python here remembers none
+  const isTold = !opened.isResumed && keptIn("incidents.json").names.includes(opened.start.title); // on an earlier visit: Python here remembers none
   mountConsole(el, opened.port, { ...opened.start, practice: opened.start.practice || isTold });
 }
 

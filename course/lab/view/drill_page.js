@@ -5,7 +5,7 @@ import { openedOnPage } from "./opened.js";
 /** @param {HTMLElement} el with the drill's id in data-drill, and the worker's script in data-python */
 async function mountDrillPage(el) {
   const seed = Math.abs(Math.trunc(Number(new URLSearchParams(location.search).get("seed")))) || 0;
-  const opened = await openedOnPage(el, "drill", { drill: el.dataset.drill, seed }, "Drawing the numbers …");
+  const opened = await openedOnPage(el, "drill", { drill: el.dataset.drill, seed }, "Drawing the numbers …", true);
   if (opened) mountDrill(el, opened.port, opened.start);
 }
 

@@ -7,7 +7,7 @@ import { newestOnly } from "./late_python.js";
 /** @typedef {{place: string, given: unknown[]}} Source the function that makes it, and what a notebook gives that */
 
 const FRAME_MS = 250;
-const MEASURED = "Recorded, from a run of the model on 2 cores. The notebook draws every setting, from runs of your own.";
+const MEASURED = "Recorded on 2 cores, at some settings. The notebook draws every one, on your machine.";
 const RECORDED = "Recorded at some settings. Move a control, and Python starts in this tab and draws every one.";
 const LIVE = "Drawn in this tab, by the notebook's own Python.";
 
@@ -80,6 +80,7 @@ function mountExplorer(panel, python, load) {
       await redraw(controls.map((control) => control.at()));
     } catch (error) {
       state = "recorded";
+      panel.setAttribute("aria-busy", "false");
       say(note, trouble(error));
     }
   }
@@ -93,6 +94,7 @@ function mountExplorer(panel, python, load) {
       if (!(places() in frames) && state === "recorded") { // many controls: one at a time was recorded, the others where they start
         controls.forEach((control, other) => { if (other !== i) control.put(known[other].start); });
       }
+      panel.setAttribute("aria-busy", String(!(places() in frames))); // what isn't of these settings is pale
       stage.innerHTML = frames[places()] ?? stage.innerHTML;
     } catch (error) {
       stage.textContent = String(error);

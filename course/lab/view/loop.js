@@ -1,4 +1,4 @@
-// When to draw: frame after frame while something moves, and once when size or theme change.
+// When to draw: frame after frame while something moves, and once when size or theme change, or paper takes the screen's place.
 
 /** Longer than this between two frames, and nobody was looking. */
 const LONGEST_FRAME_S = 0.1;
@@ -32,9 +32,16 @@ function drawingLoop(root, { frame, restyle }) {
     wake();
   }
 
+  function onPaper() {
+    restyle();
+    frame(0, last); // no frame comes before it's printed
+  }
+
+  const paper = matchMedia("print");
   const theme = new MutationObserver(restyled), dark = matchMedia("(prefers-color-scheme: dark)"), size = new ResizeObserver(wake);
   theme.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
   dark.addEventListener("change", restyled);
+  paper.addEventListener("change", onPaper);
   size.observe(root);
   return {
     wake,
@@ -43,6 +50,7 @@ function drawingLoop(root, { frame, restyle }) {
       theme.disconnect();
       size.disconnect();
       dark.removeEventListener("change", restyled);
+      paper.removeEventListener("change", onPaper);
     },
   };
 }

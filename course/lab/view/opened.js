@@ -1,15 +1,16 @@
 // Something that Python in the tab plays, for a page's view: it is opened, and from then on asked by its number.
 import { make, say } from "./elements.js";
+import { keepDrafts, keepPlayed, playedBefore } from "./played.js";
 import { noteDone } from "./progress.js";
 import { Refused, TabPython } from "./port.js";
 
 /**
  * @param {HTMLElement} el where the view will stand, with the worker's script in data-python; meanwhile it says what is waited for
  * @param {string} kind such as "incident" @param {Record<string, unknown>} given which one
- * @param {string} preparing what Python does then, in words
- * @returns {Promise<{port: {ask: (action: unknown) => Promise<any>}, start: any} | null>} null: it can't be had, and the page says why
+ * @param {string} preparing what Python does then, in words @param {boolean} isLong a reload goes on where it was
+ * @returns {Promise<{port: {ask: (action: unknown) => Promise<any>}, start: any, isResumed: boolean} | null>} null: it can't be had, and the page says why
  */
-async function openedOnPage(el, kind, given, preparing) {
+async function openedOnPage(el, kind, given, preparing, isLong = false) {
   const told = make("p", { role: "status" });
   el.replaceChildren(told);
   if (location.protocol === "file:") {
@@ -17,13 +18,31 @@ async function openedOnPage(el, kind, given, preparing) {
     return null;
   }
   const python = new TabPython(new URL(el.dataset.python ?? "", document.baseURI), (stage) => say(told, stage ? `Python is starting in this tab: ${stage} …` : preparing));
+  const key = `minillm ${kind} ${JSON.stringify(given)}`, played = isLong ? playedBefore(key) : { deeds: [], drafts: {} };
+  const forgotten = (/** @type {unknown} */ error) => { keepPlayed(key, null); throw error; };
+  const isResumed = played.deeds.length > 0, now = () => Date.now() / 1000;
   try {
     const number = await python.ask(`${kind}.open`, given);
-    const port = { ask: (/** @type {unknown} */ action) => python.ask(`${kind}.act`, { action }, number).then(noted, inWords) };
-    const start = await port.ask({ do: "look" });
+    let isTimed = false;
+    const act = (/** @type {unknown} */ action, /** @type {number} */ at) => python.ask(`${kind}.act`, isTimed ? { action, at } : { action }, number);
+    let start = await act({ do: "look" }, now());
+    isTimed = "clock" in start;
+    for (const [i, { action, at }] of played.deeds.entries()) {
+      say(told, `Going back to where you were: step ${i + 1} of ${played.deeds.length} …`);
+      await act(action, at).catch(forgotten); // what can't be played again mustn't stand in the way of a new beginning
+    }
+    if (isResumed) start = await act({ do: "look" }, now());
+    const port = { async ask(/** @type {unknown} */ action) {
+      const at = now(), state = await act(action, at).then(noted, inWords);
+      played.deeds.push({ action, at });
+      if (isLong) keepPlayed(key, played);
+      return state;
+    } };
     el.replaceChildren();
+    if (isResumed) el.append(make("p", { class: "yours" }, "You're back where you were. ", make("button", { type: "button", class: "quiet", onclick: () => { keepPlayed(key, null); location.reload(); } }, "Begin again")));
+    if (isLong) requestAnimationFrame(() => keepDrafts(el, key, played)); // the view stands by then
     el.dataset.isLive = "yes";
-    return { port, start };
+    return { port, start, isResumed };
   } catch (error) {
     say(told, `This can't be played here: ${error instanceof Error ? error.message : error}`);
     return null;

@@ -212,6 +212,7 @@ function imported(text) {
 function eraseKept() {
   try {
     for (const key of Object.keys(localStorage)) if (key.startsWith(PREFIX)) localStorage.removeItem(key);
+    sessionStorage.clear(); // what this tab would go back to
   } catch { /* nothing is kept */ }
 }
 

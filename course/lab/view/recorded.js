@@ -129,10 +129,20 @@ async function takeOver(el, script, recorded, end) {
   }
 }
 
+/** Python is 18 MB and seconds of a phone's time: not for who reads the first lines and leaves. @param {Element} el @returns {Promise<void>} */
+const inSight = (el) => new Promise((seen) => {
+  new IntersectionObserver((entries, sight) => {
+    if (!entries.some((entry) => entry.isIntersecting)) return;
+    sight.disconnect();
+    seen();
+  }).observe(el);
+});
+
 /** Puts a server that goes on in the place of what was recorded of one. */
 async function mountLive() {
   for (const el of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-live]"))) {
     if (!el.dataset.live || !mayStart()) continue;
+    await inSight(el);
     try {
       await renderLive({ python: startedPython(el.dataset.live, "this is a recording"), el });
       el.dataset.isLive = "yes";

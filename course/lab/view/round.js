@@ -98,10 +98,9 @@ function mountRound(el, port, start, before) {
   /** @param {State} now */
   function show(now) {
     const isFirst = shownPage === "";
-    const began = state.opening === "" && now.opening !== "";
     state = now;
     clock.hear(now.clock);
-    if (began) begin();
+    if (now.opening && !opening.childElementCount) begin();
     told.replaceChildren(...now.asking.told.map(({ asks, says }) => make("p", {}, make("b", {}, `${asks} `), says)));
     say(asked, `There's time for ${now.asking.left} more.`);
     steps.replaceChildren(...now.steps.map((name, i) => make("li", i === now.at ? { "aria-current": "step" } : { class: i < now.at ? "mm-past-step" : "" }, name)));

@@ -16,7 +16,7 @@ async function mountRoundPage(el) {
   const round = el.dataset.round ?? "", before = sittingsTold(round);
   const said = new URLSearchParams(location.search).get("seed");
   const seed = said === null ? sittingsOf(round).length : Math.abs(Math.trunc(Number(said))) || 0;
-  const opened = await openedOnPage(el, "round", { round, seed }, "Drawing the numbers …");
+  const opened = await openedOnPage(el, "round", { round, seed }, "Drawing the numbers …", true);
   if (!opened) return;
   const told = before && `You've sat it before (${before}). ${sittingsOf(round).some((each) => each.seed === seed) ? "You've seen these numbers." : "This time it has other numbers."}`;
   mountRound(el, opened.port, opened.start, told);

@@ -52,7 +52,7 @@ const NOTCHES = 200;
 /** A slider's place of a value, and back: ratios where the ends are far apart. @param {Field} field */
 function scaleOfField({ low = 0, high = 1, whole = false }) {
   const isRatio = low > 0 && high >= 20 * low;
-  const to = (/** @type {number} */ value) => (isRatio ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low));
+  const to = (/** @type {number} */ value) => (isRatio ? Math.log(Math.max(value, low) / low) / Math.log(high / low) : (value - low) / (high - low));
   const from = (/** @type {number} */ share) => (isRatio ? low * (high / low) ** share : low + share * (high - low));
   const round = (/** @type {number} */ value) => (whole ? Math.round(value) : Number(value.toPrecision(2)));
   return { place: (/** @type {number} */ value) => Math.round(NOTCHES * Math.min(Math.max(to(value), 0), 1)),
@@ -116,10 +116,11 @@ function renderSheet({ model, el }) {
   /** @param {number | null} replicas @param {string} words */
   function answer(replicas, words) {
     const each = Number(values.gpus), dollars = Number(values.price) || spec.dollars[String(values.card)];
-    const shown = (/** @type {number} */ count) => (replicas ? count.toLocaleString("en") : "–");
+    const written = (/** @type {number} */ count) => count.toLocaleString("en", count < 1e6 ? {} : { notation: "compact", maximumSignificantDigits: 3 });
+    const shown = (/** @type {number} */ count) => (replicas ? written(count) : "–");
     say(figures[0].value, shown(replicas ?? 0));
     say(figures[1].value, shown((replicas ?? 0) * each));
-    say(figures[2].value, replicas && dollars ? `$${Math.round(dollars * replicas * each).toLocaleString("en")}` : "–");
+    say(figures[2].value, replicas && dollars ? `$${written(Math.round(dollars * replicas * each))}` : "–");
     drawFleet(fleet, replicas ?? 0, each);
     say(told, words);
   }

@@ -130,9 +130,11 @@
         draw(groups);
         const found = options().length;
         told.textContent = input.value.trim() ? (found ? `${found} found` : "Nothing found") : "";
+        told.classList.toggle("hidden", found > 0); // the list says so to who can see it
       } catch (error) {
         pages = null; // the next letter tries again
         told.textContent = error instanceof Error ? error.message : String(error);
+        told.classList.remove("hidden");
       }
       activate(-1);
       show(true);

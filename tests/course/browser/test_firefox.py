@@ -85,6 +85,7 @@ def firefox(tmp_path: Path) -> Iterator[Firefox]:
 @pytest.mark.parametrize("name", ["index", "dashboard", "incident"])
 def test_python_is_live_in_firefox_too(firefox: Firefox, address: str, name: str) -> None:
     firefox.open(f"{address}/{name}.html")
+    firefox.is_true("(document.querySelector('[data-live]')?.scrollIntoView(), true)")
     firefox.wait_for("document.querySelector('[data-is-live=yes]')")
     assert firefox.told == []
 

@@ -27,6 +27,8 @@ def test_a_tab_with_python_stays_under_600_mb(browser: Any, address: str, name: 
     page.goto(f"{address}/{name}.html")
     if name == "11_capacity":
         page.locator("[data-explorer*=knee_of_70b] input").first.press("ArrowRight")
+    elif name == "index":
+        page.locator("[data-live]").scroll_into_view_if_needed()
     elif name == "chat":
         page.get_by_role("button", name="Fetch the model").click()
     page.wait_for_selector("[data-is-live=yes]:not([aria-busy=true])", timeout=START_MS)

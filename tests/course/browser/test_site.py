@@ -153,6 +153,22 @@ def test_an_explorer_shows_its_recordings_and_the_calculator_its_first_answer(br
     assert told == []
 
 
+SMALL = """() => [...document.querySelectorAll(
+    "button, select, summary, input:not([type=radio], [type=checkbox], [type=file])")]
+  .filter(each => each.checkVisibility({ visibilityProperty: true }) && !each.closest(".hidden"))
+  .map(each => [each.outerHTML.slice(0, 80), each.getBoundingClientRect()])
+  .filter(([, box]) => Math.min(box.width, box.height) < 24).map(([html]) => html)"""
+
+
+def test_what_is_pressed_is_24_px_or_more(browser: Any, site: Path) -> None:
+    page = opened(browser, site / "index.html", [], viewport={"width": 390, "height": 844})
+    for name in ("index", "02_queue", "07_kv_cache", "dashboard", "calculator", "incidents_to_play", "exercises"):
+        page.goto((site / f"{name}.html").as_uri())
+        page.wait_for_load_state()
+        assert page.evaluate(SMALL) == []
+    page.close()
+
+
 @pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 360)])
 def test_axe_finds_nothing_serious(browser: Any, site: Path, theme: str, width: int) -> None:
     for name in AXED[theme]:

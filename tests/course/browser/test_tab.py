@@ -77,6 +77,9 @@ def test_a_round_is_sat_to_its_end_on_a_phone(context: Any, address: str) -> Non
     page.get_by_role("combobox", name="Ask the interviewer").press("Enter")
     page.get_by_role("button", name="Ask", exact=True).press("Enter")
     page.get_by_text(drawn.fill(drawn.menu[0].says)[:30]).wait_for()
+    page.reload()
+    page.get_by_text(drawn.fill(drawn.menu[0].says)[:30]).wait_for(timeout=START_MS)
+    assert drawn.fill(drawn.round.opening)[:30] in page.inner_text(".mm-asks-this")
     said = "Copies travel from peer to peer, one stream for each rack"
     while (title := page.inner_text("h2")) != "What came out":
         text = page.locator(".mm-stagebody textarea").last
@@ -109,6 +112,28 @@ def test_a_round_is_sat_to_its_end_on_a_phone(context: Any, address: str) -> Non
     assert_clean(page)
     page.goto(f"{address}/rounds.html")
     assert "no hire yet" in page.locator("[data-sat=weights]").inner_text()
+    assert told == []
+    page.close()
+
+
+def test_a_drill_goes_on_where_it_was_after_a_reload(context: Any, address: str) -> None:
+    told: list[str] = []
+    page = opened(context, f"{address}/drill_p99-8s.html", told)
+    on, answer = page.locator(".mm-foot .mm-run"), page.get_by_label("Your answer")
+    on.wait_for(timeout=START_MS)
+    on.press("Enter")
+    answer.fill("The queue dominates.")
+    page.reload()
+    answer.wait_for(timeout=START_MS)
+    page.wait_for_function("document.querySelector('.mm-writing textarea').value === 'The queue dominates.'")
+    on.press("Enter")
+    page.wait_for_selector(".mm-drill[data-step=Commit]:not([aria-busy])")
+    page.reload()
+    page.wait_for_selector(".mm-drill[data-step=Commit]", timeout=START_MS)
+    page.get_by_text("The prompt, and what you wrote").press("Enter")
+    assert "The queue dominates." in page.inner_text(".mm-behind")
+    page.get_by_role("button", name="Begin again").press("Enter")
+    page.wait_for_selector(".mm-drill[data-step=Context]", timeout=START_MS)
     assert told == []
     page.close()
 
@@ -203,6 +228,7 @@ def test_a_lesson_is_explored_and_its_check_answered_without_a_network(context: 
 def test_a_bet_on_the_front_page_is_decided_by_its_server(context: Any, address: str) -> None:
     told: list[str] = []
     page = opened(context, f"{address}/index.html", told)
+    page.locator("[data-live]").scroll_into_view_if_needed()
     page.wait_for_selector("[data-is-live=yes]", timeout=START_MS)
     page.get_by_role("radio", name="queue", exact=True).last.click()
     page.get_by_role("button", name="Lock it").last.click()

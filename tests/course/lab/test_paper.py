@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from course.lab.paper import DOES_NOT_FIT, NO_TRAFFIC, TOO_SLOW, Envelope
+from course.lab.paper import DOES_NOT_FIT, LATE, NO_TRAFFIC, TOO_LONG, TOO_SLOW, Envelope
 from course.simulator.cost.roofline import StepWork
 from course.simulator.deployment import Deployment
 from course.tab import calculator
@@ -45,6 +45,9 @@ def test_replicas_follow_rate_and_headroom() -> None:
         ({"output": 0}, NO_TRAFFIC),
         ({"qps": 0}, NO_TRAFFIC),
         ({"headroom": 100}, NO_TRAFFIC),
+        ({"price": -1}, NO_TRAFFIC),
+        ({"prompt": 10**7}, TOO_LONG),
+        ({"ttft": 0.05}, LATE),
     ],
 )
 def test_what_has_no_answer_says_why(asked: dict[str, object], words: str) -> None:

@@ -174,6 +174,14 @@ def test_a_drill_is_sat_as_in_a_notebook() -> None:
     assert "refused" in ask("drill.open", drill="none", seed=0)
 
 
+def test_the_clock_goes_by_the_moments_that_a_page_tells() -> None:
+    ask = asking()
+    for kind, given in (("drill", {"drill": "dump-13b"}), ("round", {"round": "weights"})):
+        number = ask(f"{kind}.open", **given)["value"]
+        ask(f"{kind}.act", number, action={"do": "start"}, at=100.0)
+        assert ask(f"{kind}.act", number, action={"do": "look"}, at=130.0)["value"]["clock"]["used"] == 30.0
+
+
 def test_a_round_and_a_sum_are_those_of_the_terminal() -> None:
     ask = asking()
     number = ask("round.open", round="weights", seed=2)["value"]
