@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from datetime import date
 from html import escape
+from typing import Any
 from uuid import uuid4
 
 import ipywidgets as widgets
@@ -36,6 +37,7 @@ class NapkinDesk(LivePanel):
         self.view = widgets.HTML("<p><em>The question appears when the clock starts.</em></p>", layout=WIDE)
         self.start = self._button("Start a minute", "start", self.begin)
         self.number = widgets.Text(placeholder="a number", layout=widgets.Layout(width="130px"))
+        self.number.on_msg(self._on_key)
         units = [(unit, unit) for unit in self.napkin.units]
         unset = [("its unit", "")] if len(units) > 1 else []
         self.unit = widgets.Dropdown(options=[*unset, *units], layout=widgets.Layout(width="140px"))
@@ -64,6 +66,12 @@ class NapkinDesk(LivePanel):
         self.number.disabled = self.unit.disabled = self.submit.disabled = True
         rows = "<br>".join(escape(line) for line in working)
         self.result.value = f'<p aria-live="polite"><b>{escape(verdict)}</b><br>{rows}</p>'
+
+    def _on_key(self, _: widgets.Text, content: dict[str, Any], buffers: list[bytes]) -> None:
+        """Enter answers. Leaving the field doesn't, which `continuous_update=False` couldn't tell apart: the unit is still
+        to be chosen."""
+        if content.get("event") == "submit" and self.number.value.strip() and not self.submit.disabled:
+            self.answer()
 
     def _button(self, label: str, part: str, press: Callable[[], None]) -> widgets.Button:
         button = widgets.Button(description=label, button_style="primary", layout=widgets.Layout(width="auto"))
