@@ -68,8 +68,8 @@ class NapkinDesk(LivePanel):
         self.result.value = f'<p aria-live="polite"><b>{escape(verdict)}</b><br>{rows}</p>'
 
     def _on_key(self, _: widgets.Text, content: dict[str, Any], buffers: list[bytes]) -> None:
-        """Enter answers. Leaving the field doesn't, which `continuous_update=False` couldn't tell apart: the unit is still
-        to be chosen."""
+        """Enter answers. Leaving the field doesn't (`continuous_update=False` can't tell them apart): the unit comes
+        next."""
         if content.get("event") == "submit" and self.number.value.strip() and not self.submit.disabled:
             self.answer()
 
