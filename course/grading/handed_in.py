@@ -74,9 +74,8 @@ def _parts(cell: NotebookNode, exercise: Exercise, is_own: bool) -> Iterator[str
     defines = any(isinstance(each, DEFINITIONS) for each in statements)
     for each in statements:
         is_constant = isinstance(each, ast.Assign | ast.AnnAssign) and (defines or not _calls(each))
-        if (isinstance(each, IMPORTS) and not _is_of_the_lab(each)) or (
-            is_own and (isinstance(each, DEFINITIONS) or is_constant)
-        ):
+        is_defined = is_own and (isinstance(each, DEFINITIONS) or is_constant)
+        if is_defined or (isinstance(each, IMPORTS) and not _is_of_the_lab(each)):
             yield _written(cell.source, each)
 
 
