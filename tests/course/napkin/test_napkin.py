@@ -234,17 +234,3 @@ def test_at_a_desk() -> None:
     desk.number.value = desk.napkin.told
     desk.submit.click()
     assert "Right. You took 41 s of 60." in desk.result.value and desk.submit.disabled
-
-
-def test_enter_answers_as_the_button_does() -> None:
-    """As JupyterLab tells a kernel that Enter was pressed in a text field."""
-    desk = NapkinDesk(7, now=iter((100.0, 130.0, 141.0)).__next__)
-    desk.start.click()
-    desk.number._handle_custom_msg({"event": "submit"}, [])
-    assert not desk.result.value, "an empty field asks for the working, which only its button does"
-    desk.number.value = "43"
-    desk.number._handle_custom_msg({"event": "submit"}, [])
-    assert "has none" in desk.result.value
-    desk.number.value = desk.napkin.told
-    desk.number._handle_custom_msg({"event": "submit"}, [])
-    assert "Right. You took 41 s of 60." in desk.result.value and desk.submit.disabled
