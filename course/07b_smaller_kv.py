@@ -85,9 +85,10 @@ pictures.tier_explorer()
 # One byte per number instead of two, plus a scale per token and head: nearly twice the blocks in the same memory. The
 # quality gate (`minillm bench quality`) decodes a text token by token with each configuration and compares how
 # surprised each is by the actual next token (**perplexity**), how far apart their distributions are (**KL**, in nats:
-# 0 means the same), and how often they agree on the most likely token. The table's header has the floors, the worst
-# values we'd accept; they were set beforehand. (The last two rows are there to fail: a model that may look back only
-# 128 tokens, without and with the very first four. More on such windows in *Going deeper*.)
+# 0 means the same), and how often they agree on the most likely token. The table's header has the worst values we'd
+# accept, set beforehand: perplexity and KL may be *at most* so high, since a worse model raises both, and agreement has
+# to be *at least* so high. (The last two rows are there to fail: a model that may look back only 128 tokens, without and
+# with the very first four. More on such windows in *Going deeper*.)
 
 # %%
 rounded = run.measure_losses(lab)

@@ -120,9 +120,10 @@ pictures.h100_table()
 # ### Faster, but is it still the same model?
 #
 # *Measured here.* A faster model with worse answers is a cheaper product, not an optimization. So before you believe
-# a speedup, write down a **floor**: the worst you'll accept. Three measures are taken on a text the model didn't
-# write: **perplexity** (how surprised it is by what really comes next), **KL divergence** (how far its next-token
-# probabilities have moved, in nats), and the **same most likely token** (how often both would pick the same one).
+# a speedup, write down a **quality floor**: the worst you'll accept. In numbers it's three limits, on a text the model
+# didn't write. A worse model raises **perplexity** (how surprised it is by what really comes next) and **KL divergence**
+# (how far its next-token probabilities have moved, in nats), so each gets an upper limit. It lowers how often both would
+# pick the **same most likely token**, so that gets a lower one.
 
 # %%
 scores = run.score_formats(shelf)
@@ -183,7 +184,7 @@ words.quality(scores, matrix.share_on_grid)
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Yes: int4 is a quarter of the size, so it's about four times as fast." | "FP8 nearly doubles compute-bound throughput and halves weight memory. int4 mostly helps latency at small batch. We'd need an eval first." | "What are we bound by at peak? Prefill: FP8, measured at our prompt lengths. KV memory: smaller weights buy slots, so count those. Decode at small batch: W4A16. Then a floor on our own tasks, long reasoning and tool calls included, agreed with the product team before anyone sees a speedup. And I'd keep the 16-bit fleet until the canary has seen a peak." |
+# | "Yes: int4 is a quarter of the size, so it's about four times as fast." | "FP8 nearly doubles compute-bound throughput and halves weight memory. int4 mostly helps latency at small batch. We'd need an eval first." | "What are we bound by at peak? Prefill: FP8, measured at our prompt lengths. KV memory: smaller weights buy slots, so count those. Decode at small batch: W4A16. Then a quality floor on our own tasks, long reasoning and tool calls included, agreed with the product team before anyone sees a speedup. And I'd keep the 16-bit fleet until the canary has seen a peak." |
 #
 # **Three numbers to know cold**
 
@@ -346,7 +347,7 @@ stack(simulated.cramped_table(cramped), words.cramped(cramped))
 # %% [markdown]
 # ### Pruning and distillation
 #
-# <details><summary>Two other ways to a smaller model, with the same gate: floors, your own evals, then speed</summary>
+# <details><summary>Two other ways to a smaller model, with the same gate: limits, your own evals, then speed</summary>
 #
 # **Pruning** sets small weights to zero. If the zeros can be anywhere, each remaining number needs its position: CSR
 # stores a 4-byte column index beside each 2-byte number, so it saves bytes only above two thirds zeros. *2 of every 4*
@@ -393,7 +394,7 @@ print(inspect.getsource(quantize_int4))
 print(inspect.getsource(judge))
 
 # %% [markdown]
-# It says `if not rise <= floor` rather than `if rise > floor`, so that a model that returns NaN breaks the floors, too.
+# It says `if not rise <= limit` rather than `if rise > limit`, so that a model that returns NaN breaks the limits, too.
 #
 # ### What articles say
 
@@ -433,7 +434,7 @@ in_short(
 # - **Your kernels.** int8 and int4 are only as fast as the code that unpacks them, and ours are a course's. With
 #   Marlin, Machete or TensorRT-LLM, int4 pays off up to a much larger batch. Measure yours at *your* batch, at p99.
 # - **Your quality.** Long reasoning, code, rare languages and tool calls tend to break first. Evaluate those, with
-#   enough items that chance is smaller than your floor.
+#   enough items that chance is smaller than the loss you allow.
 # - **Large models.** They often lose less than this small one at the same bit width. And some have channels with huge
 #   activations, which W8A8 must handle separately.
 # - **Calibration.** Everything here rounds to nearest. GPTQ, AWQ and SmoothQuant do better.

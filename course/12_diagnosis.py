@@ -206,7 +206,7 @@ second.grade()
 
 # %%
 truth = run.truth(second)
-print(truth)
+truth
 
 # %% [markdown]
 # Each row shows what one change alone would have done. Several that are often suggested do nothing here, so "have you

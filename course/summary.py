@@ -137,7 +137,7 @@ class Summary:
 
 
 def summarize(requests: Iterable[Recordable], slo: SLO | None = None, duration: float | None = None) -> Summary:
-    """Summarise a run.
+    """Summarize a run.
 
     Args:
         requests: outputs, requests or records, finished or not, in any order.

@@ -11,9 +11,11 @@ import typer
 from course.grading.attempt import fresh_seed, graded, next_hint
 from course.grading.exercise import Exercise
 from course.grading.exercises import UnknownExerciseError, catalogue, find
+from course.grading.handed_in import HandedInError, answer_text
 from course.grading.history import History
 from course.grading.runner import Submission
 from course.grading.source import SourceError, answer_file
+from course.terminal import fitted
 
 app = typer.Typer(
     help="Exercises: read the stub, write your answer into a file, check it.",
@@ -39,7 +41,9 @@ def list_exercises(as_json: Json = False) -> None:
 @app.command()
 def check(
     exercise_id: Id,
-    answer: Annotated[Path, typer.Argument(metavar="ANSWER.py", help="Your file.")],
+    answer: Annotated[
+        Path, typer.Argument(metavar="ANSWER.py", help="Your file, or the notebook that you answered it in.")
+    ],
     seed: Annotated[int | None, typer.Option(help="Ask this seed's questions again.")] = None,
     strict: Annotated[bool, typer.Option(help="Exit status 1 unless everything is right.")] = False,
     save: Annotated[bool, typer.Option(help="Record the attempt in your history.")] = True,
@@ -47,11 +51,8 @@ def check(
 ) -> None:
     """Grade a file in a process of its own, with a time limit."""
     exercise = the(exercise_id)
-    if not answer.is_file():
-        fail(f"there is no file {answer}: `stub {exercise.id} > {answer}` makes one")
-    text = answer.read_bytes().decode("utf-8-sig", "replace")
     seed = fresh_seed() if seed is None else seed
-    result = graded(exercise, Submission.of_text(text, str(answer)), seed, History() if save else None)
+    result = graded(exercise, read_answer(answer, exercise), seed, History() if save else None, "--seed ")
     if as_json:
         print(json.dumps(result.as_dict()))
         print("\n".join(result.notes), file=sys.stderr)
@@ -109,8 +110,10 @@ def export(
     out: Annotated[Path | None, typer.Option(help="Write it here; without it, to standard output.")] = None,
 ) -> None:
     """All that is kept of your work on this machine, as JSON: lessons, checks, exercises, drills."""
-    from course.grading import classroom  # pandas and the drills: only this command needs them
+    from course.grading import classroom  # pandas and the drills: only these commands need them
 
+    if not name.strip():
+        fail("--name is empty: it's the row of yours in the class's table")
     try:
         text = classroom.export(name).model_dump_json(indent=2)
     except OSError as error:
@@ -143,6 +146,34 @@ def class_table(
     print(text)
 
 
+@app.command()
+def rerun(
+    exercise_id: Id,
+    answers: Annotated[list[Path], typer.Argument(metavar="ANSWER ...", help="Files or notebooks handed in.")],
+    seed: Annotated[int, typer.Option(help="Yours: everyone gets the same questions.")],
+    csv: Annotated[Path | None, typer.Option(help="Write the table here as well.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Grade what a class handed in, on this machine and with your seed: a row for each file. Nothing is kept."""
+    import pandas as pd
+
+    from course.grading import classroom
+
+    exercise, rows = the(exercise_id), []
+    for each in classroom.rerun(exercise, answers, seed):
+        rows.append(asdict(each))
+        if not as_json:
+            points = "not read" if each.points is None else f"{each.points:g} of {each.possible:g}"
+            print(fitted(f"{each.file}  {points:>8}  {each.first_mistake}".rstrip(), sys.stdout), flush=True)
+    if as_json:
+        print(json.dumps({"exercise": exercise.id, "seed": seed, "answers": rows}, indent=2))
+    if csv is not None:
+        try:
+            pd.DataFrame(rows).to_csv(csv, index=False)
+        except OSError as error:
+            fail(f"cannot write {csv}: {error.strerror or error}")
+
+
 def facts(exercise: Exercise) -> dict[str, Any]:
     """What one may know of an exercise before doing it."""
     plain = ("id", "title", "lesson", "difficulty", "minutes", "entry_points", "max_score")
@@ -154,6 +185,14 @@ def the(exercise_id: str) -> Exercise:
     try:
         return find(exercise_id)
     except UnknownExerciseError as error:
+        fail(str(error))
+
+
+def read_answer(path: Path, exercise: Exercise) -> Submission:
+    """What a learner hands in, or the end of the program."""
+    try:
+        return Submission.of_text(answer_text(path, exercise), str(path))
+    except (HandedInError, OSError) as error:
         fail(str(error))
 
 

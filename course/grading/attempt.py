@@ -20,16 +20,21 @@ def fresh_seed() -> int:
     return secrets.randbelow(1_000_000)
 
 
-def graded(exercise: Exercise, submission: Submission, seed: int, history: History | None) -> Result:
+def graded(
+    exercise: Exercise, submission: Submission, seed: int, history: History | None, seed_is: str = "seed="
+) -> Result:
     """Grade in a process of its own, and note it in the history; None = note nothing. On a machine that lacks what the
     exercise needs, it is no attempt.
+
+    Args:
+        seed_is: how a seed is given where the answer came from.
     """
     if exercise.missing is not None:
         history = None
     with GradingWorker() as worker:
         outcome = worker.grade(exercise, submission, seed)
     result = Result(exercise.id, outcome.criteria)
-    notes = [f"seed {seed}: repeat it with seed={seed}"]
+    notes = [f"seed {seed}: repeat it with {seed_is}{seed}"]
     if history is not None:
         hints = history.hints_read(exercise)
         trouble = history.add_attempt(exercise, seed, result.score)

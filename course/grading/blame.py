@@ -68,6 +68,8 @@ def explain(error: BaseException, files: frozenset[str] = frozenset()) -> str:
         return f"the checker could not use what your code gave back ({what})"
     line, function, code = place
     where = f"line {line}, `{code}`" if code else f"line {line}"
+    if isinstance(error, SyntaxError):
+        return f"Python can't read your code, in {where} ({type(error).__name__}: {error.msg})"
     if isinstance(error, NotImplementedError):
         said = message_of(error)
         return f"{function} is not written yet (line {line}){f': {said}' if said else ''}"

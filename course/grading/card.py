@@ -10,6 +10,7 @@ from course.grading.check_session import CheckSession, all_right, interview_line
 from course.grading.question import Question
 from course.lab.display import LivePanel
 from course.lab.json_store import lesson_here
+from course.lab.live_view import ENTER_PRESSES, LiveView
 from course.lab.progress import FILE
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class CheckCard(LivePanel):
         self.questions = dict(questions)
         self.session = CheckSession(grade, questions, _kept(questions))
         self.fields = {name: _field(question) for name, question in questions.items()}
-        self.told = {name: widgets.HTML() for name in questions}
+        self.told = {name: LiveView() for name in questions}
         self._head, self._end = widgets.HTML(), widgets.HTML()
         rows = [self._row(number, name) for number, name in enumerate(questions, 1)]
         self.widget = widgets.VBox([self._head, *rows, self._end])
@@ -41,11 +42,10 @@ class CheckCard(LivePanel):
         question, field = self.questions[name], self.fields[name]
         button = widgets.Button(description="Check", layout=widgets.Layout(width="84px"))
         button.on_click(lambda _: self.answer(name))
-        if isinstance(field, widgets.Text):
-            field.on_msg(lambda _, content, __: content.get("event") == "submit" and self.answer(name))
         asks = widgets.HTML(f'<div style="line-height:1.45"><b>{number}.</b> {escape(question.asks)}</div>')
         unit = [widgets.HTML(escape(question.unit))] if question.unit else []
         line = widgets.HBox([field, *unit, button], layout=widgets.Layout(align_items="center", flex_flow="row wrap"))
+        line.add_class(ENTER_PRESSES)
         return widgets.VBox([asks, line, self.told[name]], layout=widgets.Layout(margin="6px 0"))
 
     def answer(self, name: str) -> "Result | None":
@@ -75,7 +75,8 @@ def _choices(question: Question) -> str:
 def _field(question: Question) -> widgets.ValueWidget:
     if not question.options:
         words = "one, two, ..." if question.many else ""
-        return widgets.Text(placeholder=words, layout=widgets.Layout(width="360px" if question.many else "160px"))
+        layout = widgets.Layout(width="360px" if question.many else "160px")
+        return widgets.Text(placeholder=words, continuous_update=False, layout=layout)
     if len(question.options) > FEW:
         return widgets.Dropdown(options=[("choose", ""), *((each, each) for each in question.options)])
     return widgets.ToggleButtons(options=question.options, value=None, style={"button_width": "auto"})

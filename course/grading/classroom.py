@@ -7,7 +7,8 @@ where, and what to talk about. To grade for a certificate, rerun the answers (do
 import json
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,19 +17,35 @@ import pandas as pd
 from pydantic import BaseModel, Field, ValidationError
 
 from course.drills import attempts
+from course.grading.attempt import graded
 from course.grading.exercise import Exercise
 from course.grading.exercises import catalogue
+from course.grading.handed_in import HandedInError, answer_text
 from course.grading.history import History
+from course.grading.runner import Submission
 from course.lab import progress
 from course.lab.json_store import JsonFile
 from minillm import __version__
 from minillm.core.errors import MinillmError
+from minillm.observe.tables import text_table
 
 FORMAT = "minillm-learner-1"
 
 
 class ExportError(MinillmError):
     """A file is not what a learner exported."""
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """One handed-in answer, graded on the teacher's machine."""
+
+    file: str
+    points: float | None
+    """None = it could not be read."""
+    possible: float
+    first_mistake: str
+    """What the learner would read; empty = everything is right."""
 
 
 class DoneExercise(BaseModel):
@@ -107,6 +124,19 @@ def read(path: Path) -> Learner:
     return learner
 
 
+def rerun(exercise: Exercise, paths: Sequence[Path], seed: int) -> Iterator[Rerun]:
+    """Grade a class's files, or notebooks, each in a process of its own, all with the same questions."""
+    for path in paths:
+        try:
+            submission = Submission.of_text(answer_text(path, exercise), str(path))
+        except (HandedInError, OSError) as error:
+            yield Rerun(str(path), None, exercise.max_score, str(error))
+            continue
+        result = graded(exercise, submission, seed, history=None)
+        wrong = (f"{each.name}: {each.words}" for each in result.criteria if each.earned < each.possible)
+        yield Rerun(str(path), result.score, result.max_score, next(wrong, ""))
+
+
 def by_learner(learners: Sequence[Learner]) -> pd.DataFrame:
     """A row for each learner, most exercise points first. Shares are from 0 to 1; missing where nothing was done.
 
@@ -170,9 +200,36 @@ def by_exercise(learners: Sequence[Learner]) -> pd.DataFrame:
 
 
 def as_text(learners: Sequence[Learner]) -> str:
-    """Both tables, to read."""
-    shown = [by_learner(learners), by_exercise(learners)]
-    return "\n\n".join(table.round(2).to_string(na_rep="-") for table in shown if len(table))
+    """Both tables, to read: as narrow as a terminal, shares in percent, days without their minutes."""
+    heads = ("learner", "lessons", "bets", "right", "checks", "exercises", "points", "tries", "hints", "drills", "last")
+    rows = [
+        (
+            str(name),
+            str(row.lessons),
+            str(row.predictions),
+            _share(row.predicted_right),
+            f"{row.check_points:g}/{row.check_possible:g}" if row.check_possible else "-",
+            str(row.exercises),
+            f"{row.exercise_points:.4g}",
+            str(row.attempts),
+            str(row.hints),
+            str(row.drills),
+            row["last"].partition("T")[0] or "-",
+        )
+        for name, row in by_learner(learners).iterrows()
+    ]
+    shown = [text_table(heads, rows)]
+    if len(exercises := by_exercise(learners)):
+        found = [
+            (str(name), f"{row.tried_by:g}", _share(row.share), f"{row.attempts:.1f}", f"{row.hints:.1f}")
+            for name, row in exercises.iterrows()
+        ]
+        shown.append(text_table(("exercise", "learners", "points", "tries each", "hints each"), found))
+    return "\n\n".join(shown)
+
+
+def _share(value: float | None) -> str:
+    return "-" if pd.isna(value) else f"{value:.0%}"
 
 
 def as_json(learners: Sequence[Learner]) -> str:

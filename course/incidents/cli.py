@@ -48,7 +48,7 @@ rollback                  take back what was deployed last
 status, page, help
 quit                      later: minillm incident --resume
 
-Each shows a menu: type one or more of its numbers. An id works as well, and can be typed behind the command."""
+Each shows a menu: type one or more of its numbers. An id works as well; both can be typed behind the command."""
 DEPLOYING = "playing held-out traffic, with the change and without"
 GRADING = "playing it under a dozen other changes"
 COMMANDS = (
@@ -360,7 +360,7 @@ def reply(current: Incident, command: str, rest: list[str], read: Callable[[str]
             raise IncidentError("in your own words, what do you think it is? suspect WORDS")
         case "ask":
             known = [(q.group, q.id, f"{q.minutes} min  {q.text}") for q in current.questions()]
-            ids = rest or pick(known, "what do you ask?", read, QUESTIONS)
+            ids = by_number(rest, known) or pick(known, "what do you ask?", read, QUESTIONS)
             for name in ids:  # a wrong one is told before any takes its minutes
                 find_question(name)
             return "\n\n".join(str(current.ask(name)) for name in ids)
@@ -374,7 +374,7 @@ def reply(current: Incident, command: str, rest: list[str], read: Callable[[str]
                 (one.phase, one.id, priced(one))
                 for one in (quick if command == "mitigate" else current.interventions())
             ]
-            ids = rest or pick(known, "what do you change?", read, CHANGES)
+            ids = by_number(rest, known) or pick(known, "what do you change?", read, CHANGES)
             for name in ids:  # a wrong one is told before anything is played
                 find_intervention(name)
             wait(DEPLOYING)
@@ -443,6 +443,12 @@ def pick(known: Choices, question: str, read: Callable[[str], str | None], names
         if not wrong:
             return [by_word[word] for word in words]
         print(fitted(f"not in the menu: {', '.join(wrong)}; choose from 1 to {len(known)}, or none", sys.stdout))
+
+
+def by_number(words: Sequence[str], known: Choices) -> list[str]:
+    """Ids for a menu's numbers; what is no number of it stays as it was typed."""
+    numbered = {str(number): name for number, (_, name, _) in enumerate(known, 1)}
+    return [numbered.get(word, word) for word in words]
 
 
 def in_groups(rows: Iterable[tuple[str, str]]) -> str:

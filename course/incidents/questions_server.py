@@ -228,7 +228,7 @@ def collectives(scene: IncidentScene) -> QuestionResult:
 
 
 def gpu(scene: IncidentScene) -> QuestionResult:
-    rows = {report.replica: {"busy, %": 100 * report.utilisation} for report in scene.now.run.reports}
+    rows = {report.replica: {"busy, %": 100 * report.utilization} for report in scene.now.run.reports}
     return QuestionResult(rows, "replica", says={"mean": mean([row["busy, %"] for row in rows.values()])})
 
 
@@ -247,7 +247,7 @@ def per_replica(scene: IncidentScene) -> QuestionResult:
             "step p50, ms": 1e3 * median(steps[place]) if steps[place] else None,
             "hit rate, share": report.prefix_hit_rate,
             "tenants seen": len({r.request.tenant for r in mine}),
-            "busy, share": report.utilisation,
+            "busy, share": report.utilization,
         }
     done = [row["answered"] for row in rows.values()]
     return QuestionResult(rows, "replica", says={"replicas": len(rows), "most": max(done), "answered": sum(done)})

@@ -115,13 +115,18 @@ class Reveal:
         return [head, "within SLO  $ an hour  worth", *lines]
 
     def _repr_html_(self) -> str:
-        from course.lab.display import table
+        from course.lab.display import link_to, table
+        from course.lab.style import with_minus
 
-        lines = [(str(one.minute), one.did, one.saw, one.truth) for one in self.timeline]
+        lines = [(with_minus(str(one.minute)), one.did, one.saw, one.truth) for one in self.timeline]
         debrief = table(("minute", "you", "what you saw", "what was going on"), lines)
         shares = {name: f"{name}, share" for name in ("before", "after")}
         rows = {find_intervention(name).text: _in_words(row, shares) for name, row in self.tried.rows.items()}
-        return f"<p>{'<br>'.join(map(escape, self.told))}</p>{debrief}{as_html(NamedRows(rows))}"
+        told, address = "<br>".join(map(escape, self.told)), self.source[0]
+        if address:
+            told = told.replace(escape(address), link_to(address, "It's reported here.").html)
+        tried = "<p>What each change would have done by itself:</p>" if rows else ""
+        return f"<p>{told}</p>{debrief}{tried}{as_html(NamedRows(rows))}"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""

@@ -135,9 +135,8 @@ class Explorer(LivePanel):
         return self
 
     def press(self) -> None:
-        """Press the button: draws in the background, unless that is going on."""
-        if self._thread is None or not self._thread.is_alive():
-            self.button.disabled = True
+        """Press the button: draws in the background. While that is going on, a press does nothing."""
+        if self._thread is None or not self._thread.is_alive():  # not disabled: the keyboard's focus would be gone
             self._thread = threading.Thread(target=self._work, daemon=True)
             self._thread.start()
 
@@ -149,13 +148,9 @@ class Explorer(LivePanel):
 
     def _work(self) -> None:
         self.busy.value = "<progress></progress> running …"
-        try:
-            with telling(lambda html, _: setattr(self.busy, "value", html), self._show_run):
-                self._draw()
-                self.busy.value = ""
-        finally:
-            if self.button is not None:
-                self.button.disabled = False
+        with telling(lambda html, _: setattr(self.busy, "value", html), self._show_run):
+            self._draw()
+            self.busy.value = ""
 
     def _show_run(self, shown: widgets.Widget | None) -> None:
         """A run that goes on."""

@@ -1,18 +1,25 @@
+import { nameControls, pressOnEnter, spokenLine } from "./view/accessible.js";
 import { keepLastFrames } from "./view/keep.js";
 
-// Shows `value`; groups the radio buttons around it, and keeps JupyterLab's arrow keys off them.
+// Shows `value`, and says it when it changes; names the controls around it, groups radio buttons, and keeps JupyterLab's
+// arrow keys off them.
 function render({ model, el }) {
   const page = document.createElement("div");
+  page.className = "mm-shown";
   const gone = document.createElement("div");
   gone.className = "mm-gone"; // shown where no kernel answers (live_view.css)
   gone.textContent = "From an earlier session: run this cell to use it.";
   el.classList.add("mm-live");
-  el.append(gone, page);
+  const spoken = spokenLine(page);
+  el.append(gone, page, spoken.line);
   let waiting = setTimeout(group, 500);
 
   // ipywidgets' radio buttons are no group: the arrow keys would not go from one to the next.
   function group() {
     if (!el.isConnected) return void (waiting = setTimeout(group, 500));
+    const output = el.closest(".jp-OutputArea") ?? document.body;
+    nameControls(output);
+    if (output.querySelector(".mm-gone") !== gone) gone.remove(); // said once, above the first
     for (const box of el.closest(".jp-OutputArea, .widget-vbox, body").querySelectorAll(".widget-radio-box")) {
       const name = String(Math.random());
       for (const each of box.querySelectorAll("input")) each.name = name;
@@ -27,13 +34,20 @@ function render({ model, el }) {
 
   function show() { page.innerHTML = model.get("value"); }
   window.addEventListener("keydown", keep, true); // before JupyterLab, which listens on the document
-  model.on("change:value", show);
+  window.addEventListener("keydown", pressOnEnter, true);
+  function change() {
+    show();
+    spoken.say();
+  }
+  model.on("change:value", change);
   show();
   keepLastFrames();
   return () => {
     clearTimeout(waiting);
+    spoken.stop();
     window.removeEventListener("keydown", keep, true);
-    model.off("change:value", show);
+    window.removeEventListener("keydown", pressOnEnter, true);
+    model.off("change:value", change);
   };
 }
 

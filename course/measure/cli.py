@@ -94,24 +94,24 @@ def quality(
     against: Annotated[
         list[str] | None, repeatable("A field of the reference; default: none set", "FIELD=VALUE")
     ] = None,
-    perplexity_rise: Annotated[float, typer.Option(min=0, help="Floor: how much perplexity may rise.")] = 0.01,
-    kl: Annotated[float, typer.Option(min=0, help="Floor: largest KL divergence, nats per token.")] = 0.05,
+    perplexity_rise: Annotated[float, typer.Option(min=0, help="Limit: how much perplexity may rise.")] = 0.01,
+    kl: Annotated[float, typer.Option(min=0, help="Limit: largest KL divergence, nats per token.")] = 0.05,
     agreement: Annotated[
         float,
         typer.Option(
-            min=0, max=1, help="Floor: smallest share of tokens where both models agree on the most likely one."
+            min=0, max=1, help="Limit: smallest share of tokens where both models agree on the most likely one."
         ),
     ] = 0.9,
-    tasks_lost: Annotated[int, typer.Option(min=0, help="Floor: how many items may be lost per task.")] = 1,
+    tasks_lost: Annotated[int, typer.Option(min=0, help="Limit: how many items may be lost per task.")] = 1,
 ) -> None:
     """What lossy settings cost in quality, beside speed and memory: --set is compared with --against.
 
-    Exit status 1 if a floor is broken: then the candidate is not called better, however fast it is.
+    Exit status 1 if a limit is broken: then the candidate is not called better, however fast it is.
     """
-    from course.measure.quality import Floors, run
+    from course.measure.quality import QualityLimits, run
 
-    floors = Floors(perplexity_rise, kl, agreement, tasks_lost)
-    verdict = shared.measure(run, shared.target_with(against), floors)
+    limits = QualityLimits(perplexity_rise, kl, agreement, tasks_lost)
+    verdict = shared.measure(run, shared.target_with(against), limits)
     raise typer.Exit(1 if verdict.broken else 0)
 
 

@@ -2,7 +2,7 @@
 
 A reference and a candidate configuration decode the same texts, token by token (scoring.py says how), answer the same
 questions, and write on at the same places for their speed. The candidate is called better only if it is faster or
-smaller, pays for that with neither speed nor memory, and keeps every stated floor. The texts are small: they find a
+smaller, pays for that with neither speed nor memory, and keeps every stated limit. The texts are small: they find a
 setting that breaks a model, and measure the perplexity of one that does not; they do not replace an evaluation on your
 own work.
 """
@@ -40,17 +40,18 @@ Question = tuple[str, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Floors:
-    """The worst that a candidate may do. Stated before, printed beside the numbers."""
+class QualityLimits:
+    """A quality floor in numbers: the worst that a candidate may do. What a worse model raises (perplexity, KL, lost
+    items) has an upper limit, agreement a lower one. Stated before, printed beside the numbers."""
 
     perplexity_rise: float = 0.01
-    """Share of the reference's."""
+    """At most, as a share of the reference's."""
     kl: float = 0.05
-    """Mean per token, nats."""
+    """At most: mean per token, nats."""
     agreement: float = 0.9
-    """Share of positions with the same likeliest token."""
+    """At least: share of positions with the same likeliest token."""
     tasks_lost: int = 1
-    """Fewer items right than the reference, of choices and of reading each."""
+    """At most: fewer items right than the reference, of choices and of reading each."""
 
 
 @dataclass(slots=True)
@@ -83,13 +84,13 @@ class QualityVerdict:
 
     better: bool
     broken: list[str] = field(default_factory=list)
-    """Floors that were not kept."""
+    """Limits that were not kept."""
     gains: list[str] = field(default_factory=list)
     losses: list[str] = field(default_factory=list)
     """What it costs in speed or memory: its gains may be worth that, but that is for the reader to say."""
 
 
-def run(candidate: Target, quick: bool, reference: Target, floors: Floors) -> BenchmarkResult:
+def run(candidate: Target, quick: bool, reference: Target, limits: QualityLimits) -> BenchmarkResult:
     """Measure both.
 
     Raises:
@@ -109,9 +110,9 @@ def run(candidate: Target, quick: bool, reference: Target, floors: Floors) -> Be
         "scored_tokens": score.positions,
     }
     model = engines[0].loaded_model
-    verdict = judge(qualities, costs, floors)
+    verdict = judge(qualities, costs, limits)
     extra = {
-        "floors": floors,
+        "limits": limits,
         "notes": notes(engines[1], reference.model),
         "quality": dict(zip(("reference", "candidate"), qualities)),
         "cost": dict(zip(("reference", "candidate"), costs)),
@@ -198,21 +199,21 @@ def request_bytes(engine: Engine) -> int:
     return size.bytes_of(REQUEST_TOKENS, dtype_name(runner.kv_dtype), runner.block_size, window)
 
 
-def judge(qualities: list[Quality], costs: list[Cost], floors: Floors) -> QualityVerdict:
+def judge(qualities: list[Quality], costs: list[Cost], limits: QualityLimits) -> QualityVerdict:
     """Whether the candidate, the second of each, is better than the reference."""
     before, after = qualities
     rise = after.perplexity / before.perplexity - 1
     broken = []
-    if not rise <= floors.perplexity_rise:  # NaN breaks every floor, which `>` would let pass
-        broken.append(f"perplexity rises by {rise:.2%}, more than {floors.perplexity_rise:.2%}")
-    if not after.kl <= floors.kl:
-        broken.append(f"KL is {after.kl:.4f} nats a token, more than {floors.kl}")
-    if not after.agreement >= floors.agreement:
-        broken.append(f"the likeliest token is the same in {after.agreement:.1%}, less than {floors.agreement:.1%}")
+    if not rise <= limits.perplexity_rise:  # NaN breaks every limit, which `>` would let pass
+        broken.append(f"perplexity rises by {rise:.2%}, more than {limits.perplexity_rise:.2%}")
+    if not after.kl <= limits.kl:
+        broken.append(f"KL is {after.kl:.4f} nats a token, more than {limits.kl}")
+    if not after.agreement >= limits.agreement:
+        broken.append(f"the likeliest token is the same in {after.agreement:.1%}, less than {limits.agreement:.1%}")
     for name in ("choices", "reading"):
         lost = getattr(before, f"{name}_right") - getattr(after, f"{name}_right")
-        if lost > floors.tasks_lost:
-            broken.append(f"{lost} {name} items fewer are right, more than {floors.tasks_lost}")
+        if lost > limits.tasks_lost:
+            broken.append(f"{lost} {name} items fewer are right, more than {limits.tasks_lost}")
     gains, losses = compare_costs(*costs)
     return QualityVerdict(bool(gains) and not broken and not losses, broken, gains, losses)
 
@@ -267,7 +268,7 @@ def as_text(verdict: QualityVerdict, settings: dict[str, Any], found: dict[str, 
         text_table(("", "reference", "candidate"), rows),
         "",
         *(f"note: {note}" for note in found["notes"]),
-        *(f"floor broken: {reason}" for reason in verdict.broken),
+        *(f"limit broken: {reason}" for reason in verdict.broken),
         conclusion(verdict),
     ]
     return "\n".join(lines)
@@ -279,8 +280,8 @@ def conclusion(verdict: QualityVerdict) -> str:
     if verdict.broken:
         return f"not better, whatever it gains ({gains})"
     if verdict.losses:
-        return f"not better, but a trade: {gains}, for {'; '.join(verdict.losses)}; no floor is broken"
-    return f"{'better' if verdict.better else 'not better'}: {gains}, and no floor is broken"
+        return f"not better, but a trade: {gains}, for {'; '.join(verdict.losses)}; no limit is broken"
+    return f"{'better' if verdict.better else 'not better'}: {gains}, and no limit is broken"
 
 
 def number(value: float) -> str:

@@ -11,6 +11,7 @@ from IPython.display import display
 
 from course.drills.clock import clock_html
 from course.lab.display import LivePanel
+from course.lab.live_view import ENTER_PRESSES, LiveView
 from course.napkin import results
 from course.napkin.library import napkin_of, napkin_of_day
 from course.napkin.napkin import MINUTE_S
@@ -33,15 +34,17 @@ class NapkinDesk(LivePanel):
         self._day = today if seed is None else None
         self._now, self._began = now, 0.0
         self._name = f"napkin-{uuid4().hex[:8]}"
-        self.view = widgets.HTML("<p><em>The question appears when the clock starts.</em></p>", layout=WIDE)
+        self.view = LiveView(value="<p><em>The question appears when the clock starts.</em></p>", layout=WIDE)
         self.start = self._button("Start a minute", "start", self.begin)
-        self.number = widgets.Text(placeholder="a number", layout=widgets.Layout(width="130px"))
+        layout = widgets.Layout(width="130px")
+        self.number = widgets.Text(placeholder="a number", continuous_update=False, layout=layout)
         units = [(unit, unit) for unit in self.napkin.units]
         unset = [("its unit", "")] if len(units) > 1 else []
-        self.unit = widgets.Dropdown(options=[*unset, *units], layout=widgets.Layout(width="140px"))
+        self.unit = widgets.Dropdown(options=[*unset, *units], tooltip="unit", layout=widgets.Layout(width="140px"))
         self.submit = self._button("Answer", "stop", self.answer)
         self.fields = widgets.HBox([self.start], layout=widgets.Layout(flex_flow="row wrap"))
-        self.result = widgets.HTML("", layout=WIDE)
+        self.fields.add_class(ENTER_PRESSES)
+        self.result = LiveView(layout=WIDE)
         self.widget = widgets.VBox([self.view, self.fields, self.result])
 
     def begin(self) -> None:
@@ -63,7 +66,7 @@ class NapkinDesk(LivePanel):
             results.keep(self._day, self.napkin.judge(typed), date.today())
         self.number.disabled = self.unit.disabled = self.submit.disabled = True
         rows = "<br>".join(escape(line) for line in working)
-        self.result.value = f'<p aria-live="polite"><b>{escape(verdict)}</b><br>{rows}</p>'
+        self.result.value = f"<p><b>{escape(verdict)}</b><br>{rows}</p>"
 
     def _button(self, label: str, part: str, press: Callable[[], None]) -> widgets.Button:
         button = widgets.Button(description=label, button_style="primary", layout=widgets.Layout(width="auto"))

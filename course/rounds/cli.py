@@ -113,8 +113,7 @@ def answer_from(sitting: RoundSitting, answers: dict[str, Any]) -> None:
     """A whole round from a file's answers; pages and fields that it leaves out are left open.
 
     Raises:
-        AnswersFileError: it answers a page or field that isn't asked.
-        CommitmentError: an answer can't be read.
+        AnswersFileError: it answers a page or field that isn't asked, or an answer can't be read.
     """
     left = {name: dict(filled) for name, filled in answers.items() if name != ASKED}
     for key in answers.get(ASKED, ()):
@@ -125,12 +124,19 @@ def answer_from(sitting: RoundSitting, answers: dict[str, Any]) -> None:
             page = next(asked) if filled is None else asked.send(filled)
         except StopIteration:
             break
-        given = left.pop(page.key, {})
-        if unknown := sorted(set(given) - {each.key for each in page.fields}):
-            raise AnswersFileError(f"{page.key} doesn't ask for {', '.join(unknown)}")
-        filled = {each.key: each.checked(str(given.get(each.key, ""))) for each in page.fields}
+        given, keys = left.pop(page.key, {}), [each.key for each in page.fields]
+        if unknown := sorted(set(given) - set(keys)):
+            raise AnswersFileError(f"{page.key} doesn't ask for {', '.join(unknown)}, but for {', '.join(keys)}")
+        filled = {each.key: _from_file(page, each, given) for each in page.fields}
     if left:
         raise AnswersFileError(f"nothing in this round asks for {', '.join(sorted(left))}")
+
+
+def _from_file(page: RoundPage, field: RoundField, given: dict[str, Any]) -> str:
+    try:
+        return field.checked(str(given.get(field.key, "")))
+    except CommitmentError as error:
+        raise AnswersFileError(f"{page.key}.{field.key}: {error}") from None
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from IPython.display import display
 
 from course.drills.clock import clock_html, written
 from course.lab.display import LivePanel, fold
+from course.lab.live_view import LiveView
 from course.rounds.errors import CommitmentError
 from course.rounds.history import keep
 from course.rounds.judge import judge
@@ -51,10 +52,10 @@ class RoundDesk(LivePanel):
         self.question = widgets.Dropdown(description="ask", options=questions, layout=WIDE, disabled=True)
         self.asking = _button("Ask", self.ask)
         self.asking.disabled = True
-        self.answers = widgets.HTML("", layout=WIDE)
+        self.answers = LiveView(layout=WIDE)
         self.opening = widgets.HTML("<p><em>The prompt appears when the clock starts.</em></p>", layout=WIDE)
         self.asked = widgets.VBox([])
-        self.result = widgets.HTML("", layout=widgets.Layout(width="100%"))
+        self.result = LiveView(layout=widgets.Layout(width="100%"))
         self._on = self.start
         asks = widgets.VBox([widgets.HBox([self.question, self.asking]), self.answers])
         self.widget = widgets.VBox([self.start, self.opening, asks, self.asked, self.result])
@@ -67,6 +68,7 @@ class RoundDesk(LivePanel):
         self.start.disabled, self.question.disabled, self.asking.disabled = True, False, False
         self.opening.value = f'<p style="font-size:15px">{escape(drawn.fill(drawn.round.opening))}</p>'
         self._open(next(self._pages))
+        self.question.focus()  # the button that had it can't be pressed any more
 
     def ask(self) -> None:
         """Put the chosen question to the interviewer."""
@@ -98,6 +100,7 @@ class RoundDesk(LivePanel):
             each.disabled = True
         try:
             self._open(self._pages.send(filled))
+            next(iter(self.fields.values())).focus()
         except StopIteration:
             self.is_over, self.sitting.seconds = True, self._now() - self._began
             keep(self.sitting)
@@ -121,7 +124,8 @@ class RoundDesk(LivePanel):
     def _arrows(self, board: widgets.ValueWidget) -> widgets.HBox:
         """Two menus and a button that writes an arrow, for those who'd rather not type."""
         boxes = [(f"{each.key}: {each.name}", each.key) for each in self.sitting.drawn.round.components]
-        start, end = (widgets.Dropdown(options=boxes, layout=widgets.Layout(width="38%")) for _ in range(2))
+        layout = widgets.Layout(width="38%")
+        start, end = (widgets.Dropdown(options=boxes, tooltip=at, layout=layout) for at in ("arrow from", "arrow to"))
 
         def add() -> None:
             board.value = f"{board.value.rstrip()}\n{start.value} > {end.value}".lstrip()

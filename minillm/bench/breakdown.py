@@ -1,4 +1,4 @@
-"""`minillm bench step-breakdown`: where a decode step's microseconds go, with each optimisation switched alone."""
+"""`minillm bench step-breakdown`: where a decode step's microseconds go, with each optimization switched alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no async scheduling": {"async_scheduling": False},
     "no fused kernels": {"fused_kernels": False},
 }
-"""The fields that differ from the default: each optimisation switched off alone, or, where off is the default, on."""
+"""The fields that differ from the default: each optimization switched off alone, or, where off is the default, on."""
 GPU_ONLY = ("triton attention", "no CUDA graphs", "no async scheduling")
 
 

@@ -115,7 +115,7 @@ def prefill(
 def step_breakdown(
     shared: SharedOptions, batch: Batch = 1, context: Context = 512, steps: Steps = None, repeats: Repeats = 8
 ) -> None:
-    """Where a decode step's microseconds go; then again with each optimisation switched alone.
+    """Where a decode step's microseconds go; then again with each optimization switched alone.
 
     Stages: schedule, build, forward, sample, detokenize, and the rest. The variants take turns, so that
     a slow spell of the machine hits all of them.

@@ -49,7 +49,7 @@ class DecodeResult:
     bandwidth: float
     """bytes / step_s: what was achieved, bytes per second."""
     mbu: float
-    """Memory bandwidth utilisation: floor_s / step_s."""
+    """Memory bandwidth utilization: floor_s / step_s."""
 
 
 @dataclass(frozen=True, slots=True)

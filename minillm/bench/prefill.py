@@ -36,7 +36,7 @@ class PrefillResult:
     """FLOP of matrix products and attention: 2 P T of the layers' P weights, the head for one row, causal attention."""
     flops_per_s: float
     mfu: float
-    """Model FLOP utilisation: flops_per_s / FLOP/s of a measured large matrix product."""
+    """Model FLOP utilization: flops_per_s / FLOP/s of a measured large matrix product."""
 
 
 def default_lengths(device_type: str) -> list[int]:

@@ -67,7 +67,7 @@ def resolve(model: str) -> Path:
 
     Args:
         model: a short name, a shape's name (for random weights), a Hugging Face folder, a config.json (for
-            random weights), a GGUF file or a Hub id (`organisation/name`), tried in this order.
+            random weights), a GGUF file or a Hub id (`organization/name`), tried in this order.
     Returns:
         A folder with a config.json; or the .json file itself, if that was given.
     Raises:

@@ -8,7 +8,7 @@ from minillm.model.moe import ExpertRouter
 from minillm.model.packing import pack_linears
 
 
-def optimise_for_cpu(model: LayeredModel) -> None:
+def optimize_for_cpu(model: LayeredModel) -> None:
     """Pack 16-bit weights for the CPU where that works, and compute with float32 activations, in memory that is kept
     from step to step.
 

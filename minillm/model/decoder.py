@@ -156,7 +156,7 @@ class LayeredModel(nn.Module):
 
 
 class Decoder(LayeredModel):
-    """The whole model. Weights are uninitialised until the loader fills them.
+    """The whole model. Weights are uninitialized until the loader fills them.
 
     Args:
         config: its shape.

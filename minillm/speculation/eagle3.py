@@ -21,7 +21,7 @@ from minillm.speculation.head import AnyHead
 
 
 class Eagle3Head(AnyHead):
-    """Weights are uninitialised until they are filled (eagle3_file.py).
+    """Weights are uninitialized until they are filled (eagle3_file.py).
 
     Args:
         config: its own: a Llama of one layer.

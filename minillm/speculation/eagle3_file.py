@@ -20,7 +20,7 @@ from torch import Tensor
 from minillm.core.errors import ConfigError
 from minillm.model.checkpoints import iter_weights, read_json
 from minillm.model.config import ModelConfig
-from minillm.model.cpu import optimise_for_cpu
+from minillm.model.cpu import optimize_for_cpu
 from minillm.model.errors import CorruptCheckpointError, UnsupportedArchitectureError
 from minillm.model.loader import LoadedModel, layer_slots
 from minillm.speculation.eagle3 import Eagle3Head
@@ -78,7 +78,7 @@ def load_eagle3(folder: Path, model: LoadedModel) -> Eagle3Head:
         head.embed_tokens = embedding_table(model.decoder).detach()
     fill_parts(slots, tensors, folder, CONFIG)
     if model.device.type == "cpu":
-        optimise_for_cpu(head)
+        optimize_for_cpu(head)
     return head.eval()
 
 

@@ -79,7 +79,7 @@ class AnyHead(LayeredModel):
 class DraftHead(AnyHead):
     """Our own draft head, described above.
 
-    Weights are uninitialised until they are filled (head_file.py).
+    Weights are uninitialized until they are filled (head_file.py).
 
     Args:
         config: the model's that it drafts for; the layer has the shape of one of its layers, without biases or experts.

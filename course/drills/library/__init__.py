@@ -79,7 +79,9 @@ def find_drill(name: str) -> Drill:
     for number, drill in enumerate(ALL, 1):
         if name in (drill.id, f"{number}"):
             return drill
-    raise UnknownDrillError(f"there is no drill {name!r}; there are: {', '.join(drill.id for drill in ALL)}")
+    raise UnknownDrillError(
+        f"there is no drill {name!r}; there are 1 to {len(ALL)}, or by id: {', '.join(drill.id for drill in ALL)}"
+    )
 
 
 def number_of(drill: Drill) -> int:

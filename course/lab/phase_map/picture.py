@@ -46,13 +46,14 @@ def draw_map(found: PhaseMap, before: PhaseMap | None = None) -> Picture:
     """Techniques down, phases across; each cell has two halves, one for each pair of runs.
 
     Args:
-        before: what has changed since then is underlined.
+        before: what has changed since then is underlined; rows that were measured since have bold names.
     """
     height = HEAD + ROW_HEIGHT * len(found.rows) + 30
     body, told = _heads(height - 30), []
     for i, row in enumerate(found.rows):
         top = HEAD + ROW_HEIGHT * i
-        body += text(4, top + 17, row.name, size=12.5, fill=LINK, font_weight="bold" if before and row.again else None)
+        is_new = before is not None and all(row is not old for old in before.rows)  # a stored row has an `again`, too
+        body += text(4, top + 17, row.name, size=12.5, fill=LINK, font_weight="bold" if is_new else None)
         body += line(4, top + ROW_HEIGHT, MAP_WIDTH - 4, top + ROW_HEIGHT, stroke_width=0.6)
         was = {old.name: old for old in (before or found).rows}.get(row.name, row)
         for j, what in enumerate(COLUMNS):

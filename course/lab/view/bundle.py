@@ -77,8 +77,9 @@ def _alone(module: Path) -> str:
 
 
 def keeping_script(module: Path) -> str:
-    """For anywidget: a module of its own that keeps last frames (keep.js)."""
-    return f"{_alone(FOLDER / 'keep.js')}\n{_alone(module)}"
+    """For anywidget: a module of its own that keeps last frames (keep.js), and says what a screen reader needs
+    (accessible.js)."""
+    return f"{joined('keep', 'accessible')}\n{_alone(module)}"
 
 
 def styles(*names: str) -> str:

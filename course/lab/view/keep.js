@@ -38,7 +38,7 @@ function frozen(node) {
     else now[i].setAttribute("disabled", "");
     if (each instanceof HTMLInputElement) now[i].setAttribute(each.checked ? "checked" : "value", each.value);
   });
-  for (const gone of copy.querySelectorAll(".mm-gone, .jp-OutputPrompt, [hidden]")) gone.remove();
+  for (const gone of copy.querySelectorAll(".mm-gone, .mm-spoken, .jp-OutputPrompt, [hidden]")) gone.remove();
   for (const greyed of copy.querySelectorAll(".jupyter-widgets-disconnected")) greyed.classList.remove("jupyter-widgets-disconnected");
   const look = copy.querySelector(".mm-dash") && [...document.querySelectorAll("style")].find((each) => each.textContent?.includes(".mm-dash {"));
   return `${look ? `<style>${look.textContent}</style>` : ""}${copy.innerHTML}`;

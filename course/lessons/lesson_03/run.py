@@ -19,7 +19,7 @@ from course.lab.style import change, seconds
 from course.lab.texts import CHAT_QUESTIONS
 from course.lab.workloads import LabWorkload, PromptArrival, document
 from course.measure.attention_shapes import HeadShape, PreparedAttention, Shape, make_cache, make_metadata
-from course.measure.quality import Floors
+from course.measure.quality import QualityLimits
 from course.measure.scoring import choose, load_items
 from course.simulator.cluster.record import ClientRecord
 from minillm.core.brief import brief
@@ -468,7 +468,7 @@ def own_ttft(swept: Mapping[int, Run], chunk: int) -> MeasuredAnswer:
 
 # ---------------------------------------------------------------- shorter prompts
 
-FLOOR = Floors().tasks_lost
+MOST_LOST = QualityLimits().tasks_lost
 """The gate, stated before anything is measured: at most so many answers fewer than with the whole text."""
 LONGEST_PROMPT = 320
 """Tokens, with room to spare."""
@@ -513,8 +513,8 @@ class ReadingScore:
     asked: int
 
     def passes(self, whole: "ReadingScore") -> bool:
-        """The gate: at most FLOOR answers fewer than with the whole text."""
-        return whole.right - self.right <= FLOOR
+        """The gate: at most MOST_LOST answers fewer than with the whole text."""
+        return whole.right - self.right <= MOST_LOST
 
 
 def compare_cuts(lab: Lab) -> dict[str, ReadingScore]:

@@ -15,8 +15,8 @@ from course.lessons.lesson_03 import simulated
 from course.lessons.lesson_03.pictures import envelope_seconds
 from course.lessons.lesson_03.run import (
     BIG,
-    FLOOR,
     FUSED,
+    MOST_LOST,
     TEXTBOOK,
     TIE,
     AttentionPoint,
@@ -247,23 +247,23 @@ def d7(halved: Mapping[str, float], scores: Mapping[str, ReadingScore]) -> Claim
     whole = scores[first]
     luck = 2 * (whole.right * (1 - whole.right / whole.asked)) ** 0.5
     passing = [name for name in cuts if scores[name].passes(whole)]
-    broken = [name for name in cuts if whole.right - scores[name].right > max(luck, FLOOR)]
+    broken = [name for name in cuts if whole.right - scores[name].right > max(luck, MOST_LOST)]
     unclear = [name for name in cuts if name not in (*passing, *broken)]
-    if is_too_few := whole.right <= FLOOR or whole.right <= whole.asked / 3:
+    if is_too_few := whole.right <= MOST_LOST or whole.right <= whole.asked / 3:
         verdict = "model_answers_too_few"
     elif unclear:
         verdict = "too_few_questions"
     elif not passing:
-        verdict = "no_cut_keeps_the_floor"
+        verdict = "no_cut_passes"
     else:
-        verdict = "only_when_validated" if broken else "every_cut_keeps_the_floor"
+        verdict = "only_when_validated" if broken else "every_cut_passes"
     return conclude(
         "D7",
         verdict,
         saved=", ".join(f"{seconds(value)} on {name}" for name, value in halved.items()),
         answers="; ".join(f"{name} {score.right} of {score.asked}" for name, score in scores.items()),
         luck="" if is_too_few else say("D7.luck", luck=luck),
-        floor=FLOOR,
+        most_lost=MOST_LOST,
         asked=whole.asked,
         passing=", ".join(passing),
         broken=", ".join(broken),

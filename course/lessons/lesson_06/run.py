@@ -174,11 +174,11 @@ class Dot:
         return len(self.gaps) > 2 and percentile(self.gaps, 90) > RESTLESS * percentile(self.gaps, 10)
 
     def mbu(self, roof: Roof) -> float:
-        """Model bandwidth utilisation: the seconds that reading takes at least, over the seconds that the step took."""
+        """Model bandwidth utilization: the seconds that reading takes at least, over the seconds that the step took."""
         return roof.reading(self.bytes) / self.itl
 
     def mfu(self, roof: Roof) -> float:
-        """Model FLOPs utilisation: the same for multiplying."""
+        """Model FLOPs utilization: the same for multiplying."""
         return roof.multiplying(self.flops) / self.itl
 
     def rest(self, roof: Roof) -> float:

@@ -9,7 +9,7 @@ from course.lab.pool_trace import GONE, PoolTrace
 from course.lab.style import seconds, size, with_minus
 from course.lab.svg import Picture
 from course.lessons.lesson_07b.run import FIRST_TIME, Found, Loss, Pause, compute_s, fetch_s, later_ttft
-from course.measure.quality import REQUEST_TOKENS, Floors
+from course.measure.quality import REQUEST_TOKENS, QualityLimits
 from course.simulator.cluster.run import FleetRun
 
 # ---------------------------------------------------------------- windows and needles
@@ -66,11 +66,11 @@ def draw_needle(found: Mapping[str, Mapping[int, Found]], reach: int) -> Picture
 
 
 def losses_table(found: Mapping[str, Loss]) -> Html:
-    """What each saves beside what it loses, and whether it keeps the floors."""
-    floors = Floors()
+    """What each saves beside what it loses, and whether it keeps the limits."""
+    limits = QualityLimits()
     rows = [("as the model is", "100%", "", "", "", "the reference")]
     for loss in found.values():
-        broken = loss.broken(floors)
+        broken = loss.broken(limits)
         rows.append(
             (
                 loss.name,
@@ -84,10 +84,10 @@ def losses_table(found: Mapping[str, Loss]) -> Html:
     header = (
         "",
         f"KV of {REQUEST_TOKENS:,} tokens",
-        f"perplexity (floor {floors.perplexity_rise:+.0%})",
-        f"KL, nats (floor {floors.kl})",
-        f"same most likely token (floor {floors.agreement:.0%})",
-        "floors",
+        f"perplexity (at most {limits.perplexity_rise:+.0%})",
+        f"KL, nats (at most {limits.kl})",
+        f"same most likely token (at least {limits.agreement:.0%})",
+        "limits",
     )
     return as_table(header, rows)
 

@@ -14,7 +14,7 @@ from course.lab.predict import MeasuredAnswer
 from course.lab.workloads import document
 from course.lessons.lesson_07 import run as lesson_07
 from course.lessons.lesson_07.run import chats, engine, play
-from course.measure.quality import Floors, request_bytes
+from course.measure.quality import QualityLimits, request_bytes
 from course.measure.scoring import GIVEN, TextScore, cut, decode_texts, held_text, window_tokens
 from course.simulator.cluster.run import FleetRun
 from course.simulator.workload.kinds import Sessions
@@ -220,12 +220,12 @@ class Loss:
         """Share of positions with the same likeliest token."""
         return self.score.agreed / self.score.positions
 
-    def broken(self, floors: Floors) -> list[str]:
-        """Names of floors that it did not keep; NaN keeps none."""
+    def broken(self, limits: QualityLimits) -> list[str]:
+        """Names of limits that it did not keep; NaN keeps none."""
         kept = {
-            "perplexity": self.rise <= floors.perplexity_rise,
-            "KL": self.kl <= floors.kl,
-            "likeliest token": self.agreement >= floors.agreement,
+            "perplexity": self.rise <= limits.perplexity_rise,
+            "KL": self.kl <= limits.kl,
+            "likeliest token": self.agreement >= limits.agreement,
         }
         return [name for name, is_kept in kept.items() if not is_kept]
 

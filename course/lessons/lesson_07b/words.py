@@ -15,7 +15,7 @@ from course.lessons.lesson_07 import run as lesson_07
 from course.lessons.lesson_07.run import Account
 from course.lessons.lesson_07b import run
 from course.lessons.lesson_07b.run import ALL, SOME, Found, Loss, later_ttft, recalled
-from course.measure.quality import Floors
+from course.measure.quality import QualityLimits
 from course.simulator.cluster.run import FleetRun
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.models import find_model
@@ -35,12 +35,12 @@ def forgotten(found: Mapping[str, Mapping[int, Found]]) -> Finding:
 
 
 def rounding(found: Mapping[str, Loss]) -> Finding:
-    """Whether int8 KV kept the floors, beside what it saves."""
+    """Whether int8 KV kept the limits, beside what it saves."""
     loss = found["KV in int8"]
-    floors, broken = Floors(), loss.broken(Floors())
+    limits, broken = QualityLimits(), loss.broken(QualityLimits())
     outcome = "toss_up" if broken == ["likeliest token"] else "broken" if broken else "kept"
     without, with_sinks = list(found.values())[1:]
-    sinks_matter = without.rise > floors.perplexity_rise and with_sinks.rise < without.rise / 2
+    sinks_matter = without.rise > limits.perplexity_rise and with_sinks.rise < without.rise / 2
     sinks = f" {tell('07b', 'sinks', 'most_of_it').here}" if sinks_matter else ""
     told = {"share": loss.kv_share, "rise": loss.rise, "kl": loss.kl, "agreement": loss.agreement}
     return tell("07b", "rounding", outcome, **told, broken=", ".join(broken), sinks=sinks)

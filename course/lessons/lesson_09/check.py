@@ -7,7 +7,7 @@ from course.lab.model_shape import LLAMA_70B
 from course.lab.style import with_minus
 from course.lessons.lesson_09 import run
 from course.lessons.lesson_09.run import PLAIN
-from course.measure.quality import Floors
+from course.measure.quality import QualityLimits
 
 GROUP, BITS = 64, 4
 PASSING = ("pass", "fail")
@@ -18,12 +18,12 @@ HALF = 50
 
 
 def checks(found: run.Sweep, scores: run.Scores) -> Checks:
-    """Questions about bytes, Amdahl's law, floors, and zeros.
+    """Questions about bytes, Amdahl's law, limits, and zeros.
 
     q1: bits a weight takes in 4 bits with groups of 64, grids included.
     q2: by what factor a step gets shorter at best when weights go from 16 to 8 bits, and reading them was half of it.
     q3: the smallest batch of the sweep at which int8 is no faster than 16 bits here, or "never".
-    q4: does int4 with groups of 64 "pass" or "fail" the usual floors on this lab's text?
+    q4: does int4 with groups of 64 "pass" or "fail" the usual limits on this lab's text?
     q5: percent of zeros above which numbers with 4-byte columns are fewer bytes than a dense 16-bit matrix.
     q6: tokens of context, of all requests together, at which Llama-3-70B reads as much 16-bit KV as int8 weights.
     """
@@ -58,7 +58,7 @@ def checks(found: run.Sweep, scores: run.Scores) -> Checks:
         )
 
     def q4(answer: object) -> tuple[Criterion, ...]:
-        said = run.verdict(scores, "int4 g64", Floors())
+        said = run.verdict(scores, "int4 g64", QualityLimits())
         rise = with_minus(f"{run.rise(scores, 'int4 g64'):+.1%}")
         told = f"perplexity {rise}; broken: {'; '.join(said.broken) or 'none'}"
         return choice(answer, PASSING[bool(said.broken)], dict.fromkeys(PASSING, told))
@@ -93,7 +93,7 @@ def checks(found: run.Sweep, scores: run.Scores) -> Checks:
             "times",
         ),
         "q3": Question("At which batch of the sweep is int8 first no faster than 16 bits here?", 'a batch, or "never"'),
-        "q4": Question("Does int4 in groups of 64 pass or fail the usual floors on this lab's text?", options=PASSING),
+        "q4": Question("Does int4 in groups of 64 pass or fail the usual limits on this lab's text?", options=PASSING),
         "q5": Question(
             "Pruned anywhere, 16-bit numbers with 4-byte column indices: above what share of zeros is the sparse "
             "matrix smaller than the dense one?",

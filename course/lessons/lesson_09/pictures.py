@@ -39,7 +39,7 @@ from course.lessons.lesson_09.run import (
     speedup,
     verdict,
 )
-from course.measure.quality import Floors, conclusion
+from course.measure.quality import QualityLimits, conclusion
 from course.simulator.cost.hardware import Hardware, find_hardware
 from course.simulator.cost.models import find_model
 from minillm.bench.target import Costs
@@ -394,33 +394,33 @@ def h100_table() -> Html:
 RISES = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 KLS = (0.0005, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 SAMES = (0.99, 0.97, 0.95, 0.93, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
-"""Floors to choose from: strictest first."""
+"""Limits to choose from: strictest first. The first two are upper limits, agreement's is a lower one."""
 
 
 def floors_explorer(scores: Scores) -> Explorer:
-    """Drag the floors; see who passes. They begin where `minillm bench quality` has them."""
-    usual = Floors()
+    """Drag the limits; see who passes. They begin where `minillm bench quality` has them."""
+    usual = QualityLimits()
     return Explorer(
-        lambda rise, kl, same: gate_table(scores, Floors(rise, kl, same)),
+        lambda rise, kl, same: gate_table(scores, QualityLimits(rise, kl, same)),
         rise=choices("perplexity may rise by", [(f"{x:.1%}", x) for x in RISES], usual.perplexity_rise),
         kl=choices("KL at most, nats", KLS, usual.kl),
         same=choices("same most likely token in", [(f"{x:.0%}", x) for x in SAMES], usual.agreement),
     )
 
 
-def gate_table(scores: Scores, floors: Floors) -> Html:
-    """A row a format: decode speed of one reader, three measures, crossed where they break a floor, and the verdict."""
+def gate_table(scores: Scores, limits: QualityLimits) -> Html:
+    """A row a format: decode speed of one reader, three measures, crossed where they break a limit, and the verdict."""
     rows = []
     for name in list(scores)[1:]:
         quality, cost, more = scores[name].quality, scores[name].cost, rise(scores, name)
         measures = (
-            (with_minus(f"{more:+.2%}"), more <= floors.perplexity_rise),
-            (f"{quality.kl:.4f}", quality.kl <= floors.kl),
-            (f"{quality.agreement:.1%}", quality.agreement >= floors.agreement),
+            (with_minus(f"{more:+.2%}"), more <= limits.perplexity_rise),
+            (f"{quality.kl:.4f}", quality.kl <= limits.kl),
+            (f"{quality.agreement:.1%}", quality.agreement >= limits.agreement),
         )
         told = (words if is_kept else f"✗ {words}" for words, is_kept in measures)
         speed = f"×{cost.tokens_per_s / scores[PLAIN].cost.tokens_per_s:.2f}"
-        rows.append((name, speed, *told, conclusion(verdict(scores, name, floors))))
+        rows.append((name, speed, *told, conclusion(verdict(scores, name, limits))))
     heads = ("decode speed, batch 1", "perplexity rises by", "KL, nats a token", "same most likely token", "verdict")
     return as_table(("format", *heads), rows)
 

@@ -17,7 +17,7 @@ from course.lab.style import seconds
 from course.lab.watched_engine import WatchedEngine
 from course.lab.workloads import LabWorkload
 from course.lessons.lesson_06.run import RESTLESS, Dot, room, side_by_side
-from course.measure.quality import Cost, Floors, Quality, QualityVerdict, judge, request_bytes
+from course.measure.quality import Cost, Quality, QualityLimits, QualityVerdict, judge, request_bytes
 from course.measure.scoring import GIVEN, TextScore, decode_texts, held_text
 from minillm import Engine, EngineConfig
 from minillm.bench.target import Costs, Target
@@ -504,10 +504,10 @@ def rise(scores: Mapping[str, Scored], name: str) -> float:
     return scores[name].quality.perplexity / scores[PLAIN].quality.perplexity - 1
 
 
-def verdict(scores: Mapping[str, Scored], name: str, floors: Floors) -> QualityVerdict:
-    """By the rule of `minillm bench quality`: better only with a gain, without a loss, and with every floor kept."""
+def verdict(scores: Mapping[str, Scored], name: str, limits: QualityLimits) -> QualityVerdict:
+    """By the rule of `minillm bench quality`: better only with a gain, without a loss, and with every limit kept."""
     both = scores[PLAIN], scores[name]
-    return judge([each.quality for each in both], [each.cost for each in both], floors)
+    return judge([each.quality for each in both], [each.cost for each in both], limits)
 
 
 def sampling_error(share: float, items: int) -> float:

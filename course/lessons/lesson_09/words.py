@@ -17,7 +17,7 @@ from course.lab.simulated_70b import phase_means
 from course.lab.style import PHASE_LABELS
 from course.lessons.lesson_09 import run, simulated
 from course.lessons.lesson_09.run import PLAIN, PhasePair, Shelf
-from course.measure.quality import Floors
+from course.measure.quality import QualityLimits
 from course.simulator.cluster.run import FleetRun
 from course.simulator.cost.hardware import find_hardware
 
@@ -89,12 +89,12 @@ def by_batch(found: run.Sweep, roof: Roof) -> Finding:
 
 
 def quality(scores: run.Scores, on_grid: float) -> Finding:
-    """Which formats keep the usual floors.
+    """Which formats keep the usual limits.
 
     Args:
         on_grid: share of the weights that lie on int4's grid already, as they came.
     """
-    broken = [name for name in scores if run.verdict(scores, name, Floors()).broken]
+    broken = [name for name in scores if run.verdict(scores, name, QualityLimits()).broken]
     kept = [name for name in scores if name not in (PLAIN, *broken)]
     outcome = "all_kept" if not broken else "some_broke" if kept else "all_broke"
     finding = tell("09", "quality", outcome, kept=", ".join(kept), broken=", ".join(broken))
@@ -122,7 +122,7 @@ ROUNDED_BEFORE = 0.9
 """A larger share of weights on a grid is no accident."""
 ACCURACY_LOST, ITEMS = 0.02, 500
 """D10's loss, and the size of a usual set of test questions."""
-USUAL = Floors()
+USUAL = QualityLimits()
 """Those of `minillm bench quality`."""
 ANSWERED = 0.8
 """Share of such a set's questions that a model gets right; for the error of a share."""
@@ -169,14 +169,14 @@ def a7(
     )
 
 
-def b4(scores: run.Scores, on_grid: float, floors: Floors = USUAL) -> Claim:
+def b4(scores: run.Scores, on_grid: float, limits: QualityLimits = USUAL) -> Claim:
     """Does the number of bits tell whether quality holds?
 
     Args:
         on_grid: share of the weights that lie on int4's grid already, as they came.
     """
     names = list(scores)[1:]
-    broken = {name: run.verdict(scores, name, floors).broken for name in names}
+    broken = {name: run.verdict(scores, name, limits).broken for name in names}
     told = (
         say(
             "B4.one_format",
@@ -193,12 +193,12 @@ def b4(scores: run.Scores, on_grid: float, floors: Floors = USUAL) -> Claim:
     if pair := next(((a, b) for a in passed for b in failed if a[:4] == b[:4]), None):
         alike = say("B4.same_bits_other_groups", one=pair[0], other=pair[1])
         alike += say("B4.rounded_before", one=pair[0]) if on_grid > ROUNDED_BEFORE else ""
-    counted = {"plain": scores[PLAIN].positions, "floors": floors, "told": "; ".join(told)}
+    counted = {"plain": scores[PLAIN].positions, "limits": limits, "told": "; ".join(told)}
     if passed and failed:
         return conclude(
             "B4", "some_pass_and_some_fail", **counted, passed=", ".join(passed), failed=", ".join(failed), alike=alike
         )
-    return conclude("B4", "floors_decide_nothing", **counted, passed="every" if passed else "no")
+    return conclude("B4", "limits_decide_nothing", **counted, passed="every" if passed else "no")
 
 
 def b5(found: Sequence[Timed]) -> Claim:

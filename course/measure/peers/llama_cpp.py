@@ -128,7 +128,7 @@ class LlamaCppContext:
         logits = llama_cpp.llama_get_logits(self.pointer)  # waits until it is computed
         if rows == 0:
             return np.empty(0, dtype=np.int64)
-        # NumPy's argmax is vectorised; llama.cpp's greedy sampler first copies the whole vocabulary into candidates.
+        # NumPy's argmax is vectorized; llama.cpp's greedy sampler first copies the whole vocabulary into candidates.
         return np.ctypeslib.as_array(logits, shape=(rows, self.model.vocab_size)).argmax(axis=1)
 
     def share(self, source: int, target: int, length: int) -> None:

@@ -43,7 +43,7 @@ class FittedConstants:
     decided: tuple[str, ...]
     """Names of the constants that the data decided; the others stayed near their priors."""
     cost: float
-    """What was minimised: comparable between fits to the same data."""
+    """What was minimized: comparable between fits to the same data."""
 
 
 def fit_constants(

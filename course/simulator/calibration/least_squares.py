@@ -1,6 +1,6 @@
 """Robust least squares in a few numbers, for fits of a handful of constants to thousands of measurements.
 
-Minimised is the sum of C² (√(1 + (r/C)²) - 1) over all residuals r: half their square while they are small, and growing
+Minimized is the sum of C² (√(1 + (r/C)²) - 1) over all residuals r: half their square while they are small, and growing
 linearly beyond the outlier size C ("soft L1", a smooth form of Huber's loss, 1964).
 
 Levenberg (1944) and Marquardt (1963): near the minimum the sum looks like a bowl, whose lowest point is a linear system
@@ -75,7 +75,7 @@ def least_squares(residuals: Residuals, start: Sequence[float], highest: Sequenc
 
 
 def cost_of(residuals: Sequence[float], outlier: float) -> float:
-    """What is minimised."""
+    """What is minimized."""
     return outlier**2 * math.fsum(math.sqrt(1 + (r / outlier) ** 2) - 1 for r in residuals)
 
 

@@ -75,7 +75,7 @@ class ReplicaReport:
         return self.stopped - self.started
 
     @property
-    def utilisation(self) -> float:
+    def utilization(self) -> float:
         """Share of its time in steps. High in nearly every fleet that has any trouble: it proves nothing."""
         return self.busy_s / self.up_s if self.up_s > 0 else 0.0
 

@@ -2,7 +2,7 @@
 
 A step with T new tokens, R rows of logits and B requests takes as long as
 
-    linear       max[(2 P T + 2 P_head R) / (tp F MFU(T)), W / (tp BW eff)] + serial x min[the same] + dequantisation
+    linear       max[(2 P T + 2 P_head R) / (tp F MFU(T)), W / (tp BW eff)] + serial x min[the same] + dequantization
     attention    max[4 L q Σ n(c + n/2) / (tp F MFU_attn), kv_bytes Σ(c + n) / (tp BW eff_kv)], prompts + decodes
     all-reduce   2 L [waiting for the last of tp + min(α + β T h bytes, the same with other α, β)]: see all_reduce.py
     gaps         L x (what the small kernels of a layer take), and a little more with prompts
@@ -67,7 +67,7 @@ class Constants(StrictModel):
     _error: type[Exception] = PricingError
 
     mfu: Share = 1.0
-    """Model FLOPs utilisation: share of peak FLOP/s that matrix products of many tokens reach."""
+    """Model FLOPs utilization: share of peak FLOP/s that matrix products of many tokens reach."""
     expert_mfu: Share | None = None
     """The same in products with experts, each of which has a few of the tokens; None = as in all others."""
     half_tokens: float = Field(0.0, ge=0)

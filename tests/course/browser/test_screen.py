@@ -19,6 +19,10 @@ CODE = (
     "from course.incidents import Incident\nfrom course.incidents.desk import IncidentDesk",
     "IncidentDesk(Incident.generate(seed=1))",
     "import time\ntime.sleep(2.5)",
+    "from course.lab.explorer import Explorer, buttons, choices, slider\nfrom course.lab.display import Html",
+    "Explorer(lambda **at: Html(f'<p>{at}</p>', ''), k=slider('drafts', 0, 8, 4), kl=choices('KL', (0.1, 0.2, 0.5)),"
+    " card=buttons('card', ('H100', 'B200')))",
+    "from course.napkin.desk import NapkinDesk\nNapkinDesk(7)",
     'open_lab().predict("arrows", "Which?", ["queue", "prefill"])',
 )
 READY = ".mm-bar .mm-run:enabled"
@@ -134,12 +138,45 @@ def test_the_keyboard_alone_runs_it_and_reaches_every_control(page: Any) -> None
 
 
 def test_the_arrow_keys_are_a_bets_own(page: Any) -> None:
-    page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 5")
-    page.evaluate("window.jupyterapp.shell.currentWidget.content.scrollToItem(5, 'start')")
+    page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 8")
+    page.evaluate("window.jupyterapp.shell.currentWidget.content.scrollToItem(8, 'start')")
     options = page.locator(".widget-radio-box input[name]")
     options.first.press("Space")
     options.first.press("ArrowDown")
     assert options.nth(1).is_checked()
+    assert page.get_by_role("radiogroup", name="Predict. Which?").count() == 1
+    page.evaluate("window.jupyterapp.shell.currentWidget.content.scrollToItem(1, 'start')")
+
+
+def test_an_explorers_controls_have_names_and_what_they_change_is_said(page: Any) -> None:
+    page.evaluate("window.jupyterapp.shell.currentWidget.content.scrollToItem(6, 'start')")
+    page.get_by_role("slider", name="drafts").focus()
+    page.keyboard.press("Tab")  # on to its number, which can be typed over
+    page.wait_for_selector("[role=textbox][aria-label^=drafts]:focus")
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector(".mm-spoken:has-text(\"'k': 4, 'kl': 0.2\")", state="attached")
+    page.wait_for_selector("[role=slider][aria-label=KL][aria-valuetext='0.2']:focus")
+    other = page.get_by_role("group", name="card").get_by_role("button", name="B200")
+    assert other.get_attribute("aria-pressed") == "false"
+    other.press("Enter")
+    page.wait_for_selector("button[aria-pressed=true]:has-text('B200')")
+    page.evaluate("window.jupyterapp.shell.currentWidget.content.scrollToItem(1, 'start')")
+
+
+def test_enter_answers_with_all_that_was_typed(page: Any) -> None:
+    """However fast: a message about Enter would overtake the last letters."""
+    page.evaluate("window.jupyterapp.shell.currentWidget.content.scrollToItem(7, 'start')")
+    page.get_by_role("button", name="Start a minute").press("Enter")
+    number = page.locator(".mm-enter input[type=text]:focus")
+    number.wait_for()
+    page.keyboard.type("12345")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".mm-shown:has-text(\"'12345' has none\")")
+    assert page.get_by_role("combobox", name="unit").count() == 1
+    page.keyboard.type(" s")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".mm-enter input:disabled")
     page.evaluate("window.jupyterapp.shell.currentWidget.content.scrollToItem(1, 'start')")
 
 

@@ -11,6 +11,7 @@ from course.grading import classroom
 from course.grading.__main__ import app
 from course.grading.exercises import find
 from course.grading.history import History
+from course.grading.source import answer_file
 from course.lab import progress
 from course.lab.json_store import JsonFile
 
@@ -109,6 +110,25 @@ def test_the_command_writes_text_json_and_csv(tmp_path: Path) -> None:
     tables = json.loads(CliRunner().invoke(app, ["class", *files, "--json"]).stdout)
     assert tables["learners"][0]["learner"] == "Ada"
     assert tables["exercises"][0]["exercise"] == EXERCISE.id
+
+
+def test_what_a_class_handed_in_is_graded_with_the_teachers_seed_and_not_kept(tmp_path: Path) -> None:
+    right, stub = tmp_path / "right.py", tmp_path / "stub.py"
+    right.write_text(answer_file(EXERCISE, "solution"))
+    stub.write_text(answer_file(EXERCISE, "stub"))
+    files = [str(right), str(stub), str(tmp_path / "missing.py")]
+    arguments = ["rerun", EXERCISE.id, *files, "--seed", "5", "--csv", str(tmp_path / "class.csv")]
+    text = CliRunner().invoke(app, arguments)
+    assert text.exit_code == 0 and len((tmp_path / "class.csv").read_text().splitlines()) == 1 + len(files)
+    found = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+    assert [each["points"] for each in found["answers"]] == [EXERCISE.max_score, 0.0, None]
+    first = [each["first_mistake"] for each in found["answers"]]
+    assert first[0] == "" and "not written yet" in first[1] and "missing.py" in first[2]
+    assert History().standing(EXERCISE).attempts == 0
+
+
+def test_a_nameless_export_is_refused() -> None:
+    assert CliRunner().invoke(app, ["export", "--name", " "]).exit_code == 2
 
 
 LEARNER = classroom.Learner(name="Ada", exported="", version="")

@@ -1,19 +1,23 @@
 """The command line, the notebook's check and hint, and the history they share."""
 
+import ast
 import json
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
+import nbformat
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from typer.testing import CliRunner, Result
 from wrong_answers import names_of
 
 from course.grading import WrongAnswerError
 from course.grading.__main__ import app
 from course.grading.exercises import find, ids
+from course.grading.handed_in import HandedInError, answer_text
 from course.grading.history import History
 from course.grading.notebook import advise, check, hint
 
@@ -52,6 +56,68 @@ def test_unknown_exercises_and_files_are_refused_with_a_tip() -> None:
     assert unknown.exit_code == 2
     assert "'block-pool'" in unknown.stderr
     assert "nowhere.py" in cli("check", "block-pool", "nowhere.py").stderr
+
+
+@pytest.mark.parametrize("name", ids())
+def test_a_notebook_that_is_handed_in_defines_what_the_exercise_asks_for(name: str) -> None:
+    exercise = find(name)
+    [notebook] = (ROOT / "solutions").glob(f"{exercise.lesson:02d}_*.ipynb")
+    defined = {getattr(each, "name", "") for each in ast.parse(answer_text(notebook, exercise)).body}
+    assert set(exercise.entry_points) <= defined
+
+
+CELLS = """from course.lab import check, hint
+import torch, math
+---
+TOO_EARLY = math.tau
+---
+*percentiles · an exercise*
+---
+HALF = 0.5
+first = percentile([1], HALF)
+hint("percentiles")
+---
+lab = 1
+from course.lab import Lab
+---
+@decorated
+def percentile(values, q):  # mine
+    return values[0]
+percentile([3], 1)
+---
+check("percentiles", percentile)
+---
+def percentile(): ...
+"""
+
+
+def test_of_a_notebook_neither_scratch_work_nor_the_labs_runs_are_graded(tmp_path: Path) -> None:
+    cells = [new_code_cell(each.strip()) for each in CELLS.split("---")]
+    cells[2] = new_markdown_cell(cells[2].source)
+    path = tmp_path / "mine.ipynb"
+    nbformat.write(new_notebook(cells=cells), path)
+    own = "@decorated\ndef percentile(values, q):  # mine\n    return values[0]"
+    assert answer_text(path, find("percentiles")).split("\n\n") == ["import torch, math", "HALF = 0.5", f"{own}\n"]
+    with pytest.raises(HandedInError, match="block-pool"):
+        answer_text(path, find("block-pool"))
+    path.write_text("no notebook")
+    with pytest.raises(HandedInError, match="isn't a notebook"):
+        answer_text(path, find("percentiles"))
+    with pytest.raises(HandedInError, match="folder"):
+        answer_text(tmp_path, find("percentiles"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_file_is_read_as_editors_and_powershell_write_it(encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "answer.py").write_bytes("x = 'é'\r\n".encode(encoding))
+    assert answer_text(tmp_path / "answer.py", find("percentiles")) == "x = 'é'\r\n"
+
+
+def test_a_syntax_error_is_told_once_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "answer.py").write_text("x = 1\ndef percentile(values, q)\n    return 0\n")
+    done = cli("check", "percentiles", str(tmp_path / "answer.py"), "--seed", "3", "--no-save")
+    assert done.stdout.count("line 2") == 1 and "expected ':'" in done.stdout
+    assert "--seed 3" in done.stdout and "seed=3" not in done.stdout
 
 
 def test_functions_and_classes_of_a_notebook_are_graded() -> None:

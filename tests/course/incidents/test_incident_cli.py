@@ -83,6 +83,12 @@ def test_what_was_left_goes_on_and_a_wrong_question_takes_no_minutes(run: Run) -
     assert status == 2 and "nothing to go on with" in err
 
 
+def test_leaving_before_the_grade_says_what_is_kept(run: Run) -> None:
+    for words in ("ask batch\nquit\n", "ask batch\n"):  # the second ends as Ctrl-D does
+        status, out, _ = run("incident", *SLOTS, stdin=words)
+        assert status == 0 and "nothing is kept" in out
+
+
 def test_playing_by_hand_from_menus(run: Run) -> None:
     words = [
         "mitigate",
@@ -91,6 +97,7 @@ def test_playing_by_hand_from_menus(run: Run) -> None:
         "99",
         "kv_use",
         "ask batch",
+        "ask 2",
         "ask gremlins",
         "dance",
         "suspect",
@@ -110,6 +117,7 @@ def test_playing_by_hand_from_menus(run: Run) -> None:
         "restored since minute 10",
         "not in the menu: 99",
         "no question 'gremlins'",
+        "Where answered requests spent their time",
         "no command 'dance'",
         "in your own words",
         "not in the menu: gpu",

@@ -86,7 +86,7 @@ def test_partial_credit(check00) -> None:
     assert 0 < result.score < result.max_score
 
 
-def test_tpot_with_the_first_token_in_it_is_recognised(check01) -> None:
+def test_tpot_with_the_first_token_in_it_is_recognized(check01) -> None:
     view = SERVICES["B"].row_of(0)
     e2e = view.borders[-1] - view.borders[0]
     wrong = 1000 * e2e / view.num_output_tokens

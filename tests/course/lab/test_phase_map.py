@@ -1,5 +1,6 @@
 """The map is what was measured: how a change is judged, the stored runs, the picture, and measuring again."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from course.lab.lab import Lab
 from course.lab.phase_map.measure import STORED, MeasuredPair, PhaseMap, Side, main, measure, on_the_engine, simulated
 from course.lab.phase_map.picture import COLUMNS, draw_map, label, provenance_note
 from course.lab.phase_map.techniques import CHAT, ROWS, EnginePair, Pair, Technique, at, many
+from course.lab.svg import Picture
 from course.lessons.start.contents import lessons
 from course.simulator.cluster.fleet import ClusterConfig
 from minillm.core.timeline import PHASES
@@ -121,8 +123,16 @@ def test_one_row_that_is_measured_again_dates_itself_and_not_the_map() -> None:
     assert again.rows[0].knob == "turned" and again.rows[0].again["date"] in str(provenance_note(again))
     turned = found.measured_again([replace(first, helps=first.hurts)])
     assert 'stroke-width="2.5"' in draw_map(turned, found).body and 'stroke-width="2.5"' not in draw_map(found).body
+    assert _bold_names(draw_map(again, found)) == {first.name} and not _bold_names(draw_map(found, found))
+    assert any(row.again for row in found.rows), "a row that was measured apart from the map, before: not bold"
     new = found.measured_again([replace(first, name="brand new")])
+    assert _bold_names(draw_map(new, found)) == {"brand new"}
     assert new.rows[-1].name == "brand new" and len(new.rows) == len(found.rows) + 1
+
+
+def _bold_names(drawn: Picture) -> set[str]:
+    """What is bold in the column of names."""
+    return set(re.findall(r'<text x="4"[^>]*font-weight="bold"[^>]*>([^<]+)<', drawn.body))
 
 
 def test_a_name_that_is_no_technique_measures_and_stores_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from course.lessons.lesson_07.run import engine
 from course.lessons.lesson_07b import pictures, run, words
 from course.lessons.lesson_07b.check import checks
 from course.lessons.lesson_07b.run import FIRST_TIME
-from course.measure.quality import Floors
+from course.measure.quality import QualityLimits
 
 
 def test_a_window_gives_blocks_back_to_the_pool(tiny_lab: Lab) -> None:
@@ -63,10 +63,10 @@ def test_the_gate_measures_all_candidates_on_one_text(tiny_lab: Lab) -> None:
     assert rounded.kv_share < 0.3 and cut.kv_share < sinks.kv_share < 0.1
 
 
-def test_floors_are_kept_or_named() -> None:
-    assert loss().broken(Floors()) == []
-    assert loss(rise=0.05, kl=0.2, agreed=50).broken(Floors()) == ["perplexity", "KL", "likeliest token"]
-    assert loss(rise=float("nan")).broken(Floors()) == ["perplexity"]
+def test_limits_are_kept_or_named() -> None:
+    assert loss().broken(QualityLimits()) == []
+    assert loss(rise=0.05, kl=0.2, agreed=50).broken(QualityLimits()) == ["perplexity", "KL", "likeliest token"]
+    assert loss(rise=float("nan")).broken(QualityLimits()) == ["perplexity"]
     assert loss(rise=0.05).rise == pytest.approx(0.05)
 
 
@@ -79,7 +79,7 @@ def test_findings_say_no_more_than_the_model_showed() -> None:
     for rounded, says in (
         (loss(agreed=50), "a toss-up"),
         (loss(kl=0.2), "breaks KL"),
-        (loss(), "all three floors hold"),
+        (loss(), "all three limits are kept"),
     ):
         for with_sinks, is_told in ((loss(rise=0.1), True), (loss(rise=0.9), False)):
             told = words.rounding({"KV in int8": rounded, "window": loss(rise=1.0), "sinks": with_sinks}).here

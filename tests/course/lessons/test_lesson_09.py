@@ -16,7 +16,7 @@ from course.lessons.lesson_09 import pictures, run, simulated, words
 from course.lessons.lesson_09.check import checks
 from course.lessons.lesson_09.pictures import formats_table
 from course.lessons.lesson_09.run import FORMATS, MEMORY_SLOTS, PLAIN, PhasePair, Shelf, long_answer, short_of_memory
-from course.measure.quality import Cost, Floors, Quality
+from course.measure.quality import Cost, Quality, QualityLimits
 from course.measure.scoring import GIVEN
 from course.simulator.cost.hardware import find_hardware
 from minillm.core.errors import ConfigError
@@ -228,14 +228,14 @@ SCORES = {
 
 
 def test_the_gate_looks_at_quality_first() -> None:
-    assert run.verdict(SCORES, "int8", Floors()).better
-    assert len(run.verdict(SCORES, "int4 g64", Floors()).broken) == 3
-    trade = run.verdict(SCORES, "int4", Floors())
+    assert run.verdict(SCORES, "int8", QualityLimits()).better
+    assert len(run.verdict(SCORES, "int4 g64", QualityLimits()).broken) == 3
+    trade = run.verdict(SCORES, "int4", QualityLimits())
     assert not trade.better and not trade.broken and trade.losses
-    assert not run.verdict(SCORES, "KV int8", Floors()).better
+    assert not run.verdict(SCORES, "KV int8", QualityLimits()).better
     broken = {**SCORES, "int8": scored(float("nan"), float("nan"), 0.0, 500.0)}
-    assert len(run.verdict(broken, "int8", Floors()).broken) == 3
-    table = str(pictures.gate_table(SCORES, Floors()))
+    assert len(run.verdict(broken, "int8", QualityLimits()).broken) == 3
+    table = str(pictures.gate_table(SCORES, QualityLimits()))
     assert table.count("✗") == 3 and "✗ 0.2500" in table and "×1.60" in table
 
 
@@ -312,11 +312,11 @@ def test_where_memory_is_short_fewer_bits_shorten_the_line(monkeypatch: pytest.M
 # ---------------------------------------------------------------- claims and the check
 
 
-def test_b4_needs_a_floor_that_decides() -> None:
+def test_b4_needs_limits_that_decide() -> None:
     found = words.b4(SCORES, 0.1)
     assert found.kind == "holds" and "int4 and int4 g64 have the same bit width" in found.verdict
-    assert words.b4(SCORES, 0.1, Floors(1.0, 1.0, 0.1)).kind == "not shown"
-    assert words.b4(SCORES, 0.1, Floors(-1.0, 0.0, 1.0)).kind == "not shown"
+    assert words.b4(SCORES, 0.1, QualityLimits(1.0, 1.0, 0.1)).kind == "not shown"
+    assert words.b4(SCORES, 0.1, QualityLimits(-1.0, 0.0, 1.0)).kind == "not shown"
 
 
 def test_d10_is_a_range_not_a_figure() -> None:

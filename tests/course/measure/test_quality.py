@@ -1,4 +1,4 @@
-"""The quality gate: its numbers on the real model, and that it cannot be talked out of a broken floor."""
+"""The quality gate: its numbers on the real model, and that it cannot be talked out of a broken limit."""
 
 import dataclasses
 import gc
@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from course.measure import scoring
 from course.measure.quality import (
     Cost,
-    Floors,
     Quality,
+    QualityLimits,
     QualityVerdict,
     engine_config,
     judge,
@@ -63,7 +63,7 @@ def changed(**fields: float) -> Quality:
 def test_as_good_and_cheaper_in_speed_or_memory_is_better_and_a_trade_is_none(
     after: Cost, verdict: QualityVerdict
 ) -> None:
-    assert judge([GOOD, changed(perplexity=10.05)], [BEFORE, after], Floors()) == verdict
+    assert judge([GOOD, changed(perplexity=10.05)], [BEFORE, after], QualityLimits()) == verdict
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_as_good_and_cheaper_in_speed_or_memory_is_better_and_a_trade_is_none(
         ({"agreement": math.nan}, "nan%, less than 90.0%"),
     ],
 )
-def test_no_speed_makes_up_for_a_broken_floor(fields: dict, reason: str) -> None:
-    verdict = judge([GOOD, changed(**fields)], [BEFORE, Cost(1, 1, 1, 1e6)], Floors())
+def test_no_speed_makes_up_for_a_broken_limit(fields: dict, reason: str) -> None:
+    verdict = judge([GOOD, changed(**fields)], [BEFORE, Cost(1, 1, 1, 1e6)], QualityLimits())
     assert not verdict.better and verdict.gains
     assert len(verdict.broken) == 1 and reason in verdict.broken[0]
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from course.drills.amounts import Amount
 from course.rounds.board import is_kept, reached, read_edges
-from course.rounds.cli import app
+from course.rounds.cli import AnswersFileError, app
 from course.rounds.console import RoundSession
 from course.rounds.desk import RoundDesk
 from course.rounds.errors import CommitmentError, RoundFileError, UnknownRoundError
@@ -232,8 +232,14 @@ def test_the_terminal_lists_shows_and_sits(home: Path, tmp_path: Path) -> None:
     found = json.loads(run("sit", "weights", "--answers", str(answers), "--json"))
     assert found["level"] == LEVELS[0]
     assert [item["right"] for item in found["areas"]["envelope"]["items"]] == [None, True, None, None, None]
-    answers.write_text(json.dumps({"envelope": {"flor": "118 s"}}))
-    assert "flor" in str(CliRunner().invoke(app, ["sit", "weights", "--answers", str(answers)]).exception)
+    for envelope, told in (
+        ({"flor": "118 s"}, "envelope doesn't ask for flor, but for .*floor"),
+        ({"floor": "118 moons"}, "envelope.floor: '118 moons'"),
+        ({"sure": "2"}, "envelope.sure: no '2' in this menu"),
+    ):
+        answers.write_text(json.dumps({"envelope": envelope}))
+        with pytest.raises(AnswersFileError, match=told):
+            CliRunner().invoke(app, ["sit", "weights", "--answers", str(answers)], catch_exceptions=False)
     # By hand: two questions, one of them no question; then nothing more.
     said = run("sit", "weights", stdin="1\n99\n\n")
     assert "no question '99'" in said and "no hire yet" in said and "A staff candidate's conversation" in said

@@ -21,7 +21,7 @@ from minillm.kernels.triton.attention import TritonAttention
 from minillm.model import packed as packed_module
 from minillm.model import packing as packing_module
 from minillm.model.config import ModelConfig
-from minillm.model.cpu import optimise_for_cpu
+from minillm.model.cpu import optimize_for_cpu
 from minillm.model.decoder import Decoder
 from minillm.model.loader import load_model
 from minillm.model.packed import FEW_ROWS
@@ -58,7 +58,7 @@ def new_decoder(weights: str = "bfloat16", **changes: bool) -> Decoder:
     for parameter in decoder.parameters():
         parameter.data.normal_(0, 0.3)
     if weights == "bfloat16":
-        optimise_for_cpu(decoder)
+        optimize_for_cpu(decoder)
     else:
         make = make_int8 if weights == "int8" else lambda linear: make_int4(linear, 32)
         Quantizer(decoder, RoundingRecipe(make, make_int8), CPU).finish()

@@ -79,7 +79,7 @@ def test_fp8_keeps_three_bits_of_mantissa() -> None:
     assert ((numbers.float() * scales[:, None] - weight).abs() <= weight.abs() / 16 + scales[:, None] / 512).all()
 
 
-def test_weights_that_were_of_four_bits_are_recognised() -> None:
+def test_weights_that_were_of_four_bits_are_recognized() -> None:
     weight = torch.randn(16, 128)
     numbers, scales = quantize_int4(weight, 32)
     assert share_on_int4_grid(weight) < 0.4

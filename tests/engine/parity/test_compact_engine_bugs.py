@@ -137,10 +137,10 @@ def test_penalties_change_what_is_written(lively: Any, ids: list[int]) -> None:
     params = SamplingParams(temperature=0.0, max_tokens=32, ignore_eos=True)
     plain = ask(engine, ids[:40], params).token_ids
     assert len(set(plain)) < len(plain)
-    penalised = {
+    penalized = {
         name: ask(engine, ids[:40], params.replace(**{name: value})).token_ids
         for name, value in {"presence_penalty": 2.0, "frequency_penalty": 2.0, "repetition_penalty": 1e6}.items()
     }
-    assert len(set(penalised["repetition_penalty"])) == 32
-    assert len(set(penalised["frequency_penalty"])) > len(set(plain))
-    assert all(tokens != plain for tokens in penalised.values())
+    assert len(set(penalized["repetition_penalty"])) == 32
+    assert len(set(penalized["frequency_penalty"])) > len(set(plain))
+    assert all(tokens != plain for tokens in penalized.values())

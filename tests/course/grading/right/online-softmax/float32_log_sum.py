@@ -2,7 +2,7 @@ import numpy as np
 
 
 def empty(d):
-    """The output so far (normalised), and the log of the sum behind it, in one array."""
+    """The output so far (normalized), and the log of the sum behind it, in one array."""
     state = np.zeros(d + 1, dtype=np.float32)
     state[-1] = -np.inf
     return state
