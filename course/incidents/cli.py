@@ -132,7 +132,9 @@ def incident(
         if not resume:
             kept_day = None if which is None else str(which)
             left = LeftIncident(seed=seed, difficulty=difficulty, cause=cause, classic=classic, day=kept_day)
-        if play_along(current, left) and which is not None:
+        if not play_along(current, left):
+            print("\nNot graded." + (" `minillm incident --resume` goes on from here." if left.lines else ""))
+        elif which is not None:
             print(kept_for(current, which, now))
         return
     report = step_by_step(current, first, asked, fields, tried, deployed)
