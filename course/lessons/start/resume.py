@@ -58,6 +58,7 @@ KEPT = (
     Kept("drills.json", "your drills, with the full text of every answer, including those given in a terminal"),
     Kept("rounds.json", "design rounds you've played, and the level of each area"),
     Kept("incidents.json", "incidents whose cause you've been shown"),
+    Kept("incident_left.json", "an incident that you left, to go on with"),
     Kept("daily.json", "how you did in the daily incidents"),
     Kept("napkin.json", "how you did in the sums of the day"),
     Kept("chat.history", "what you typed in minillm chat"),
