@@ -128,7 +128,7 @@ def start_rank() -> tuple[subprocess.Popen[bytes], Connection]:
     which would run the caller's script a second time."""
     ours, theirs = Pipe()
     with theirs:  # so that the pipe ends with the process
-        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+        path = os.pathsep.join(str(entry) or os.getcwd() for entry in sys.path)  # notebooks append Paths, too
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
             stdin=subprocess.DEVNULL,

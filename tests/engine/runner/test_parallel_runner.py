@@ -89,6 +89,8 @@ def test_ranks_end_together(llm: LLM, fields: dict, monkeypatch: pytest.MonkeyPa
 
 
 SCRIPT = """
+import pathlib, sys
+sys.path.append(pathlib.Path("/nowhere"))
 from minillm import LLM, SamplingParams
 print("once")
 llm = LLM(model={model!r}, tensor_parallel_size=2, device="cpu", dtype="float32", num_kv_blocks=9)

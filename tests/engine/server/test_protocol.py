@@ -108,7 +108,10 @@ def test_tokenize_and_detokenize(server: Running) -> None:
     assert server.http.post("/tokenize", json={"model": "another", "prompt": ""}).status_code == 404
 
 
-THINKING = "{{ eos_token }}{% for m in messages %}{{ m.content }}{% endfor %}{{ '' if enable_thinking else ' no thoughts' * 5 }}"
+THINKING = (
+    "{{ eos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    "{{ '' if enable_thinking else ' no thoughts' * 5 }}"
+)
 
 
 def test_a_template_is_told_what_it_reads_and_nothing_else(tiny_config: EngineConfig, tiny_model: LoadedModel) -> None:
