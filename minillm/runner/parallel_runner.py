@@ -118,8 +118,11 @@ class ParallelRunner(TorchRunner):
 
 def end_all(processes: list[subprocess.Popen[bytes]], owner: int) -> None:
     """Kill these, and wait until they have ended; not at the end of a process that was forked off their owner."""
-    for process in processes if os.getpid() == owner else ():
+    if os.getpid() != owner:
+        return
+    for process in processes:  # all, before Ctrl-C can end a wait
         process.kill()
+    for process in processes:
         process.wait()
 
 

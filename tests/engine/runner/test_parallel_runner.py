@@ -109,11 +109,12 @@ def test_a_script_without_a_guard_runs_once_and_its_ranks_end_with_it(fields: di
 
 
 def test_a_process_that_was_forked_off_ends_no_ranks() -> None:
-    ranks = [mock.Mock()]
+    ranks = [mock.Mock(wait=mock.Mock(side_effect=KeyboardInterrupt)), mock.Mock()]
     end_all(ranks, owner=os.getppid())
-    ranks[0].kill.assert_not_called()
-    end_all(ranks, owner=os.getpid())
-    ranks[0].kill.assert_called_once()
+    assert not any(rank.kill.called for rank in ranks)
+    with pytest.raises(KeyboardInterrupt):
+        end_all(ranks, owner=os.getpid())
+    assert all(rank.kill.called for rank in ranks), "Ctrl-C spares none"
 
 
 def press(*_: object) -> None:
