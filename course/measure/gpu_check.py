@@ -72,7 +72,7 @@ class Section:
     needs: str = ""
     """A package that a machine for GPUs may lack."""
     variables: str = ""
-    """Of the environment, as in NAME=VALUE."""
+    """What is set in its environment, as in NAME=VALUE."""
 
     def command(self, out: Path) -> list[str]:
         run = [sys.executable, "-m", self.module]

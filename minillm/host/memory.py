@@ -40,8 +40,9 @@ def available_bytes(root: Path = ROOT) -> int:
 
 
 def cgroup_room(root: Path = ROOT) -> Iterator[int]:
-    """Free bytes of this process's control group and of the groups around it, those with a limit. Pages of files that
-    were not used for a while count as free: the kernel would give them back when asked."""
+    """Free bytes of this process's control group and of the groups around it, those with a limit. Cached pages of
+    files count as free, as in /proc/meminfo's MemAvailable: the kernel drops them before it kills anything. A model's
+    own file, read a moment ago, is most of them."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:  # not Linux
@@ -49,15 +50,19 @@ def cgroup_room(root: Path = ROOT) -> Iterator[int]:
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            yield from _walk(root / "sys/fs/cgroup", path, "memory.max", "memory.current", "inactive_file")
+            yield from _walk(root / "sys/fs/cgroup", path, "memory.max", "memory.current")
         elif "memory" in controllers.split(","):
-            files = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            files = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
             yield from _walk(root / "sys/fs/cgroup/memory", path, *files)
 
 
-def _walk(mount: Path, path: str, limit: str, usage: str, reclaimable: str) -> Iterator[int]:
+def _walk(mount: Path, path: str, limit: str, usage: str, prefix: str = "") -> Iterator[int]:
     """Bytes that each limit leaves, from the group up to the mount point. In a container the path may be the host's,
-    which isn't there."""
+    which isn't there.
+
+    Args:
+        prefix: of memory.stat's keys that count the groups below as well.
+    """
     folder = mount / path.lstrip("/")
     for group in (folder, *folder.parents):
         try:
@@ -67,6 +72,7 @@ def _walk(mount: Path, path: str, limit: str, usage: str, reclaimable: str) -> I
         except OSError:
             most = "max"
         if most != "max":
-            yield max(0, int(most) - used + int(stat.get(reclaimable, 0)))
+            cached = sum(int(stat.get(f"{prefix}{age}_file", 0)) for age in ("active", "inactive"))
+            yield max(0, int(most) - used + cached)
         if group == mount:
             return

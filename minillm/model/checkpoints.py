@@ -243,8 +243,7 @@ def load_tokenizer(path: Path) -> Any | None:
         return None
     try:
         with _without_marks(path) as folder:
-            # Else transformers asks on the terminal whether to run a program that came with the checkpoint.
-            return _tokenizer_class(folder).from_pretrained(folder, trust_remote_code=False)
+            return _read_tokenizer(folder)
     except CorruptCheckpointError:
         raise
     except Exception as error:  # The readers of broken tokenizer files raise a bare Exception.
@@ -256,6 +255,19 @@ def load_tokenizer(path: Path) -> Any | None:
         raise CorruptCheckpointError(
             f"the tokenizer in {path} cannot be read ({type(error).__name__}: {error}). Fetch the model again"
         ) from error
+
+
+def _read_tokenizer(folder: Path) -> Any:
+    """What transformers makes of the folder. A program that came with it is never run: tokenizer.json says the same."""
+    try:
+        # Without trust_remote_code=False transformers asks on the terminal whether to run it.
+        return _tokenizer_class(folder).from_pretrained(folder, trust_remote_code=False)
+    except ValueError as error:
+        if "trust_remote_code" not in str(error) or not (folder / "tokenizer.json").is_file():
+            raise
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast.from_pretrained(folder)
 
 
 def _tokenizer_class(folder: Path) -> Any:

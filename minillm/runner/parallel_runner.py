@@ -118,8 +118,11 @@ class ParallelRunner(TorchRunner):
 
 def end_all(processes: list[subprocess.Popen[bytes]], owner: int) -> None:
     """Kill these, and wait until they have ended; not at the end of a process that was forked off their owner."""
-    for process in processes if os.getpid() == owner else ():
+    if os.getpid() != owner:
+        return
+    for process in processes:  # all, before Ctrl-C can end a wait
         process.kill()
+    for process in processes:
         process.wait()
 
 
@@ -128,7 +131,7 @@ def start_rank() -> tuple[subprocess.Popen[bytes], Connection]:
     which would run the caller's script a second time."""
     ours, theirs = Pipe()
     with theirs:  # so that the pipe ends with the process
-        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+        path = os.pathsep.join(str(entry) or os.getcwd() for entry in sys.path)  # notebooks append Paths, too
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
             stdin=subprocess.DEVNULL,

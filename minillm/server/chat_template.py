@@ -30,8 +30,9 @@ def template_variables(tokenizer: Any, tools: Sequence[Tool], chosen: Mapping[st
 def _check_variable(name: str, template: str, tokenizer: Any) -> None:
     """Raise ApiError, 400: it would have no effect, or take the place of what the server itself tells the template."""
     where = f"chat_template_kwargs.{name[:100]}"
-    if not re.search(rf"\b{re.escape(name)}\b", template):
+    if not (name.isidentifier() and re.search(rf"\b{name}\b", template)):
         message = f"this model's chat template doesn't read {name[:100]!r}: leave it out"
         raise ApiError(400, message, "unsupported_parameter", where)
-    if name == "messages" or name in inspect.signature(tokenizer.apply_chat_template).parameters:
+    arguments = inspect.signature(tokenizer.apply_chat_template).parameters
+    if name in ("messages", "self", *arguments, *tokenizer.special_tokens_map):
         raise ApiError(400, f"{name!r} of the chat template is the server's own", "unsupported_parameter", where)

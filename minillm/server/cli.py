@@ -46,10 +46,10 @@ JSON_OPTION = Annotated[bool, typer.Option("--json", help="The ready line as a J
 
 
 class ServeCommand(TyperCommand):
-    """Tells what to do here instead of a flag of vLLM's."""
+    """Tells what to do here instead of a flag of vLLM's, which may be written with underscores."""
 
     def parse_args(self, context: Any, args: list[str]) -> list[str]:
-        for flag in (word.partition("=")[0] for word in args):
+        for flag in (word.partition("=")[0].replace("_", "-") for word in args):
             if flag in VLLM_FLAGS:
                 context.fail(f"{flag} is vLLM's: {VLLM_FLAGS[flag]} (see docs/server.md)")
         return super().parse_args(context, args)

@@ -51,7 +51,7 @@ class ApiError(MinillmError):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Of the answer that is the error."""
+        """HTTP headers of the answer that is the error."""
         headers = {"content-type": "application/json"}
         if self.status in (429, 503):
             headers["retry-after"] = str(self.retry_after_s)

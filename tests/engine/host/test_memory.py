@@ -27,7 +27,8 @@ def root(tmp_path: Path) -> Path:
 
 
 def limit(root: Path, group: str, most: str, used_mb: int, reclaimable_mb: int = 0) -> None:
-    stat = f"anon 7\ninactive_file {reclaimable_mb * MB}\n"
+    read_once = reclaimable_mb // 3
+    stat = f"anon 7\ninactive_file {read_once * MB}\nactive_file {(reclaimable_mb - read_once) * MB}\n"
     write(root, f"sys/fs/cgroup{group}", memory__max=most, memory__current=str(used_mb * MB), memory__stat=stat)
 
 
@@ -62,7 +63,7 @@ def test_version_1(tmp_path: Path) -> None:
         "sys/fs/cgroup/memory/docker/1",
         memory__limit_in_bytes=str(64 * MB),
         memory__usage_in_bytes=str(32 * MB),
-        memory__stat=f"total_inactive_file {4 * MB}\n",
+        memory__stat=f"active_file 7\ntotal_inactive_file {MB}\ntotal_active_file {3 * MB}\n",
     )
     assert memory.available_bytes(tmp_path) == 36 * MB
 

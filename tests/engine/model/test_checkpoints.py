@@ -145,12 +145,29 @@ def test_no_tokenizer_is_none_and_a_broken_one_is_named(checkpoint: Path) -> Non
         load_tokenizer(checkpoint)
 
 
-def test_a_tokenizer_that_is_a_program_is_refused_without_a_question(
+@pytest.mark.parametrize("name", [None, "Theirs", "Qwen2Tokenizer"])
+@pytest.mark.parametrize("model_type", ["llama", "qwen2"])
+def test_a_program_that_comes_with_a_tokenizer_is_never_run(
+    tmp_path: Path, smollm_path: Path, name: str | None, model_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """tokenizer.json is read instead."""
+    stated = json.loads((smollm_path / "tokenizer_config.json").read_text())
+    stated |= {"tokenizer_class": name, "auto_map": {"AutoTokenizer": ["theirs.Theirs", None]}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(stated))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    (tmp_path / "theirs.py").write_text("raise SystemExit")
+    monkeypatch.setattr("builtins.input", pytest.fail)
+    shutil.copy(smollm_path / "tokenizer.json", tmp_path)
+    ours, plain = load_tokenizer(tmp_path), load_tokenizer(smollm_path)
+    assert ours is not None and ours.encode("Zoë's 東京") == plain.encode("Zoë's 東京")
+
+
+def test_a_tokenizer_that_is_only_a_program_is_refused_without_a_question(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stated = {"tokenizer_class": None, "auto_map": {"AutoTokenizer": ["theirs.Tokenizer", None]}}
     (checkpoint / "tokenizer_config.json").write_text(json.dumps(stated))
-    (checkpoint / "tokenizer.json").write_text("{}")
+    (checkpoint / "tokenizer.model").touch()
     monkeypatch.setattr("builtins.input", pytest.fail)
     with pytest.raises(UnsupportedArchitectureError, match=r"auto_map.*tokenizer\.json"):
         load_tokenizer(checkpoint)

@@ -108,7 +108,10 @@ def test_tokenize_and_detokenize(server: Running) -> None:
     assert server.http.post("/tokenize", json={"model": "another", "prompt": ""}).status_code == 404
 
 
-THINKING = "{% for m in messages %}{{ m.content }}{% endfor %}{{ '' if enable_thinking else ' no thoughts' * 5 }}"
+THINKING = (
+    "{{ eos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    "{{ '' if enable_thinking else ' no thoughts' * 5 }}"
+)
 
 
 def test_a_template_is_told_what_it_reads_and_nothing_else(tiny_config: EngineConfig, tiny_model: LoadedModel) -> None:
@@ -124,7 +127,8 @@ def test_a_template_is_told_what_it_reads_and_nothing_else(tiny_config: EngineCo
             counts.append(ask("/tokenize", **fields).json()["count"])
             assert usage["prompt_tokens"] == counts[-1]
         assert counts[0] == counts[2] > counts[1]
-        for name, words in (("enable_thinkin", "doesn't read"), ("messages", "the server's own"), ("m\n", "doesn't")):
+        own = [(name, "the server's own") for name in ("messages", "eos_token")]
+        for name, words in (*own, *((name, "doesn't read") for name in ("enable_thinkin", "m\n", ""))):
             problem = ask("/v1/chat/completions", chat_template_kwargs={name: 1}).json()["error"]
             assert problem["param"] == f"chat_template_kwargs.{name}" and words in problem["message"]
         assert server.http.post("/tokenize", json={"prompt": "a", "chat_template_kwargs": {"x": 1}}).status_code == 400
