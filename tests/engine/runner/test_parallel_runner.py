@@ -99,9 +99,9 @@ print(llm.engine.torch_runner.processes[0].pid)
 """
 
 
-def test_a_script_without_a_guard_runs_once_and_its_ranks_end_with_it(fields: dict, tmp_path: Path) -> None:
+def test_a_script_without_a_guard_runs_once_and_its_ranks_end_with_it(tiny: LoadedModel, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT.format(model=fields["model"]))
+    script.write_text(SCRIPT.format(model=tiny.name))
     once, length, pid = subprocess.check_output([sys.executable, script], cwd=tmp_path, text=True).split()
     assert (once, length) == ("once", "2")
     with pytest.raises(ProcessLookupError):
