@@ -312,8 +312,8 @@ LEFT = JsonStore("incident_left.json", LeftIncident)
 
 def offers_of(current: Incident) -> str:
     """The page and all menus: what numbers and words mean there, as a hash."""
-    menus = current.questions(), current.interventions()
-    names = [each.id for menu in menus for each in menu] + [each.name for each in current.suspects()]
+    questions, changes = [each.id for each in current.questions()], [each.id for each in current.interventions()]
+    names = [*questions, *changes, *(each.name for each in current.suspects())]
     return sha256(json.dumps([current.page.alarm, *names]).encode()).hexdigest()
 
 

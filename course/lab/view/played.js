@@ -4,10 +4,10 @@
 /** @param {string} key @returns {Played} */
 function playedBefore(key) {
   try {
-    return JSON.parse(sessionStorage.getItem(key) ?? "");
-  } catch {
-    return { deeds: [], drafts: {} }; // never played, or the browser keeps nothing
-  }
+    const kept = JSON.parse(sessionStorage.getItem(key) ?? "null");
+    if (Array.isArray(kept?.deeds) && kept.drafts instanceof Object) return kept;
+  } catch { /* the browser keeps nothing */ }
+  return { deeds: [], drafts: {} };
 }
 
 /** @param {string} key @param {Played | null} played null: forget it */

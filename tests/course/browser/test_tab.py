@@ -116,6 +116,14 @@ def test_a_round_is_sat_to_its_end_on_a_phone(context: Any, address: str) -> Non
     page.close()
 
 
+SET_BACK = """() => {
+  const key = Object.keys(sessionStorage)[0], played = JSON.parse(sessionStorage.getItem(key));
+  played.deeds[0].at += 3600;
+  sessionStorage.setItem(key, JSON.stringify(played));
+}"""
+"""As if the clock had been an hour ahead before."""
+
+
 def test_a_drill_goes_on_where_it_was_after_a_reload(context: Any, address: str) -> None:
     told: list[str] = []
     page = opened(context, f"{address}/drill_p99-8s.html", told)
@@ -123,11 +131,14 @@ def test_a_drill_goes_on_where_it_was_after_a_reload(context: Any, address: str)
     on.wait_for(timeout=START_MS)
     on.press("Enter")
     answer.fill("The queue dominates.")
+    page.evaluate(SET_BACK)
     page.reload()
     answer.wait_for(timeout=START_MS)
     page.wait_for_function("document.querySelector('.mm-writing textarea').value === 'The queue dominates.'")
     on.press("Enter")
     page.wait_for_selector(".mm-drill[data-step=Commit]:not([aria-busy])")
+    moments = page.evaluate("JSON.parse(Object.values(sessionStorage)[0]).deeds.map(({ at }) => at)")
+    assert len(moments) == 2 and moments[0] == moments[1], "a clock that is set back takes no time away"
     page.reload()
     page.wait_for_selector(".mm-drill[data-step=Commit]", timeout=START_MS)
     page.get_by_text("The prompt, and what you wrote").press("Enter")
