@@ -253,6 +253,10 @@ def context_splits(pick: Pick) -> Napkin:
         f"(SMs). The model has {heads} KV heads, and {requests} of its requests decode. Into how many splits must each "
         "context be cut, so that every SM has one to work on?",
         splits,
-        (f"without splits: {requests} x {heads} = {programs} programs", f"{most} / {programs} = {shares}", f"whole ones: {splits}"),
+        (
+            f"without splits: {requests} x {heads} = {programs} programs",
+            f"{most} / {programs} = {shares}",
+            f"whole ones: {splits}",
+        ),
         counted="splits",
     )
