@@ -1,5 +1,14 @@
 // What was done in an incident, a drill or a round, for a reload: the tab keeps it, and forgets it when it's closed.
-/** @typedef {{deeds: {action: unknown, at: number}[], drafts: Record<string, string>}} Played at: seconds; drafts: texts that aren't handed in, by label */
+/** @typedef {{deeds: {action: unknown, at: number}[], drafts: Record<string, string>, isOver?: boolean}} Played at: seconds; drafts: texts that aren't handed in, by label */
+
+/** @param {string} kind such as "incident" @param {Record<string, unknown>} given which one */
+const playedKey = (kind, given) => `minillm ${kind} ${JSON.stringify(given)}`;
+
+/** Whether it's begun and not over. @param {string} key */
+function isUnderWay(key) {
+  const { deeds, isOver } = playedBefore(key);
+  return deeds.length > 0 && !isOver;
+}
 
 /** @param {string} key @returns {Played} */
 function playedBefore(key) {
@@ -33,4 +42,4 @@ function keepDrafts(el, key, played) {
   });
 }
 
-export { keepDrafts, keepPlayed, playedBefore };
+export { isUnderWay, keepDrafts, keepPlayed, playedBefore, playedKey };
