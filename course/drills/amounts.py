@@ -18,6 +18,8 @@ APART = 0.5
 
 SECONDS, TOKENS, RATE, TOKEN_RATE, BYTES, BYTE_RATE = "s", "tokens", "requests/s", "tokens/s", "B", "B/s"
 FLOPS, RATIO, MONEY, COUNT = "FLOP/s", "ratio", "$", ""
+PER_SECOND = "/s"
+"""A rate that doesn't say of what."""
 
 _SIZES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
 _SHOWN = ((1e-4, 1e6, "µs"), (1.0, 1e3, "ms"), (7200.0, 1.0, "s"), (math.inf, 1 / 3600, "hours"))
@@ -56,11 +58,20 @@ UNLISTED: dict[str, tuple[str, float]] = {
     "years": (SECONDS, 8760 * 3600.0),
     **{f"requests/{per}": (RATE, 1 / seconds) for per, seconds in LONGER.items()},
     **{f"tokens/{per}": (TOKEN_RATE, 1 / seconds) for per, seconds in LONGER.items()},
+    **{f"/{per}": (PER_SECOND, 1 / seconds) for per, seconds in {"s": 1.0, **LONGER}.items()},
     **dict.fromkeys(COUNTED, (COUNT, 1.0)),
     **{f"{prefix}B": (BYTES, size) for prefix, size in (("", 1.0), ("k", 1e3), ("P", 1e15))},
-    **{f"{prefix}iB": (BYTES, 2.0**power) for prefix, power in (("K", 10), ("M", 20), ("G", 30), ("T", 40))},
     "MB/s": (BYTE_RATE, 1e6),
-    **{f"{prefix}bit/s": (BYTE_RATE, size / 8) for prefix, size in (("M", 1e6), ("G", 1e9), ("T", 1e12))},
+    **{
+        f"{prefix}iB{per}": (base, 2.0**power)
+        for prefix, power in (("K", 10), ("M", 20), ("G", 30), ("T", 40))
+        for base, per in ((BYTES, ""), (BYTE_RATE, "/s"))
+    },
+    **{
+        f"{prefix}bit{per}": (base, size / 8)
+        for prefix, size in (("M", 1e6), ("G", 1e9), ("T", 1e12))
+        for base, per in ((BYTES, ""), (BYTE_RATE, "/s"))
+    },
 }
 """What is understood besides."""
 KNOWN_UNITS = {name.lower(): unit for name, unit in (UNITS | UNLISTED).items()}
@@ -135,7 +146,8 @@ class Committed:
 
     def is_(self, asked: Amount, room: float) -> bool:
         """The same quantity, with its unit; what counts things, or says how many times, or is a share (0.4 of it) needs
-        none."""
+        none. Of a rate, "/s" is enough.
+        """
         units: set[str | None] = {asked.unit}
         if asked.unit == COUNT or (asked.unit == RATIO and asked.value >= 1):  # 40 is not 40%
             units |= {None, COUNT, RATIO, TOKENS}
@@ -143,6 +155,8 @@ class Committed:
             units |= {COUNT}
         elif asked.unit == RATIO:
             units |= {None}
+        elif asked.unit in (RATE, TOKEN_RATE):
+            units |= {PER_SECOND}
         return self.unit in units and asked.off_by(self.value) <= room
 
     def as_asked(self, asked: Amount, asks: str) -> "Committed":

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from course.drills.amounts import Amount, Committed, read_amount
+from course.drills.amounts import BYTE_RATE, BYTES, SECONDS, Amount, Committed, read_amount
 from course.drills.drill import Commit, DrawnDrill, FollowUp, Key
 from course.drills.stated import acts_on, label, menu, table
 from course.drills.talk import Fact, TalkError, has_talk, talk_of
@@ -20,10 +20,13 @@ OTHER_ORDER = 0.5
 """What the second problem is worth to one who takes it for the first."""
 RANKS = (1, 2 / 3, 1 / 3)
 """What a fix at each rank counts."""
-SLIPS = dict.fromkeys((8, 1 / 8), "It's off by a factor of eight: bits for bytes?") | dict.fromkeys(
+BITS = dict.fromkeys((8, 1 / 8), "It's off by a factor of eight: bits for bytes?")
+THOUSANDS = dict.fromkeys(
     (1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e9), "The figures are right, the power of a thousand isn't: look at the unit."
 )
 """What a number may have been multiplied by to come out wrong, by the factor that mends it."""
+FROM_BYTES = (BYTES, BYTE_RATE, SECONDS)
+"""What may be reckoned from bytes."""
 SLIP_ROOM = 0.03
 NO_NUMBER, NO_FIX = "You gave no number.", "You ranked no fix."
 MEASURE = "measure"
@@ -191,7 +194,8 @@ def _mixed_up(drill: DrawnDrill, value: float) -> str:
             return f" {drill.rubric.tempting[name]}"
     if any(_same(each, value) for each in numbers.given.values()):
         return " That number is in the prompt."
-    slips = (says for factor, says in SLIPS.items() if _same(drill.asked, value * factor, SLIP_ROOM))
+    known = THOUSANDS | (BITS if drill.asked.unit in FROM_BYTES else {})
+    slips = (says for factor, says in known.items() if _same(drill.asked, value * factor, SLIP_ROOM))
     return f" {says}" if (says := next(slips, "")) else ""
 
 

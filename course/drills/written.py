@@ -36,10 +36,12 @@ NUMBER = (
 """Dollar sign, digits, power of ten, multiple, what stands behind; and behind a tolerance, which isn't read."""
 MULTIPLES = {"k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "bn": 1e9, "billion": 1e9, "trillion": 1e12}
 PER = {
-    rf"\s*(?:\b(?:per|an?|each)|/)\s*(?:{names})\b": f"/{short}"
+    rf"\s*(?:\b(?:per|an?|each)\s+|/\s*)(?:{names})\b": f"/{short}"
     for names, short in (("second|sec|s", "s"), ("minutes?|min", "min"), ("hour|hr|h", "h"), ("days?|d", "day"))
 }
 """Ways to write what a rate is counted by."""
+BITS, BYTES_PS = re.compile(r"\b([kMGT])b(?=ps\b|/s\b)"), re.compile(r"\b([kMGT])Bps\b")
+"""A rate in bits and one in bytes, where only the b's case tells them apart: 400 Gb/s, 400 GB/s."""
 ALSO = {
     **dict.fromkeys(("us", "usec", "microsecond", "microseconds"), "µs"),
     **dict.fromkeys(("msec", "millisecond", "milliseconds"), "ms"),
@@ -55,10 +57,8 @@ ALSO = {
     **dict.fromkeys(("byte", "bytes"), "b"),
     **dict.fromkeys(("token", "tok", "toks"), "tokens"),
     **dict.fromkeys(("rps", "qps"), "requests/s"),
-    **{f"{name}/{per}": f"tokens/{per}" for name in ("tok", "toks", "token") for per in ("s", "min", "h", "day")},
-    **{f"{name}/{per}": f"requests/{per}" for name in ("req", "reqs", "request") for per in ("s", "min", "h", "day")},
     **dict.fromkeys(("dollar", "dollars", "usd"), "$"),
-    **{f"{size}bps": f"{size}bit/s" for size in "mgt"},
+    **{f"{size}bitps": f"{size}bit/s" for size in "kmgt"},
     **{f"{size}-byte{s}": f"{size}b" for size in "kmgt" for s in ("", "s")},
     **{f"{word}byte{s}": f"{word[0]}b" for word in ("kilo", "mega", "giga", "tera", "peta") for s in ("", "s")},
 }
@@ -91,10 +91,17 @@ def _plain(digits: str) -> float:
 
 
 def names_in(behind: str) -> list[str]:
-    """What the words behind a number may name, in small letters, the longest first: "GB of weights" may be "gb"."""
-    behind = behind.lower()
+    """What the words behind a number may name, in small letters, the longest first: "GB of weights" may be "gb". A rate
+    comes before what it counts: "$ an hour" may be "$/h", or "$".
+    """
+    rate = behind
     for written, short in PER.items():
-        behind = re.sub(written, short, behind)
-    words = behind.rstrip(" .!,;").split(" ")
-    found = [" ".join(words[:count]).rstrip(",;") for count in range(len(words), 0, -1)]
-    return [ALSO.get(name, name) for name in found]
+        rate = re.sub(written, short, rate, flags=re.IGNORECASE)
+    rate = BYTES_PS.sub(r"\1B/s", BITS.sub(r"\1bit", rate))
+    return [*_names(rate), *(_names(behind) if rate != behind else [])]
+
+
+def _names(behind: str) -> list[str]:
+    words = behind.lower().rstrip(" .!,;").split(" ")
+    found = [" ".join(words[:count]).rstrip(",;").partition("/") for count in range(len(words), 0, -1)]
+    return ["".join((ALSO.get(counted, counted), *per)) for counted, *per in found]

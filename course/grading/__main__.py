@@ -16,6 +16,7 @@ from course.grading.history import History
 from course.grading.runner import Submission
 from course.grading.source import SourceError, answer_file
 from course.terminal import fitted
+from minillm.frontend.terminal import safe_text
 
 app = typer.Typer(
     help="Exercises: read the stub, write your answer into a file, check it.",
@@ -164,7 +165,8 @@ def rerun(
         rows.append(asdict(each))
         if not as_json:
             points = "not read" if each.points is None else f"{each.points:g} of {each.possible:g}"
-            print(fitted(f"{each.file}  {points:>8}  {each.first_mistake}".rstrip(), sys.stdout), flush=True)
+            row = safe_text(f"{each.file}  {points:>8}  {each.first_mistake}".rstrip(), sys.stdout)
+            print(fitted(row, sys.stdout), flush=True)
     if as_json:
         print(json.dumps({"exercise": exercise.id, "seed": seed, "answers": rows}, indent=2))
     if csv is not None:

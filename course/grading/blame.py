@@ -64,6 +64,8 @@ def explain(error: BaseException, files: frozenset[str] = frozenset()) -> str:
         return str(error.explanation)
     place = place_of(error, files)
     what = f"{type(error).__name__}: {message_of(error)}".rstrip(": ")
+    if place is None and isinstance(error, SyntaxError | UnicodeError):
+        return f"Python can't read your code ({what})"
     if place is None:
         return f"the checker could not use what your code gave back ({what})"
     line, function, code = place

@@ -15,6 +15,8 @@ UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 """How PowerShell's `>` begins a file."""
 LABS = ("course", "minillm")
 """What a notebook imports to play with. No answer needs it."""
+LARGEST = 20_000_000
+"""Bytes of a file; a notebook may have its pictures in it."""
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 IMPORTS = (ast.Import, ast.ImportFrom)
 
@@ -27,12 +29,15 @@ def answer_text(path: Path, exercise: Exercise) -> str:
     """The learner's code.
 
     Raises:
-        HandedInError: no such file, a folder, no notebook under a notebook's name, or one without this exercise.
+        HandedInError: no such file, a folder, one that is too large, no notebook under a notebook's name, or one
+            without this exercise.
     """
     if path.is_dir():
         raise HandedInError(f"{path} is a folder: name the file with your answer")
     if not path.is_file():
         raise HandedInError(f"there is no file {path}: `stub {exercise.id} > {path}` makes one")
+    if (size := path.stat().st_size) > LARGEST:
+        raise HandedInError(f"{path} has {size / 1e6:,.0f} MB, and {LARGEST / 1e6:.0f} are the most that's read")
     content = path.read_bytes()
     text = content.decode("utf-16" if content.startswith(UTF_16) else "utf-8-sig", "replace")
     return _of_notebook(path, text, exercise) if path.suffix == ".ipynb" else text
@@ -65,7 +70,7 @@ def _parts(cell: NotebookNode, exercise: Exercise, is_own: bool) -> Iterator[str
         return
     try:
         statements = ast.parse(cell.source).body
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # half a character; nested beyond what Python reads
         if is_own and any(name in cell.source for name in exercise.entry_points):
             yield cell.source  # its error is the learner's to see
         return

@@ -43,18 +43,25 @@ def number_or_text(written: str, unit: str = "") -> float | str:
         written: may end in that unit or another of its kind: "27 ms" for seconds, "68%" for a share.
     """
     if fraction := FRACTION.fullmatch(written):
-        return float(fraction[1]) / float(fraction[2])
+        return float(fraction[1]) / float(fraction[2]) * (100 if unit == "%" else 1)
     try:
         return float(written)
     except ValueError:
         found = read_written(written)
     if found is None:
         return written
+    told = names_in(found.behind)[0]
+    if not found.behind or told == names_in(unit)[0] or (not unit and told in ("%", "$")):
+        return found.value
     named, asked = _unit(found.behind), (RATIO, 1.0) if unit == SHARE else _unit(unit)
     if named is not None and asked is not None:
-        return found.value * named[1] / asked[1] if named[0] == asked[0] else written
-    is_its_own = set(found.behind.lower().split()) <= set(unit.lower().split()) or found.behind in ("%", "$")
-    return found.value if is_its_own else written
+        is_other_rate = "/" in told and told not in KNOWN_UNITS  # dollars a day, where it's dollars an hour
+        return written if named[0] != asked[0] or is_other_rate else found.value * named[1] / asked[1]
+    return found.value if _singular(found.behind) <= _singular(unit) else written
+
+
+def _singular(words: str) -> set[str]:
+    return {word.rstrip("s") for word in words.lower().split()}
 
 
 def _unit(words: str) -> tuple[str, float] | None:

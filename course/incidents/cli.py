@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict
 from datetime import date, timedelta
+from hashlib import sha256
 from itertools import groupby
 from operator import methodcaller
 from typing import Annotated, Any
@@ -115,11 +116,14 @@ def incident(
     first, asked, tried, deployed = mitigate or [], ask or [], canary or [], deploy or []
     fields = read_answer(asked, answer, [*first, *tried, *deployed])
     TOLD.anywhere = daily.RESULTS.anywhere = LEFT.anywhere = True
+    by_hand = not (mitigate or ask or answer or canary or deploy or as_json)
+    before = LEFT.read() if by_hand or resume else LeftIncident()
     if resume:
-        left, today = LEFT.read(), False
-        if not left.lines:
+        if not by_hand or (seed, difficulty, cause, classic, today, day) != (0, 1, None, None, False, None):
+            raise IncidentError("--resume goes on by hand with the incident that you left: it takes no other option")
+        if not before.lines:
             raise IncidentError("nothing to go on with: what's played by hand is kept from the first line to the grade")
-        seed, difficulty, cause, classic, day = left.seed, left.difficulty, left.cause, left.classic, left.day
+        seed, difficulty, cause, classic, day = before.seed, before.difficulty, before.cause, before.classic, before.day
     wait("looking for a week of traffic that goes wrong in this way")
     which = date_of(day) if day else now if today else None
     if which is not None:
@@ -128,10 +132,17 @@ def incident(
         current = Incident.classic(classic)
     else:
         current = Incident.generate(seed, difficulty, cause)
-    if not (mitigate or ask or answer or canary or deploy or as_json):
-        if not resume:
-            kept_day = None if which is None else str(which)
-            left = LeftIncident(seed=seed, difficulty=difficulty, cause=cause, classic=classic, day=kept_day)
+    if by_hand:
+        kept_day = None if which is None else str(which)
+        left = LeftIncident(
+            seed=seed, difficulty=difficulty, cause=cause, classic=classic, day=kept_day, offers=offers_of(current)
+        )
+        if resume and before.offers != left.offers:
+            raise IncidentError("minillm has changed since you left: what you typed would mean something else now")
+        if resume:
+            left = before
+        elif before.lines:
+            print("You left another one: `minillm incident --resume` goes on with it, until you type something here.\n")
         if not play_along(current, left):
             print("\nNot graded." + (" `minillm incident --resume` goes on from here." if left.lines else ""))
         elif which is not None:
@@ -271,6 +282,8 @@ class LeftIncident(StoredModel):
     cause: str | None = None
     classic: str | None = None
     day: str | None = None
+    offers: str = ""
+    """What the lines were typed about."""
     lines: list[str] = Field(default_factory=list)
     """All that was typed."""
 
@@ -283,8 +296,25 @@ class LeftIncident(StoredModel):
 
         LEFT.change(put)
 
+    def forget(self) -> None:
+        """It's graded. One that another terminal has put in its place since is kept."""
+
+        def clear(kept: LeftIncident) -> None:
+            if kept == self:
+                for name, value in LeftIncident():
+                    setattr(kept, name, value)
+
+        LEFT.change(clear)
+
 
 LEFT = JsonStore("incident_left.json", LeftIncident)
+
+
+def offers_of(current: Incident) -> str:
+    """The page and all menus: what numbers and words mean there, as a hash."""
+    questions, changes = [each.id for each in current.questions()], [each.id for each in current.interventions()]
+    names = [*questions, *changes, *(each.name for each in current.suspects())]
+    return sha256(json.dumps([current.page.alarm, *names]).encode()).hexdigest()
 
 
 class KeptLines:
@@ -342,7 +372,7 @@ def play_along(current: Incident, left: LeftIncident) -> bool:
             print(fitted(str(error), sys.stdout))
             continue
         if command == "grade":
-            LeftIncident().keep()
+            left.forget()
             return True
 
 

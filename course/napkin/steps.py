@@ -1,5 +1,7 @@
 """Sums about one step: what prefill, decode, experts and speculation take at least."""
 
+import math
+
 from course.drills.amounts import BYTE_RATE, BYTES, FLOPS, RATIO, SECONDS, TOKEN_RATE, TOKENS
 from course.drills.library.formulas import DTYPE, accepted, prefill_floor, step_floor
 from course.napkin.draw import FP8_CARDS, MACHINES, SPARSE_MACHINES, Pick, pick_machine, pick_mfu
@@ -243,13 +245,18 @@ MULTIPROCESSORS = {"an A100": 108, "an H100": 132, "a B200": 148}
 def context_splits(pick: Pick) -> Napkin:
     card, heads, requests = pick("card", *MULTIPROCESSORS), pick("heads", 2, 4, 8), pick("requests", 1, 2, 4)
     programs, most = requests * heads, MULTIPROCESSORS[card]
-    splits = Quantity(most / programs)
+    shares = Quantity(most / programs)
+    splits = Quantity(math.ceil(shares.value))
     return Napkin(
         "06",
         f"A decode-attention kernel runs a program for each request and KV head, and {card} has {most} multiprocessors "
         f"(SMs). The model has {heads} KV heads, and {requests} of its requests decode. Into how many splits must each "
         "context be cut, so that every SM has one to work on?",
         splits,
-        (f"without splits: {requests} x {heads} = {programs} programs", f"{most} / {programs} = {splits}"),
+        (
+            f"without splits: {requests} x {heads} = {programs} programs",
+            f"{most} / {programs} = {shares}",
+            f"whole ones: {splits}",
+        ),
         counted="splits",
     )

@@ -1,6 +1,6 @@
 // Something that Python in the tab plays, for a page's view: it is opened, and from then on asked by its number.
 import { make, say } from "./elements.js";
-import { keepDrafts, keepPlayed, playedBefore } from "./played.js";
+import { keepDrafts, keepPlayed, playedBefore, playedKey } from "./played.js";
 import { noteDone } from "./progress.js";
 import { Refused, TabPython } from "./port.js";
 
@@ -18,9 +18,11 @@ async function openedOnPage(el, kind, given, preparing, isLong = false) {
     return null;
   }
   const python = new TabPython(new URL(el.dataset.python ?? "", document.baseURI), (stage) => say(told, stage ? `Python is starting in this tab: ${stage} …` : preparing));
-  const key = `minillm ${kind} ${JSON.stringify(given)}`, played = isLong ? playedBefore(key) : { deeds: [], drafts: {} };
+  const key = playedKey(kind, given), played = isLong ? playedBefore(key) : { deeds: [], drafts: {} };
   const forgotten = (/** @type {unknown} */ error) => { keepPlayed(key, null); throw error; };
-  const isResumed = played.deeds.length > 0, now = () => Date.now() / 1000;
+  const isResumed = played.deeds.length > 0;
+  let latest = played.deeds.at(-1)?.at ?? 0;
+  const now = () => { latest = Math.max(latest, Date.now() / 1000); return latest; }; // a clock that is set back takes no time away
   try {
     const number = await python.ask(`${kind}.open`, given);
     let isTimed = false;
@@ -35,6 +37,7 @@ async function openedOnPage(el, kind, given, preparing, isLong = false) {
     const port = { async ask(/** @type {unknown} */ action) {
       const at = now(), state = await act(action, at).then(noted, inWords);
       played.deeds.push({ action, at });
+      played.isOver ||= Boolean(state.kept);
       if (isLong) keepPlayed(key, played);
       return state;
     } };

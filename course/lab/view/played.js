@@ -1,13 +1,22 @@
 // What was done in an incident, a drill or a round, for a reload: the tab keeps it, and forgets it when it's closed.
-/** @typedef {{deeds: {action: unknown, at: number}[], drafts: Record<string, string>}} Played at: seconds; drafts: texts that aren't handed in, by label */
+/** @typedef {{deeds: {action: unknown, at: number}[], drafts: Record<string, string>, isOver?: boolean}} Played at: seconds; drafts: texts that aren't handed in, by label */
+
+/** @param {string} kind such as "incident" @param {Record<string, unknown>} given which one */
+const playedKey = (kind, given) => `minillm ${kind} ${JSON.stringify(given)}`;
+
+/** Whether it's begun and not over. @param {string} key */
+function isUnderWay(key) {
+  const { deeds, isOver } = playedBefore(key);
+  return deeds.length > 0 && !isOver;
+}
 
 /** @param {string} key @returns {Played} */
 function playedBefore(key) {
   try {
-    return JSON.parse(sessionStorage.getItem(key) ?? "");
-  } catch {
-    return { deeds: [], drafts: {} }; // never played, or the browser keeps nothing
-  }
+    const kept = JSON.parse(sessionStorage.getItem(key) ?? "null");
+    if (Array.isArray(kept?.deeds) && kept.drafts instanceof Object) return kept;
+  } catch { /* the browser keeps nothing */ }
+  return { deeds: [], drafts: {} };
 }
 
 /** @param {string} key @param {Played | null} played null: forget it */
@@ -33,4 +42,4 @@ function keepDrafts(el, key, played) {
   });
 }
 
-export { keepDrafts, keepPlayed, playedBefore };
+export { isUnderWay, keepDrafts, keepPlayed, playedBefore, playedKey };

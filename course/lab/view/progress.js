@@ -211,8 +211,9 @@ function imported(text) {
 /** All that this site keeps, bets and answers' texts as well. */
 function eraseKept() {
   try {
-    for (const key of Object.keys(localStorage)) if (key.startsWith(PREFIX)) localStorage.removeItem(key);
-    sessionStorage.clear(); // what this tab would go back to
+    for (const storage of [localStorage, sessionStorage]) { // the second: what this tab would go back to
+      for (const key of Object.keys(storage)) if (key.startsWith(PREFIX)) storage.removeItem(key);
+    }
   } catch { /* nothing is kept */ }
 }
 

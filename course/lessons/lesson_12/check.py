@@ -43,11 +43,8 @@ def checks(first: Incident, second: Incident, truth: Reveal) -> Checks:
 
     def q3(answer: object) -> tuple[Criterion, ...]:
         shares = second.ask("phases").data["share"]
-        known = {
-            100 * shares["queue"]: "that is in percent: a share lies between 0 and 1",
-            shares["decode"]: "that is decode's share",
-        }
-        return (near(answer, float(shares["queue"]), "share of the queue", known, TOLERANCE),)
+        known = {shares["decode"]: "that is decode's share"}
+        return (near(answer, float(shares["queue"]), "share of the queue", known, TOLERANCE, percent=True),)
 
     def q4(answer: object) -> tuple[Criterion, ...]:
         return _ranking(answer, truth)

@@ -65,6 +65,11 @@ def test_who_opened_any_page_has_the_dashboard_with_every_combination_without_a_
     page.close()
 
 
+SAT_ELSEWHERE = """() => localStorage.setItem("minillm rounds.json", JSON.stringify({ done: [
+  { round: "weights", seed: 0, when: "2026-01-05T10:00:00+00:00", level: "mid" }] }))"""
+"""As if another tab had meanwhile sat the same round to its end."""
+
+
 def test_a_round_is_sat_to_its_end_on_a_phone(context: Any, address: str) -> None:
     told: list[str] = []
     page = opened(context, f"{address}/round_weights.html", told)
@@ -77,6 +82,7 @@ def test_a_round_is_sat_to_its_end_on_a_phone(context: Any, address: str) -> Non
     page.get_by_role("combobox", name="Ask the interviewer").press("Enter")
     page.get_by_role("button", name="Ask", exact=True).press("Enter")
     page.get_by_text(drawn.fill(drawn.menu[0].says)[:30]).wait_for()
+    page.evaluate(SAT_ELSEWHERE)
     page.reload()
     page.get_by_text(drawn.fill(drawn.menu[0].says)[:30]).wait_for(timeout=START_MS)
     assert drawn.fill(drawn.round.opening)[:30] in page.inner_text(".mm-asks-this")
@@ -116,6 +122,14 @@ def test_a_round_is_sat_to_its_end_on_a_phone(context: Any, address: str) -> Non
     page.close()
 
 
+SET_BACK = """() => {
+  const key = Object.keys(sessionStorage)[0], played = JSON.parse(sessionStorage.getItem(key));
+  played.deeds[0].at += 3600;
+  sessionStorage.setItem(key, JSON.stringify(played));
+}"""
+"""As if the clock had been an hour ahead before."""
+
+
 def test_a_drill_goes_on_where_it_was_after_a_reload(context: Any, address: str) -> None:
     told: list[str] = []
     page = opened(context, f"{address}/drill_p99-8s.html", told)
@@ -123,11 +137,14 @@ def test_a_drill_goes_on_where_it_was_after_a_reload(context: Any, address: str)
     on.wait_for(timeout=START_MS)
     on.press("Enter")
     answer.fill("The queue dominates.")
+    page.evaluate(SET_BACK)
     page.reload()
     answer.wait_for(timeout=START_MS)
     page.wait_for_function("document.querySelector('.mm-writing textarea').value === 'The queue dominates.'")
     on.press("Enter")
     page.wait_for_selector(".mm-drill[data-step=Commit]:not([aria-busy])")
+    moments = page.evaluate("JSON.parse(Object.values(sessionStorage)[0]).deeds.map(({ at }) => at)")
+    assert len(moments) == 2 and moments[0] == moments[1], "a clock that is set back takes no time away"
     page.reload()
     page.wait_for_selector(".mm-drill[data-step=Commit]", timeout=START_MS)
     page.get_by_text("The prompt, and what you wrote").press("Enter")

@@ -159,6 +159,13 @@ def test_no_number_of_the_prompt_passes_for_the_one_that_is_asked_for(drill: Dri
         ("18k", "requests", 18e3, ""),
         ("36M tokens an hour", "", 1e4, "tokens/s"),
         ("roughly $47k a month", "", 47e3, "$"),
+        ("2.15 dollars an hour", "", 2.15, "$"),
+        ("12 GB as weights", "", 12e9, "B"),
+        ("12 Gbit", "", 1.5e9, "B"),
+        ("400 Gb/s", "", 50e9, "B/s"),
+        ("400 GB per second", "", 400e9, "B/s"),
+        ("200 MBps", "", 200e6, "B/s"),
+        ("3 GiB/s", "", 3 * 2**30, "B/s"),
     ],
 )
 def test_a_number_is_read_with_its_unit(number: str, unit: str, value: float, base: str) -> None:
@@ -190,7 +197,7 @@ def test_what_is_no_number_is_refused_and_one_in_another_unit_than_asked_is_half
         ("itl-250ms", ("4.2", "4.2 ms", "0.0042", "4.2 s"), [2, 2, 1, 0]),  # for ms
         ("hit-rate-zero", ("78", "78%", "0.78", "0.78%", "7.8"), [2, 2, 2, 0, 0]),  # for percent
         ("buy-hardware", ("5.2", "5.2 years", "63 months", "45,700 hours", "13,700 hours"), [2, 2, 2, 2, 0]),
-        ("load-test-lied", ("16", "16 rps", "960 requests/min", "16 ms"), [2, 2, 2, 0]),
+        ("load-test-lied", ("16", "16 rps", "960 requests/min", "16/s", "16 per hour", "16 ms"), [2, 2, 2, 2, 0, 0]),
     ):
         asked = find_drill(drill).drawn()
         assert [check(asked, Commit(number=text))[2].points for text in texts] == points, drill
@@ -222,6 +229,7 @@ def test_a_wrong_number_is_told_what_may_have_gone_wrong() -> None:
         drawn = find_drill(drill).drawn()
         assert word in check(drawn, Commit(number=number))[2].says, (drill, number)
     assert check(drawn, Commit(number="3.3 s"))[2].says.endswith("it's 5 s.")
+    assert "bits" not in check(find_drill("dashboard").drawn(), Commit(number="45"))[2].says, "requests have no bits"
 
 
 def test_whole_things_are_counted_and_shares_are_not_rounded_up() -> None:

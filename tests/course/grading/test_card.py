@@ -21,15 +21,16 @@ def test_numbers_as_people_write_them(written: str, read: object) -> None:
     [
         ("s", 0.027, ("0.027", "27 ms", "27ms", "about 0.027 s", "27 milliseconds", "2.7e-2", "27,000 µs")),
         ("MB", 491.5, ("491.5 MB", "0.4915 GB", "491,500 kB", "491.5 megabytes", "at most 491.5")),
-        ("%", 18, ("18", "18%", "18 percent")),
+        ("%", 18, ("18", "18%", "18 percent", "9/50")),
         ("0 to 1", 0.68, ("0.68", ".68", "68%", "68 percent", "17/25")),
-        ("times", 7.9, ("7.9", "7.9x", "7.9 times", "790%")),
+        ("times", 7.9, ("7.9", "7.9x", "7.9 times", "790%", "7.9 times as much")),
+        ("cores", 1, ("1", "1 core")),
         ("tokens", 5100, ("5100", "5,100 tokens", "5.1k", "~5.1k tokens")),
         ("requests in flight", 24, ("24", "24 requests", "24 req", "24 requests in flight")),
         ("service times", 4.5, ("4.5", "4.5 service times", "4.5 times")),
         ("median gaps", 5.2, ("5.2", "5.2 gaps")),
         ("$", 2.15, ("$2.15", "2.15", "2.15 dollars")),
-        ("$ an hour", 4, ("$4", "4")),
+        ("$ an hour", 4, ("$4", "4", "4 dollars", "4 dollars an hour", "$4/h", "4 USD per hour")),
     ],
 )
 def test_an_answer_counts_in_any_unit_of_its_kind(unit: str, value: float, forms: tuple[str, ...]) -> None:
@@ -40,6 +41,13 @@ def test_an_answer_counts_in_any_unit_of_its_kind(unit: str, value: float, forms
 def test_what_is_no_such_number_stays_text_and_says_what_is_wanted() -> None:
     for written in ("27 MB", "10 - 11", "10,4", "soon", "24 bananas", "2/0", "1/2/3"):
         assert Question("?", "s").read(written) == written
+    for unit, written in (
+        ("median gaps", "5.2%"),
+        ("median gaps", "$5"),
+        ("$ an hour", "4%"),
+        ("$ an hour", "4 USD a day"),
+    ):
+        assert Question("?", unit).read(written) == written
     read = Checks({"q": lambda answer: (close_to(answer, 0.027, "x"),)}, {"q": Question("?", "s")})
     assert read("q", "27 ms").score == read("q", 0.027).score == 1, "in code as on the card"
     assert "one number" in str(Checks({"q": lambda answer: (close_to(answer, 2, "x"),)})("q", "27 MB"))

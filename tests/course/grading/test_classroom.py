@@ -4,12 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
+from nbformat.v4 import new_code_cell, new_notebook
 from typer.testing import CliRunner
 
 from course.drills import attempts
 from course.grading import classroom
 from course.grading.__main__ import app
 from course.grading.exercises import find
+from course.grading.handed_in import LARGEST
 from course.grading.history import History
 from course.grading.source import answer_file
 from course.lab import progress
@@ -125,6 +127,27 @@ def test_what_a_class_handed_in_is_graded_with_the_teachers_seed_and_not_kept(tm
     first = [each["first_mistake"] for each in found["answers"]]
     assert first[0] == "" and "not written yet" in first[1] and "missing.py" in first[2]
     assert History().standing(EXERCISE).attempts == 0
+
+
+@pytest.mark.parametrize("cell", ["x = '\ud800'", "x = 1" + "+1" * 100_000, "x = a" + ".b" * 20_000, "x = 0\0"])
+def test_a_cell_that_python_cannot_read_costs_its_own_answer_only(cell: str, tmp_path: Path) -> None:
+    name, right = EXERCISE.entry_points[0], answer_file(EXERCISE, "solution")
+    cells = [
+        new_code_cell(f"{cell}\ndef {name}(): ..."),
+        new_code_cell(right),
+        new_code_cell(f'check("{EXERCISE.id}", 1)'),
+    ]
+    (tmp_path / "odd.ipynb").write_text(json.dumps(new_notebook(cells=cells)))
+    (tmp_path / "right.py").write_text(right)
+    rows = list(classroom.rerun(EXERCISE, [tmp_path / "odd.ipynb", tmp_path / "right.py"], seed=5))
+    assert [row.points for row in rows] == [0, EXERCISE.max_score] and rows[0].first_mistake
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "large.py").open("wb") as file:
+        file.truncate(LARGEST + 1)
+    [row] = classroom.rerun(EXERCISE, [tmp_path / "large.py"], seed=5)
+    assert row.points is None and "MB" in row.first_mistake
 
 
 def test_a_nameless_export_is_refused() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from course.incidents import Incident
+from course.incidents import Incident, cli
 
 Run = Callable[..., tuple[int, str, str]]
 SLOTS = ("--seed", "1", "--cause", "few_slots")
@@ -81,6 +81,27 @@ def test_what_was_left_goes_on_and_a_wrong_question_takes_no_minutes(run: Run) -
     assert "incident: " in out and "deployed to all" in out
     status, _, err = run("incident", "--resume")
     assert status == 2 and "nothing to go on with" in err
+
+
+def test_going_on_takes_no_other_option_and_no_other_menus(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("incident", *SLOTS, stdin="ask 1\nquit\n")
+    for option in (("--seed", "9"), ("--today",), ("--ask", "phases"), ("--json",)):
+        status, _, err = run("incident", "--resume", *option)
+        assert status == 2 and "takes no other option" in err, option
+    monkeypatch.setattr(cli, "offers_of", lambda _: "of a later version")
+    status, _, err = run("incident", "--resume")
+    assert status == 2 and "has changed since" in err
+
+
+def test_a_grade_forgets_its_own_incident_only(run: Run) -> None:
+    run("incident", *SLOTS, stdin="ask batch\nquit\n")
+    kept = cli.LEFT.read()
+    cli.LeftIncident(seed=7).forget()
+    assert cli.LEFT.read() == kept
+    _, out, _ = run("incident", *SLOTS, stdin="quit\n")
+    assert "You left another one" in out and cli.LEFT.read() == kept
+    kept.forget()
+    assert not cli.LEFT.read().lines
 
 
 def test_leaving_before_the_grade_says_what_is_kept(run: Run) -> None:

@@ -172,3 +172,4 @@ def test_attempts_with_independent_failures() -> None:
 
 def test_the_check_rewards_what_is_right() -> None:
     rewards(checks(), 0.24, 1.75)
+    rewards(checks(), 24, 1.75)  # percent
