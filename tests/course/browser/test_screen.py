@@ -1,5 +1,6 @@
 """What a reader touches, in JupyterLab in a real browser: noise, a reopened notebook, the keyboard, accessibility."""
 
+import itertools
 import runpy
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,14 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from nbformat.v4 import new_code_cell, new_notebook
 
+from course.drills.amounts import SECONDS
+from course.napkin.library import napkin_of
+
 from .conftest import REPOSITORY, Open, close
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 FILE = "course/screen.ipynb"
+SUM_IN_SECONDS = next(seed for seed in itertools.count() if napkin_of(seed).answer.unit == SECONDS)
 CODE = (
     "from course.lab import Dashboard, open_lab",
     'dashboard = Dashboard(open_lab(), "chat")\ndashboard',
@@ -22,7 +27,7 @@ CODE = (
     "from course.lab.explorer import Explorer, buttons, choices, slider\nfrom course.lab.display import Html",
     "Explorer(lambda **at: Html(f'<p>{at}</p>', ''), k=slider('drafts', 0, 8, 4), kl=choices('KL', (0.1, 0.2, 0.5)),"
     " card=buttons('card', ('H100', 'B200')))",
-    "from course.napkin.desk import NapkinDesk\nNapkinDesk(7)",
+    f"from course.napkin.desk import NapkinDesk\nNapkinDesk({SUM_IN_SECONDS})",
     'open_lab().predict("arrows", "Which?", ["queue", "prefill"])',
 )
 READY = ".mm-bar .mm-run:enabled"
