@@ -1,5 +1,6 @@
 """What a reader touches, in JupyterLab in a real browser: noise, a reopened notebook, the keyboard, accessibility."""
 
+import itertools
 import runpy
 from pathlib import Path
 from typing import Any
@@ -9,21 +10,28 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from nbformat.v4 import new_code_cell, new_notebook
 
+from course.drills.amounts import SECONDS
+from course.napkin.library import napkin_of
+
 from .conftest import REPOSITORY, Open, close
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 FILE = "course/screen.ipynb"
+SUM_IN_SECONDS = next(seed for seed in itertools.count() if napkin_of(seed).answer.unit == SECONDS)
+LAB = "from course.lab import Dashboard, open_lab"
+DASHBOARD = 'dashboard = Dashboard(open_lab(), "chat")\ndashboard'
+BET = 'open_lab().predict("arrows", "Which?", ["queue", "prefill"])'
 CODE = (
-    "from course.lab import Dashboard, open_lab",
-    'dashboard = Dashboard(open_lab(), "chat")\ndashboard',
+    LAB,
+    DASHBOARD,
     "from course.incidents import Incident\nfrom course.incidents.desk import IncidentDesk",
     "IncidentDesk(Incident.generate(seed=1))",
     "import time\ntime.sleep(2.5)",
     "from course.lab.explorer import Explorer, buttons, choices, slider\nfrom course.lab.display import Html",
     "Explorer(lambda **at: Html(f'<p>{at}</p>', ''), k=slider('drafts', 0, 8, 4), kl=choices('KL', (0.1, 0.2, 0.5)),"
     " card=buttons('card', ('H100', 'B200')))",
-    "from course.napkin.desk import NapkinDesk\nNapkinDesk(7)",
-    'open_lab().predict("arrows", "Which?", ["queue", "prefill"])',
+    f"from course.napkin.desk import NapkinDesk\nNapkinDesk({SUM_IN_SECONDS})",
+    BET,
 )
 READY = ".mm-bar .mm-run:enabled"
 LIVE, STILL = (f".mm-dash[data-mode={mode}]" for mode in ("live", "still"))
@@ -226,7 +234,7 @@ def test_a_notebook_that_is_closed_and_opened_again_keeps_its_pictures(page: Any
 
 def test_a_run_grows_in_its_cell_and_after_a_restart_all_last_frames_are_saved(open_notebook: Open, root: Path) -> None:
     """Its kernel is restarted in mid-run: a bet, a dashboard, and a run that never ended."""
-    cells = [new_code_cell(code) for code in (CODE[0], CODE[1], CODE[5], 'dashboard.lab.run("long document")')]
+    cells = [new_code_cell(code) for code in (LAB, DASHBOARD, BET, 'dashboard.lab.run("long document")')]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), root / "course/frames.ipynb")
     page = open_notebook("course/frames.ipynb")
