@@ -3,6 +3,7 @@
 import functools
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -21,8 +22,8 @@ GENERATED = functools.cache(Incident.generate)
 
 
 @pytest.fixture(autouse=True)
-def _generated_once(monkeypatch: pytest.MonkeyPatch, stopped_clock: None) -> None:
-    """And the reveal tries one change instead of a dozen."""
+def _generated_once(monkeypatch: pytest.MonkeyPatch, stopped_clock: None, home: Path) -> None:
+    """And the reveal tries one change instead of a dozen. What's left to go on with is nobody's."""
     monkeypatch.setattr(Incident, "generate", lambda *of: GENERATED(*of).fresh())
     monkeypatch.setattr(Incident, "reveal", functools.partialmethod(Incident.reveal, changes=("more_slots",)))
 
