@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from course.site.__main__ import QuietHandler
+from minillm.host.storage import cache_home
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -37,7 +38,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def jupyter(root: Path, smollm_path: Path) -> Iterator[str]:
+def jupyter(root: Path, smollm_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Its address. It has a home of its own: a learner's progress is none of a test's business."""
     if CHROMIUM is None:
         pytest.skip("no Chromium on this machine")
@@ -46,8 +47,18 @@ def jupyter(root: Path, smollm_path: Path) -> Iterator[str]:
             (root / folder).mkdir(exist_ok=True)
             shutil.copy(file, root / folder)
     shutil.copytree(REPOSITORY / "course" / "images", root / "course" / "images")
-    with jupyterlab(root, {"MINILLM_SHORT": "1"}) as address:
+    home = home_without_history(tmp_path_factory.mktemp("learner") / "home")
+    with jupyterlab(root, {"MINILLM_HOME": str(home), "MINILLM_SHORT": "1"}) as address:
         yield address
+
+
+def home_without_history(home: Path) -> Path:
+    """minillm's home with its models and compiled kernels, but nothing that a learner did or measured before."""
+    home.mkdir()
+    for kept in cache_home().iterdir():
+        if kept.is_dir() and kept.name != "ledger":
+            (home / kept.name).symlink_to(kept)
+    return home
 
 
 @contextmanager

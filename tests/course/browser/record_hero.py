@@ -17,8 +17,7 @@ from playwright.sync_api import sync_playwright
 
 from course.lab.hero import FOLDER, PICTURE, RECORD, TRAFFIC, Hero, sha256_of
 from course.lab.noise import ENOUGH
-from minillm.host.storage import cache_home
-from tests.course.browser.conftest import CHROMIUM, PATIENCE_MS, TOKEN, code_cells, jupyterlab
+from tests.course.browser.conftest import CHROMIUM, PATIENCE_MS, TOKEN, code_cells, home_without_history, jupyterlab
 
 FILE = "hero.ipynb"
 CELLS = (
@@ -57,15 +56,6 @@ def main() -> int:
         (options.out / PICTURE).write_bytes(partial.read_bytes())
         (options.out / RECORD).write_text(hero.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return 0
-
-
-def home_without_history(home: Path) -> Path:
-    """minillm's home with its models and compiled kernels, but no runs of before."""
-    home.mkdir()
-    for kept in cache_home().iterdir():
-        if kept.is_dir():
-            (home / kept.name).symlink_to(kept)
-    return home
 
 
 def recorded(address: str, root: Path, picture: Path, dark: bool) -> Hero:

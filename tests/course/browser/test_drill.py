@@ -11,7 +11,7 @@ from course.drills.desk import DrillDesk
 from course.drills.library import find_drill
 from course.drills.talk import talk_of
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("home")]
 
 
 @pytest.mark.parametrize(("wide", "high", "scheme"), [(1280, 720, "light"), (390, 844, "dark")])
