@@ -16,10 +16,12 @@ It fails as well where a notebook itself says that the machine was busy when it 
 import argparse
 import copy
 import functools
+import json
 import os
 import re
 import shutil
 import sys
+import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -36,6 +38,7 @@ from course.lab.glossary import with_links
 from course.lab.marks import CONTROL_MOVED, DISTURBED, EXAMPLE, QUIET, TRANSIENT
 from course.lab.other_machine import MACHINE, digests, read_run, with_other_run
 from course.lab.outcomes import folded_outcomes
+from minillm.host.storage import cache_home
 
 COURSE = Path(__file__).resolve().parents[1]
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
@@ -154,9 +157,17 @@ def execute(notebook: NotebookNode, target: Path) -> Path:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             lasting = (output for output in cell.outputs if TRANSIENT not in output.get("metadata", {}))
-            cell.outputs = [freeze(output) for output in lasting]
+            cell.outputs = [without_folders(freeze(output)) for output in lasting]
     nbformat.write(with_other_run(folded_outcomes(notebook), target.stem), target)
     return target
+
+
+def without_folders(output: NotebookNode) -> NotebookNode:
+    """The output, with no folder of the machine that it was made on."""
+    text = json.dumps(output)
+    for folder, name in ((str(cache_home()), "~/.cache/minillm"), (sysconfig.get_path("purelib"), "site-packages")):
+        text = text.replace(json.dumps(folder)[1:-1], name)
+    return nbformat.from_dict(json.loads(text))
 
 
 def run_cells(notebook: NotebookNode, folder: Path, environment: Mapping[str, str] | None = None) -> None:

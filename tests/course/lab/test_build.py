@@ -67,6 +67,14 @@ def test_an_error_in_a_notebook_is_noticed(lesson: Path) -> None:
     assert build.problems(lesson) == ["07_example.ipynb: cell-01 ended in an error"]
 
 
+def test_no_output_names_a_folder_of_the_machine_it_was_made_on(home: Path) -> None:
+    output = nbformat.v4.new_output("stream", text=f"in {home / 'ledger'}, by {nbformat.__file__}")
+    assert build.without_folders(output)["text"] == "in ~/.cache/minillm/ledger, by site-packages/nbformat/__init__.py"
+    for path in [*build.COURSE.glob("*.ipynb"), *(build.COURSE.parent / "solutions").glob("*.ipynb")]:
+        outputs = [cell.get("outputs", []) for cell in nbformat.read(path, 4).cells]
+        assert not re.search(r"[\s\"'(]/(home|root|tmp|work|Users)/\w", str(outputs)), path
+
+
 def test_frozen_pictures_are_valid_images_with_alternative_text() -> None:
     picture = draw_timeline(made_run())
     output = NotebookNode(data=NotebookNode({"text/html": picture.svg(), WIDGET_VIEW: {}}))
