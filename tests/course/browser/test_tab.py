@@ -130,6 +130,7 @@ SET_BACK = """() => {
 """As if the clock had been an hour ahead before."""
 
 
+@pytest.mark.slow
 def test_a_drill_goes_on_where_it_was_after_a_reload(context: Any, address: str) -> None:
     told: list[str] = []
     page = opened(context, f"{address}/drill_p99-8s.html", told)

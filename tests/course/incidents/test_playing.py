@@ -404,6 +404,7 @@ def test_a_near_miss_is_not_rounded_to_the_target() -> None:
     assert told == ["94.6%", "94.9%", "95%", "93%", "100%"]
 
 
+@pytest.mark.slow
 def test_equal_hashes_rule_the_wrong_weights_out(draw: Callable[[str, int], Incident]) -> None:
     assert rules_out(draw("throttled_card", 7).truth, "versions", "wrong_weights")
     assert not rules_out(draw("throttled_card", 7).truth, "versions", "hot_replica")
