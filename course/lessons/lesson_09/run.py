@@ -489,7 +489,7 @@ def believed(gain: float, allowed: float) -> float:
 
 
 def _quality(score: TextScore) -> Quality:
-    """What a text alone can tell: the tasks of `minillm bench quality` are left out, for all formats alike."""
+    """What a text alone can tell: the tasks of `minillm bench quality` are left out, whichever format it is."""
     return Quality(
         perplexity=score.candidate_perplexity,
         kl=score.kl / score.positions,

@@ -189,14 +189,19 @@ def b4(scores: run.Scores, on_grid: float, limits: QualityLimits = USUAL) -> Cla
     )
     passed = [name for name in names if not broken[name]]
     failed = [name for name in names if broken[name]]
-    alike = ""
+    same_grid = ""
     if pair := next(((a, b) for a in passed for b in failed if a[:4] == b[:4]), None):
-        alike = say("B4.same_bits_other_groups", one=pair[0], other=pair[1])
-        alike += say("B4.rounded_before", one=pair[0]) if on_grid > ROUNDED_BEFORE else ""
+        same_grid = say("B4.same_bits_other_groups", one=pair[0], other=pair[1])
+        same_grid += say("B4.rounded_before", one=pair[0]) if on_grid > ROUNDED_BEFORE else ""
     counted = {"plain": scores[PLAIN].positions, "limits": limits, "told": "; ".join(told)}
     if passed and failed:
         return conclude(
-            "B4", "some_pass_and_some_fail", **counted, passed=", ".join(passed), failed=", ".join(failed), alike=alike
+            "B4",
+            "some_pass_and_some_fail",
+            **counted,
+            passed=", ".join(passed),
+            failed=", ".join(failed),
+            same_grid=same_grid,
         )
     return conclude("B4", "limits_decide_nothing", **counted, passed="every" if passed else "no")
 
