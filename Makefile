@@ -135,7 +135,6 @@ test: model $(CHECKING) ## run every check: style, types, notebook drift, tests,
 	{ missed=; \
 		$(BIN)/mypy || missed="$$missed mypy"; \
 		$(BIN)/python -m course.lab.build --check || missed="$$missed notebook-drift"; \
-		OMP_NUM_THREADS=1 $(BIN)/python -m course.lab.three_machines h100-8b || missed="$$missed simulated-machine"; \
 		$(PLAY) $(LESSONS) || missed="$$missed lessons"; \
 		echo "$$missed" >$(BESIDE).failed; } >$(BESIDE).log 2>&1 & beside=$$!; \
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests -p no:nbval -m "not slow" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder || failed="$$failed tests"; \

@@ -15,12 +15,12 @@ THREE = BenchmarkWorkload("three", "three streams", [[5, 6, 7], [8, 9], [10]], [
 
 
 def test_streams_are_timed_by_their_deliveries() -> None:
-    """Two tokens an event: 20 ms from event to event, and the first after 50 ms."""
+    """Two tokens an event: the first after 50 ms, the second 20 ms later. A busy client may read the first one late."""
     with FakeEndpoint(lambda n, body: Reply(num_tokens=4, per_event=2, ttft_s=0.05, gap_s=0.02)) as fake:
         run = ServedBaseline(fake.url, "tiny").run(THREE)
     assert sorted(body["prompt"] for body in fake.bodies) == sorted(THREE.prompts)
     assert run.num_tokens == 12 and len(run.ttft) == len(run.itl) == 3
-    assert all(ttft >= 0.05 for ttft in run.ttft) and all(gap >= 0.015 for gap in run.itl)
+    assert all(ttft >= 0.05 and ttft + gap >= 0.07 for ttft, gap in zip(run.ttft, run.itl))
     assert run.seconds < 1
 
 
