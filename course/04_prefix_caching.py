@@ -377,8 +377,9 @@ in_short(
 #
 # Hosted APIs cache prefixes too, and bill for it. Anthropic's API caches up to a **breakpoint** that you set
 # (`cache_control`). Writing costs more than plain input, reading costs a tenth of it, and entries expire 5 minutes or
-# 1 hour after their last use. OpenAI's caches automatically from 1,024 tokens. Whether caching pays depends on your
-# traffic. How many requests per hour does a prefix need?
+# 1 hour after their last use. OpenAI's caches automatically from 1,024 tokens. Its older models write for free; from
+# GPT-5.6 on, writing costs 1.25 times plain input, and entries live for at least 30 minutes. So whether caching pays
+# depends on your traffic. How many requests per hour does a prefix need?
 
 # %%
 explorer.hosted_explorer()
@@ -388,10 +389,11 @@ explorer.hosted_explorer()
 #
 # With random arrivals, a request finds the prefix with probability $1 - e^{-\lambda\,\text{TTL}}$. Caching pays once
 # $\text{hit rate} > \frac{w - 1}{w - r}$ for a write price $w$ and a read price $r$. That's 22% for 1.25 and 0.1, or
-# a request every 20 minutes on a 5-minute entry, and 53% for 2 and 0.1, or a request every 80 minutes on a 1-hour
-# entry. Below that, caching *raises* the bill. Above about one request in two hours, the 1-hour entry is the cheaper
-# of the two. At high rates both come down to the read price, because each use renews the entry. Output tokens cost
-# the same either way, and they're several times the price of input.
+# a request every 20 minutes on a 5-minute entry and every two hours on a 30-minute one. It's 53% for 2 and 0.1, or a
+# request every 80 minutes on a 1-hour entry. Below that, caching *raises* the bill. Above about one request in two
+# hours, Anthropic's 1-hour entry is cheaper than its 5-minute one. At high rates all of them come down to the read
+# price, because each use renews the entry (drawn like that for OpenAI as well, which doesn't promise it). Output
+# tokens cost the same either way, and they're several times the price of input.
 #
 # </details>
 
