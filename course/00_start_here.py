@@ -48,9 +48,9 @@ lab = open_lab()
 step_through()
 
 # %% [markdown]
-# So an answer has two parts with very different costs. The first step computes the whole prompt: a lot of arithmetic,
-# done once. That's **prefill**. Every later step computes one token, and still has to read all of the model's weights
-# (the millions or billions of numbers it's made of) to do it. That's **decode**.
+# So an answer has two parts with very different costs. The first step computes the whole prompt, which is a lot of
+# arithmetic, but only once. That's **prefill**. Every later step computes one token, and still has to read all of the
+# model's weights (the millions or billions of numbers it's made of) to do it. That's **decode**.
 #
 # A server runs many requests in the same step. Each running request holds a **slot**. There's a fixed number of
 # slots, and the other requests wait.
@@ -141,7 +141,7 @@ words.eight_together(one, eight)
 # </details>
 # <details><summary>"E2E p99 doubled and TTFT didn't move. Where do you look?"</summary>
 #
-# After the first token: decode or stream. I'd compare output lengths first, because longer answers can double E2E
+# After the first token, in decode or stream. I'd compare output lengths first, because longer answers can double E2E
 # without anything being wrong. If ITL grew, I'd look for fuller batches, other requests' prompts in the same steps,
 # and preemptions. If the server's ITL is flat and the client's isn't, it's a proxy or the network.
 #
@@ -219,7 +219,7 @@ dashboard
 # - *rag, no caching*: you'll bet on this one below.
 # - *chat, no caching*: no phase moves beyond the noise, because no two prompts share a prefix.
 # - *long document, budget 64*: the chats' longest gaps shrink, because no step holds more than 64 tokens. The
-#   document's own TTFT usually grows: more steps, and each one reads all the weights again.
+#   document's own TTFT usually grows, because it takes more steps, and each one reads all the weights again.
 # - *mixed, 24 blocks*: memory runs out before slots do. The request admitted last is preempted, and its tokens are
 #   computed a second time.
 # - *burst, queue limit 4*: the requests that got in wait less. The ones that were refused have no TTFT at all, so they

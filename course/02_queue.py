@@ -38,9 +38,8 @@ pictures.capacity_note(all_at_once)
 # load (so fast that the server is busy half the time), at 80% and at 95%. You never ask for more than it can do.
 #
 # Eighty arrivals are enough to watch and far too few for a mean near capacity. So you'll watch eighty on the engine,
-# and your bet is scored on eight replays of 40,000 arrivals, with the service times measured here. (Replaying one
-# slot in order of arrival needs no engine. Each request starts as soon as it has arrived and the one before it is
-# done.)
+# and your bet is scored on eight replays of 40,000 arrivals, with the service times measured here. (Replaying a queue
+# with one slot needs no engine.)
 #
 # ### Predict
 #

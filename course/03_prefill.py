@@ -300,8 +300,8 @@ print("\n".join(inspect.getsource(Prefill.__call__).splitlines()[:8]))
 # ### What articles say
 #
 # The last one is about **prompt compression**, dropping the sentences that have little to do with the question. (It
-# defeats the prefix cache of lesson 04: every pruned prompt starts differently.) It needs a **quality gate**: write
-# down beforehand how many right answers you can afford to lose, then count.
+# defeats the prefix cache of lesson 04, because every pruned prompt starts differently.) It needs a **quality gate**:
+# write down beforehand how many right answers you can afford to lose, then count.
 
 # %%
 from course.lab.claims import in_short

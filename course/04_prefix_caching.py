@@ -28,10 +28,10 @@ lab = open_lab()
 # %% [markdown]
 # ## Five minutes
 #
-# **Prefill** computes keys and values for every prompt token: the **KV cache**. A token's keys and values depend on
-# that token and everything before it, and on nothing after it. So two prompts that *begin* the same way have the same
-# keys and values up to the first difference. A **prefix cache** keeps them, and prefill of the next prompt with that
-# beginning starts where they end.
+# **Prefill** computes keys and values for every prompt token, and puts them into the **KV cache**. A token's keys and
+# values depend on that token and everything before it, and on nothing after it. So two prompts that *begin* the same
+# way have the same keys and values up to the first difference. A **prefix cache** keeps them, and prefill of the next
+# prompt with that beginning starts where they end.
 #
 # KV is kept in **blocks**, often of 16 tokens. A block that's found is a **hit**, and the **hit rate** is prompt
 # tokens found divided by prompt tokens looked up. The run below asks four questions about one handbook. Each bead is
@@ -126,8 +126,8 @@ pictures.draw_cliff()
 #
 # ### Routing
 #
-# This is Llama-3 70B, simulated: four **replicas** (copies of the whole server), each with its own cache, and 60
-# tenants with system prompts of 2,000 tokens. A **router** picks the replica. *Round robin* takes each in turn,
+# This is Llama-3 70B, simulated, on four **replicas** (copies of the whole server), each with its own cache. Its 60
+# tenants have system prompts of 2,000 tokens. A **router** picks the replica. *Round robin* takes each in turn,
 # *least busy* takes the one with the fewest open requests, and *prefix-aware* takes one that has seen this prefix
 # before, unless it's much busier than the others. (How far the simulator is off is shown under [the first request
 # after a deploy](#The-first-request-after-a-deploy).)
