@@ -149,8 +149,9 @@ words.where_it_went(capped)
 # <details><summary>"You have four replicas. What's the fleet's p99?"</summary>
 #
 # Not the mean of four p99s. Add up the replicas' buckets and take the quantile of the sum: `histogram_quantile(0.99,
-# sum by (le) (rate(vllm:time_to_first_token_seconds_bucket[5m])))`. And I'd look at the worst replica separately,
-# because a fleet-wide p99 can hide one sick machine.
+# sum by (le) (rate(vllm:time_to_first_token_seconds_bucket[5m])))`. It's interpolated within a bucket, so it's only
+# as exact as the buckets are narrow. And I'd look at the worst replica separately, because a fleet-wide p99 can hide
+# one sick machine.
 #
 # </details>
 #

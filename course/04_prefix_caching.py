@@ -122,7 +122,8 @@ pictures.draw_cliff()
 # In turns, LRU falls off a cliff. With one tenant more than fits, it evicts each one's prefix just before that tenant
 # comes back. With random order the hit rate falls gradually. (It already loses a little at six. When a tenant asks
 # several times in a row, its questions push out the prefix of one that hasn't come back yet.) When a hit rate drops,
-# look at the working set before you blame the policy.
+# look at the working set before you blame the policy. If it doesn't fit, add a tier in CPU memory
+# ([07b](07b_smaller_kv.ipynb)), or give each replica fewer tenants, which is what routing can do.
 #
 # ### Routing
 #
