@@ -35,24 +35,25 @@ lab = open_lab()
 #
 # ### How a model answers
 #
-# A model reads and writes **tokens**: pieces of words, about four English letters each. It produces one at a time. To
-# get the next token it runs all tokens so far through its layers; the result for the last one says what comes next.
-# That token is appended, and it starts over. One pass through the model is a **step**.
+# A model reads and writes **tokens**: pieces of words, about four characters of English each. It produces one at a
+# time. It runs all tokens so far through its layers, and what comes out for the last one is a score for every
+# possible next token. One of those is picked and appended, and the model starts over. One pass through the model is a
+# **step**.
 #
 # Recomputing everything would be wasteful, and it isn't necessary. A layer needs only two vectors from an earlier
-# token, its **key** and its **value**, and those never change. So the engine keeps them: that's the **KV cache**. A
-# later step reads it and computes only what's new. Move the slider; then switch the cache off.
+# token, its **key** and its **value**, and those never change. So the engine keeps them, in the **KV cache**. A later
+# step reads it and computes only what's new. Move the slider; then switch the cache off.
 
 # %%
 step_through()
 
 # %% [markdown]
-# So an answer has two parts with very different costs. The first step computes the whole prompt: a lot of arithmetic,
-# done once. That's **prefill**. Every later step computes one token, and still has to read all of the model's weights
-# (the millions or billions of numbers it consists of) to do it. That's **decode**.
+# So an answer has two parts with very different costs. The first step computes the whole prompt, which is a lot of
+# arithmetic, but only once. That's **prefill**. Every later step computes one token, and still has to read all of the
+# model's weights (the millions or billions of numbers it's made of) to do it. That's **decode**.
 #
-# A server shares each step among many requests. A request that takes part in steps holds a **slot**, one of a fixed
-# number. The others wait.
+# A server runs many requests in the same step. Each running request holds a **slot**. There's a fixed number of
+# slots, and the other requests wait.
 #
 # ### Five phases
 #
@@ -64,9 +65,9 @@ step_through()
 # | **decode** | first token | last token | generating one token per step |
 # | **stream** | last token | the client has the last byte | on the wire |
 #
-# Every moment belongs to exactly one phase, so the five add up to the end-to-end latency, **E2E**. Two numbers
-# sum them up for a user. **TTFT**, time to first token, covers the first three. **ITL**, inter-token latency, is the
-# gap between one token and the next, from then on.
+# Every moment belongs to exactly one phase, so the five add up to the end-to-end latency, **E2E**. Two numbers sum
+# them up for a user. **TTFT**, time to first token, covers the first three. **ITL**, inter-token latency, is the gap
+# between each token and the next.
 #
 # ### One request, in slow motion
 #
@@ -79,9 +80,9 @@ one = lab.run(services.together(1, lab), long_prefill_token_threshold=64)
 Replay(one)
 
 # %% [markdown]
-# Each blue block is a **chunk**: the prompt tokens computed in one step. The orange flag is the first token. Each green
-# block is one more step and one more token. With the server to itself, this request spends almost no time in
-# the other three phases. Here it is in proportion, with each part labelled:
+# Each blue block is a **chunk**: the prompt tokens computed in one step. The orange flag is the first token. Each
+# green block is one more step and one more token. With the server to itself, this request spends almost no time in
+# the other three phases. Here's the same run to scale, with each phase labelled:
 
 # %%
 draw_anatomy(one)
@@ -118,8 +119,8 @@ draw_phase_bars({"one alone": one, "eight together": eight})
 words.eight_together(one, eight)
 
 # %% [markdown]
-# So latency isn't one number. It's five, and each has its own causes. A queued request usually waits for a slot, but not
-# always: it may wait for memory, for room in the next step, or just for the running step to end.
+# So latency isn't one number. It's five, and each has its own causes. A queued request usually waits for a slot. But
+# it may also wait for memory, for room in the next step, or just for the running step to end.
 
 # %% [markdown]
 # ## In the interview
@@ -133,16 +134,16 @@ words.eight_together(one, eight)
 #
 # <details><summary>"You have free slots, and requests still queue. Why?"</summary>
 #
-# Because a request waits to be *scheduled*, and a slot is only one of four things it can wait for. The others: room in
-# the step's token budget (a long prompt is using it up), KV blocks (memory is full), and the step that's already
-# running. I'd put requests waiting, KV usage and tokens per step on one chart.
+# A slot is only one of four things a request needs before it's scheduled. It also needs room in the step's token
+# budget (a long prompt may be using it up), free KV blocks (memory may be full), and the running step to end. I'd put
+# requests waiting, KV usage and tokens per step on one chart.
 #
 # </details>
 # <details><summary>"E2E p99 doubled and TTFT didn't move. Where do you look?"</summary>
 #
-# After the first token: decode or stream. I'd compare output lengths first, because longer answers can double E2E
-# without anything being wrong. If ITL grew, the steps got slower: fuller batches, other requests' prompts, preemptions.
-# If the server's ITL is flat and the client's isn't, it's a proxy or the network.
+# After the first token, in decode or stream. I'd compare output lengths first, because longer answers can double E2E
+# without anything being wrong. If ITL grew, I'd look for fuller batches, other requests' prompts in the same steps,
+# and preemptions. If the server's ITL is flat and the client's isn't, it's a proxy or the network.
 #
 # </details>
 #
@@ -173,8 +174,8 @@ words.cold()
 #
 # ## Check yourself
 #
-# The answers are computed from the runs above, with partial credit. The checks ship with the course, so you could look
-# them up; you'd only be fooling yourself.
+# The answers are computed from the runs above, and there's partial credit. The checks ship with the course, so you
+# could look them up, but you'd only be fooling yourself.
 
 # %%
 check = checks(one, eight)
@@ -187,9 +188,9 @@ check.card()
 #
 # This is the same engine, live. It opens with a recorded run. Pick traffic, press **Run**, change one control, press
 # **Run** again: the large figures say how much each number changed, and whether that's better or worse. The previous
-# run stays as a thin bar and as outlines. Each control stands under the phase it acts on; what you changed is marked,
-# and ↺ resets it. **Stop** takes effect within one step, **Pin** keeps a run to compare with, **Patterns** hatches the
-# colours.
+# run stays as a thin bar and as outlines. Each control sits under the phase it acts on; what you changed is marked,
+# and ↺ resets it. **Stop** takes effect within one step, **Pin** keeps a run to compare with, **Patterns** hatches
+# the colours.
 #
 # A few terms before you play. The **token budget** is the most tokens a step may compute. The KV cache lives in
 # fixed-size **KV blocks**; when they run out, a request is **preempted**: it loses its blocks and is recomputed later.
@@ -199,16 +200,16 @@ check.card()
 # Move the pointer over the timeline, and every panel shows that moment, KV blocks included. A click freezes it and
 # picks a request.
 #
-# On a real machine no two runs are exactly equal. Run the same settings twice, and the dashboard learns how far
-# apart they land on yours: **≈** means a difference is no larger than that, and a question mark means there aren't
-# enough repeats to tell.
+# On a real machine no two runs are exactly equal. Run the same settings twice, and the dashboard learns how much runs
+# vary on yours. **≈** means that a difference is no larger than that, and a question mark that there aren't enough
+# repeats to tell.
 
 # %%
 dashboard = Dashboard(lab, "chat")
 dashboard
 
 # %% [markdown]
-# The buttons beside *Try* are experiments: each asks for a bet, makes both runs, and keeps the first one as A.
+# The buttons beside *Try* are experiments. Each asks for a bet, does both runs, and keeps the first one as A.
 #
 # <details><summary>What to expect</summary>
 #
@@ -216,9 +217,9 @@ dashboard
 #   that costs depends on the machine: on a GPU ITL grows by a few percent, on a few CPU cores by half or more. More
 #   slots trade queue for ITL.
 # - *rag, no caching*: you'll bet on this one below.
-# - *chat, no caching*: no phase moves, beyond noise; no two prompts share a prefix.
+# - *chat, no caching*: no phase moves beyond the noise, because no two prompts share a prefix.
 # - *long document, budget 64*: the chats' longest gaps shrink, because no step holds more than 64 tokens. The
-#   document's own TTFT usually grows: more steps, and each one reads all the weights again.
+#   document's own TTFT usually grows, because it takes more steps, and each one reads all the weights again.
 # - *mixed, 24 blocks*: memory runs out before slots do. The request admitted last is preempted, and its tokens are
 #   computed a second time.
 # - *burst, queue limit 4*: the requests that got in wait less. The ones that were refused have no TTFT at all, so they
@@ -253,10 +254,10 @@ words.gaps(staggered)
 # %% [markdown]
 # ### A technique that helps, and where it does nothing
 #
-# **Prefix caching** keeps the KV cache of a prompt's beginning and reuses it for the next prompt that begins the same
-# way. In *rag* traffic every prompt begins with the same handbook. In *chat* every prompt is different. (Real traffic
-# is less tidy: RAG often retrieves other passages for each question, and a conversation's next turn repeats the earlier
-# ones.)
+# **Prefix caching** keeps a prompt's keys and values, and reuses them for the next prompt that begins the same way.
+# In *rag* traffic every prompt begins with the same handbook. In *chat* every prompt is different. (Real traffic is
+# less tidy. RAG often retrieves different passages for each question, and a conversation's next turn repeats the
+# earlier ones.)
 
 # %%
 caching = lab.predict(
@@ -288,9 +289,10 @@ Control("Chat, with nothing to reuse", chat_on, chat_off, q=50)
 # %% [markdown]
 # ### The same at 70B
 #
-# The scheduler that just served you doesn't know which model it drives. A **simulator** can stand in for Llama-3 70B on
-# four H100s (NVIDIA's data-centre GPU): it prices each step instead of computing it, and moves a virtual clock forward.
-# Here it gets one prompt alone, then eight together, with the same slots and lengths, each prompt in one step.
+# The scheduler that just served you doesn't know which model it drives. A **simulator** can stand in for Llama-3 70B
+# on four H100s (NVIDIA's data-centre GPU): it prices each step instead of computing it, and moves a virtual clock
+# forward. Here it gets one prompt alone, then eight together, with the same slots and lengths as above, but prefills
+# each prompt in one step.
 
 # %%
 on_70b = {"one alone": services_70b.together(1), "eight together": services_70b.together(8)}
@@ -298,9 +300,9 @@ services_70b.phases_table(on_70b)
 
 # %% [markdown]
 # Compare that with the bars of your own two runs. On four H100s such a prefill takes as long as one or two decode
-# steps; on a few CPU cores, as long as ten or more. The queue forms either way, for the same reason.
-# Simulated numbers in this course come with an error band, which says how far such forecasts were off from published
-# measurements (*tp*: GPUs that share a model).
+# steps; on a few CPU cores, as long as ten or more. The queue forms either way, and for the same reason. Every
+# simulated number in this course comes with an error band, which says how far such forecasts have been from published
+# measurements. (*tp* is the number of GPUs that share a model.)
 
 # %%
 simulated_70b.error_band(simulated_70b.deployment())

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 01 · One number is a trap
 #
-# "Our p99 is eight seconds. What would you do?" There's no way to know. In this lesson you build two services with
-# the same tail latency and opposite problems, and see what a single number hides. Then you meet a load generator that
-# hides a whole queue.
+# "Our p99 is eight seconds. What would you do?" There's no way to know. In this lesson you'll build two services that
+# have the same tail latency and opposite problems, so that you can see what a single number hides. Then you'll meet a
+# load generator that hides a whole queue.
 #
 # A **percentile** is a value that a given share of all samples stays below: half the requests are faster than p50,
 # and all but one in a hundred are faster than **p99**. The slow end is the **tail**.
@@ -33,8 +33,8 @@ lab = open_lab(dtype="bfloat16")  # two bytes a weight; you'll halve that in a m
 # sixteen questions with long answers, just long enough that the slowest request takes as long as A's. (The cell runs
 # B a few times to find that length.) Same model, same machine.
 #
-# Here's the dashboard many teams have: **E2E**, one number per service. (Ten requests have no meaningful p99, so it's
-# the slowest.)
+# Here's the dashboard many teams have: **E2E**, one number per service. (Ten requests have no meaningful p99, so this
+# is the slowest.)
 
 # %%
 before = services.two_ill_services(lab)
@@ -43,7 +43,7 @@ draw_one_number(before)
 # %% [markdown]
 # If that's all you can see, both services get the same ticket: "latency too high". Now ask for **two numbers**: TTFT
 # (time to first token) and ITL (inter-token latency, the gap between tokens). Here's each service's slowest request,
-# split into phases. (B has a slot for every request, and they can still queue for a moment: sixteen prompts don't
+# split into phases. (B has a slot for every request, but they can still queue for a moment. Sixteen prompts don't
 # always fit into one step's token budget, and a request that arrives during a step waits for it to end.)
 
 # %%
@@ -53,15 +53,16 @@ draw_two_numbers(before)
 words.two_illnesses(before)
 
 # %% [markdown]
-# Don't ask "which fix helps?" Ask which phase is large, and what's the cheapest thing that shrinks *that*.
+# Don't ask "which fix helps?" Ask which phase is large, and what's the cheapest way to shrink *that* one.
 #
 # ## The lab
 #
 # ### A ruler over the tail
 #
-# This run has mostly short prompts and a few very long ones, at most two in flight, so that no queue blurs the picture.
-# Drag the slider from p50 to p99.9. Orange ticks are the requests beyond it; ✕ is the mean. Below the first line are
-# the same requests, by prompt length. Then switch to ITL: there are far more gaps than requests.
+# This run has mostly short prompts and a few very long ones, at most two in flight, so that no queue blurs the
+# picture. Drag the slider from p50 to p99.9. Orange ticks are the requests beyond it; ✕ is the mean. The lower lines
+# split the same requests by prompt length. Then switch to ITL, where there are far more samples, because every gap is
+# one.
 
 # %%
 many = lab.run(services.sample(lab), enable_prefix_caching=False)
@@ -76,9 +77,9 @@ words.tail(many)
 #
 # ### One set of timestamps, four formulas
 #
-# Load generators print "ITL" and "TPOT" (time per output token), and don't all mean the same thing by them. Here's
-# service A by the four formulas that six of them use. (A *delivery* hands one token or more to the client. ICL is
-# inter-chunk latency.)
+# Load generators print "ITL" and "TPOT" (time per output token), and don't all mean the same thing by them. Six of
+# them use four different formulas, applied here to service A. (A *delivery* hands one or more tokens to the client.
+# ICL is inter-chunk latency.)
 
 # %%
 tables.tools_table(before["A"])
@@ -93,10 +94,11 @@ tables.tools_table(before["A"])
 #
 # ### A client that hides the queue
 #
-# The server has two slots. First we measure how many short requests it serves per second. Then requests are due twice
-# as often as that, so two slots can't keep up. One client sends each request when it's due (**open loop**). The other
-# never has more than two open (**closed loop**, a concurrency cap): it holds the rest back, and the server never sees
-# them waiting.
+# The server has two slots. First we measure how many short requests it serves per second. Then we schedule twice as
+# many, so two slots can't keep up. One client sends each request when it's due (**open loop**). The other never has
+# more than two open (**closed loop**, a concurrency cap). It holds the rest back, and the server never sees them
+# waiting. A report that leaves those waits out suffers from **coordinated omission**: the client slowed down together
+# with the server that it was measuring.
 
 # %%
 cap = lab.predict(
@@ -133,21 +135,23 @@ words.where_it_went(capped)
 # **The line**
 #
 # > "Before proposing anything I'd want TTFT and ITL separately, at p99, by prompt length, with sample counts. If TTFT
-# > is big, I split it into queue and prefill. And I'd check that the load generator isn't holding requests back."
+# > is big, I'd split it into queue and prefill. And I'd check that the load generator isn't holding requests back."
 #
 # **Follow-ups**
 #
-# <details><summary>"p50 differs as well, so why not just look at that?"</summary>
+# <details><summary>"E2E is what users feel. Why not alert on that?"</summary>
 #
-# It tells you that the two services differ, not where. A long p50 can be queue, prefill or long answers. Split it by
-# phase: queue time, prefill time, and decode time over output tokens are all histograms on a vLLM server.
+# Because it grows with the length of the answer. When users ask for longer answers, the alert fires and nothing is
+# wrong; and when something is wrong, it doesn't say what. With streaming, users feel TTFT and ITL, so I'd alert on
+# those, and keep E2E for batch clients. To find the phase, vLLM exports queue, prefill and decode time as histograms.
 #
 # </details>
 # <details><summary>"You have four replicas. What's the fleet's p99?"</summary>
 #
 # Not the mean of four p99s. Add up the replicas' buckets and take the quantile of the sum: `histogram_quantile(0.99,
-# sum by (le) (rate(vllm:time_to_first_token_seconds_bucket[5m])))`. And I'd look at the worst replica separately,
-# because a fleet-wide p99 can hide one sick machine.
+# sum by (le) (rate(vllm:time_to_first_token_seconds_bucket[5m])))`. It's interpolated within a bucket, so it's only
+# as exact as the buckets are narrow. And I'd look at the worst replica separately, because a fleet-wide p99 can hide
+# one sick machine.
 #
 # </details>
 #
@@ -197,7 +201,8 @@ check.card()
 #    bytes of weights.
 # 2. **More slots**: up to 256 requests may run at the same time.
 #
-# The usual advice is that quantization helps decode and does nothing for a queue. Which service does it help more?
+# The usual advice is that quantization helps decode and does nothing for a queue. Which service does it help more
+# here?
 
 # %%
 bet = lab.predict(
@@ -223,9 +228,9 @@ simulated_70b.error_band(simulated_70b.deployment())
 # %% [markdown]
 # ### And on this machine?
 #
-# Both fixes again, for the two services from the top of the page. Proportions can differ a lot: on a few CPU cores a
-# step with sixteen requests takes longer than one with a single request, and the 8-bit product has to keep up with
-# the 16-bit one. What it gains with one request it can lose with sixteen.
+# Both fixes again, for the two services from the top of the page. Proportions can differ a lot. On a few CPU cores a
+# step with sixteen requests takes longer than one with a single request, and 8-bit matrix products have to keep up
+# with 16-bit ones. They can be faster with one request and slower with sixteen.
 
 # %%
 slots = services.same_traffic(lab, before, max_num_seqs=16)
@@ -265,8 +270,8 @@ slo.slo_table(before)
 # $$\text{ITL} = \{\, d_{i+1} - d_i \,\}, \qquad \text{TPOT} = \frac{(t_5 - t_0) - (d_1 - t_0)}{n-1}, \qquad
 # \text{GuideLLM's TPOT} = \frac{d_n - t_0}{n}$$
 #
-# ITL is a set, TPOT an average. A request that stalls once for a second and then runs smoothly has a fine TPOT and a
-# terrible maximum ITL. `course/lab/tool_metrics.py` has each tool's formula with its source; here's one:
+# ITL is a set, TPOT an average. A request that stalls once, for a second, and otherwise runs smoothly has a fine TPOT
+# and a terrible maximum ITL. `course/lab/tool_metrics.py` has each tool's formula with its source; here's one:
 
 # %%
 import inspect
@@ -302,7 +307,7 @@ in_short(
 # `--max-concurrency 4` makes the client hold requests back. TTFT stays calm, `client_queue_time` grows for as long as
 # you send, and the server agrees with the calm figure: it can't see the wait (`vllm:time_to_first_token_seconds`,
 # `sglang:time_to_first_token_seconds`). Leave the flag out, and the wait moves to `vllm:request_queue_time_seconds`
-# (`sglang:queue_time_seconds`), or into ITL where there's a slot for every request. E2E p99 alone tells you none of
+# (`sglang:queue_time_seconds`), or into ITL where there's a slot for every request. E2E p99 alone shows you none of
 # that.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
@@ -312,9 +317,9 @@ in_short(
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Your ratios.** How much halving the bytes helps depends on what a step waits for. On a CPU you also need code
-#   that multiplies 8-bit weights as fast as 16-bit ones (this engine's C++ keeps up at batch size 1 and can lose at
-#   sixteen; without a compiler, it loses). A GPU decoding at batch size 1 waits for memory or for its host, never for
+# - **Your ratios.** How much halving the bytes helps depends on what a step waits for. A CPU also needs code that
+#   multiplies 8-bit weights as fast as 16-bit ones. (This engine's C++ keeps up at batch size 1 and can lose at
+#   sixteen. Without a compiler, it loses.) A GPU decoding at batch size 1 waits for memory or for its host, never for
 #   arithmetic.
 # - **Quality.** 8 bits are *lossy*: rounded weights aren't quite the same model. No latency chart shows whether that
 #   matters; lesson 09 measures it.
@@ -331,4 +336,5 @@ in_short(
 #   `course/lab/tool_metrics.py`. vLLM's intervals: `vllm/v1/metrics/stats.py`.
 # - Reading speed: Brysbaert, *How many words do we read per minute?*, 2019.
 # - Little, *A Proof for the Queuing Formula L = λW*, 1961. Open and closed loops: Schroeder, Wierman and
-#   Harchol-Balter, *Open Versus Closed: A Cautionary Tale*, 2006.
+#   Harchol-Balter, *Open Versus Closed: A Cautionary Tale*, 2006. Coordinated omission: Tene, *How NOT to Measure
+#   Latency*, 2015.

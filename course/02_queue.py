@@ -4,9 +4,9 @@
 # Your server is busy 80% of the time. Is that money well spent, or an outage in the making? This lesson is about one
 # curve: how long requests wait, against how loaded the server is.
 #
-# Three terms. A **slot** is a place in the running batch (`max_num_seqs` of them): a request without one waits in the
-# **queue**. **Capacity** is how many requests a second the server completes when one is always waiting. **Load**, or
-# utilization, is the arrival rate as a share of capacity, written ρ.
+# Three terms. A **slot** is a place in the running batch, which has `max_num_seqs` of them. A request without one
+# waits in the **queue**. **Capacity** is how many requests a second the server completes when one is always waiting.
+# **Load**, or utilization, is the arrival rate as a share of capacity, written ρ.
 #
 # - **Five minutes** (five): the same questions at three loads, and a bet.
 # - **The lab** (ten): the curve, Little's law, many slots, past 100%.
@@ -25,8 +25,8 @@ lab = open_lab()
 # %% [markdown]
 # ## Five minutes
 #
-# Start with the simplest server there is: **one slot**. Every question has the same length and asks for one token, so
-# they all take equally long. First, how many a second can this machine serve?
+# Start with the simplest server there is, one with **one slot**. Every question has the same length and asks for one
+# token, so they all take equally long. First, how many can this machine serve per second?
 
 # %%
 all_at_once = run.measure_capacity(lab)
@@ -34,12 +34,12 @@ per_second = run.capacity(all_at_once)
 pictures.capacity_note(all_at_once)
 
 # %% [markdown]
-# Now send the questions one by one at random times, the way independent users do: once so fast that the server is
-# busy half the time (50% load), once at 80%, once at 95%. You never ask for more than it can do.
+# Now send the questions one by one at random times, the way independent users do. You'll do it three times: at 50%
+# load (so fast that the server is busy half the time), at 80% and at 95%. You never ask for more than it can do.
 #
 # Eighty arrivals are enough to watch and far too few for a mean near capacity. So you'll watch eighty on the engine,
-# and your bet is scored by replaying 40,000, eight times over, with the service times measured here. (One slot, served
-# in order of arrival, needs no engine for that: each request starts when it has arrived and the one before it is done.)
+# and your bet is scored on eight replays of 40,000 arrivals, with the service times measured here. (Replaying a queue
+# with one slot needs no engine.)
 #
 # ### Predict
 #
@@ -65,19 +65,20 @@ words.growth(loads)
 pictures.queues(loads)
 
 # %% [markdown]
-# Each column is the queue at one moment, one box per request. The arrival pattern is the same in all three runs, only
-# faster, and each row is drawn at its own pace: a request arrives at the same place in each. Find a small cluster of
-# arrivals and follow the queue it leaves, down the rows: the server can only work it off with its spare capacity. At 50%
-# it's gone before the next cluster. At 95% the next cluster lands on top.
+# Each column is the queue at one moment, one box per request. All three runs have the same arrival pattern, only
+# faster at higher loads. Each row has its own time scale, so a given request arrives at the same horizontal position
+# in all of them. Find a small cluster of arrivals and follow the queue it leaves, from row to row. The server can
+# only work it off with its spare capacity. At 50% the queue is gone before the next cluster. At 95% the next cluster
+# lands on top of it.
 #
-# *A queue comes from too little spare capacity, and spare capacity runs out much faster than load goes up.*
+# *Queues come from a lack of spare capacity, and a small rise in load near 100% takes most of what's left.*
 #
 # ## The lab
 #
 # ### The curve
 #
-# This is the same server, with thousands of arrivals per dot. The line is the formula; each dot is the mean of one run.
-# Drag the load. On the right you see what eight runs of 4,000 arrivals measured, and the slot and queue of one run at
+# This is the same server, with thousands of arrivals per dot. The line is the formula; each dot is the mean of one
+# run. Drag the load. On the right you see the range of eight runs of 4,000 arrivals, and one run's slot and queue at
 # its worst moment.
 
 # %%
@@ -92,12 +93,12 @@ pictures.wait_curve()
 #
 # <details><summary>Answer</summary>
 #
-# 1. From about 90%. All dots are correct; near saturation the variance explodes, so even long runs disagree. Quote a
-#    mean from up there only with its run length and its scatter.
-# 2. The clock. With equal service times it never builds a queue below 100%. Your traffic isn't like that: bursts
-#    cost a multiple of the wait at the *same* load. (With bursts the dots sit above the line at low load, where the
-#    formula is only an approximation.)
-# 3. There is no mean to plot: the queue grows for as long as you send, so the number only says how long you sent.
+# 1. From about 90%. All dots are correct, but near saturation the variance explodes, so even long runs disagree. If
+#    you quote a mean from up there, quote its run length and scatter as well.
+# 2. The clock. With equal service times it never builds a queue below 100%. Your traffic isn't like that. Bursts
+#    multiply the wait at the *same* load. (With bursts the dots sit above the line at low load, where the formula is
+#    only an approximation.)
+# 3. There's no mean to plot. The queue grows for as long as you send, so any number only tells you how long you sent.
 #
 # </details>
 #
@@ -105,22 +106,22 @@ pictures.wait_curve()
 #
 # *Mean queue length = arrivals per second × mean wait*, L = λW. It doesn't care how requests arrive, how long they
 # take, or who goes first, only that the queue is empty when you start and stop counting (or, below capacity, that you
-# count for long enough). A request that waits three seconds is one request in the queue for three seconds: that's the
-# whole proof.
+# count for long enough). The proof is bookkeeping. A request that waits three seconds adds three request-seconds to
+# the queue. Sum that over all requests and divide by the length of the run: one side gives L, the other λW.
 
 # %%
 pictures.little_table(loads)
 
 # %% [markdown]
-# Use it in both directions. Your dashboard shows queue length and throughput: divide them for the mean wait, no
-# tracing needed. Or apply it to slots: slots ÷ time in a slot is a ceiling on throughput. (*Actual load* drifts from
+# Use it in both directions. Your dashboard shows queue length and throughput; divide them and you have the mean wait,
+# without tracing. Or apply it to slots: slots ÷ time in a slot is a ceiling on throughput. (*Actual load* drifts from
 # the target when the machine serves faster or slower than while its capacity was measured. The last column is theory
 # for *exactly these* arrivals.)
 #
 # ### Many slots
 #
-# Here's the mean wait against load for Llama-3 70B on four H100s, simulated, with chats of many lengths, for 8 and for
-# 32 slots. Load is a share of each one's own capacity.
+# Here's the mean wait against load for Llama-3 70B on four H100s, simulated, with chats of many lengths, for 8 and
+# for 32 slots. For each curve, load is a share of that server's own capacity.
 
 # %%
 curves = simulated.many_slots_curves()
@@ -145,8 +146,9 @@ pictures.draw_overload(over_time)
 words.overload(over_time)
 
 # %% [markdown]
-# Below capacity you can lower the load or accept the wait. Above it there are three ways out: more capacity, less
-# work per request, or refusing some. [02b](02b_batching.ipynb) is about the last one, and about who goes first.
+# Below capacity you can lower the load or accept the wait. Above it there are three ways out: add capacity, do less
+# work per request, or refuse some requests. [02b](02b_batching.ipynb) is about the last one, and about which request
+# goes first.
 
 # %% [markdown]
 # ## In the interview
@@ -160,17 +162,18 @@ words.overload(over_time)
 #
 # <details><summary>"How do you measure load on an LLM server?"</summary>
 #
-# Not with GPU utilization: that reads 100% whenever some kernel runs. Measure capacity with your own mix of lengths
-# (requests per second with the queue never empty), then load is arrival rate over that. Day to day I'd watch running
-# requests over slots, KV usage, and whether the queue empties: `num_requests_running`, `kv_cache_usage_perc`,
-# `num_requests_waiting`.
+# Not with GPU utilization, which reads 100% whenever some kernel is running. Measure capacity with your own mix of
+# lengths (requests per second while the queue is never empty). Load is the arrival rate over that. Day to day I'd
+# watch running requests over slots, KV usage, and whether the queue empties: `num_requests_running`,
+# `kv_cache_usage_perc`, `num_requests_waiting`.
 #
 # </details>
-# <details><summary>"Your slots are free and requests wait. Why?"</summary>
+# <details><summary>"Two services both run at 80%. One waits ten times as long. Why?"</summary>
 #
-# A slot is only one thing to wait for. The others: room in the step's token budget, KV blocks, the running step's
-# end, or a queue in front of the engine (a proxy, a client pool). Compare the engine's queue time with what the
-# client sees, then KV usage and tokens per step.
+# Load is only one of the three factors. Its service time may be longer: if answers take ten times as long, so does
+# the wait. Its arrivals may come in bursts, or its lengths may be more uneven, and both multiply the wait at the same
+# load. Or it has fewer slots, so at 80% it's less likely that one is about to free up. I'd also check that both mean
+# the same thing by 80%.
 #
 # </details>
 #
@@ -195,7 +198,7 @@ words.three_numbers()
 # 3. So W = ρ S / 2 + L S, and by Little L = λ W, with λ S = ρ.
 # 4. W = ρ S / 2 + ρ W, so W = S/2 · ρ / (1 − ρ).
 # 5. At 50, 80, 95%: one half, 2 and 9.5 service times.
-# 6. Uneven service times multiply it by 1 + c²: long answers delay the short ones, too.
+# 6. Uneven service times multiply it by 1 + c², because long answers also delay the short ones behind them.
 #
 # </details>
 #
@@ -212,9 +215,9 @@ check.card()
 #
 # ### A live queue
 #
-# This is the lab's engine again. Choose a load and press the button. Slots are boxes (blue while a prompt is prefilled;
-# empty for a moment between two steps), the queue is below them, and its history below that. Go past capacity: at 110%
-# nothing breaks; the queue just keeps growing. Then give it a second slot.
+# This is the lab's engine again. Choose a load and press the button. Slots are boxes (blue while a prompt is
+# prefilled; empty for a moment between two steps), the queue is below them, and its history below that. Then go past
+# capacity. At 110% nothing breaks, but the queue keeps growing. Then give it a second slot.
 
 # %%
 live = pictures.LiveQueue(lab, per_second, loads["80%"])
@@ -236,7 +239,8 @@ words.second_slot(all_at_once, run.measure_capacity(lab, 2))
 # $$L = \lambda W \qquad\text{(Little)}, \qquad\qquad W \approx \frac{\rho}{1-\rho}\cdot\frac{c_a^2 + c_s^2}{2}\cdot S
 # \qquad\text{(Kingman, one slot)}$$
 #
-# Three factors, three remedies: spare capacity, variability, service time. Which version is exact?
+# The three factors are spare capacity, variability and service time, and you can work on each of them. Which version
+# is exact?
 #
 # - **Poisson arrivals** ($c_a = 1$): Pollaczek and Khinchine's formula, exact for any service times. With $c_s = 0$
 #   that's **M/D/1** (memoryless arrivals, deterministic service, one slot), the server of this lesson.
@@ -244,7 +248,8 @@ words.second_slot(all_at_once, run.measure_capacity(lab, 2))
 #   Poisson (an agent sends many calls in a row), so a forecast from Pollaczek-Khinchine is too optimistic for it.
 # - **Long tails**: equal service times are the kindest case. Answer lengths with a standard deviation of twice their
 #   mean ($c_s = 2$) give five times the wait of M/D/1 at the same load; reasoning models write such answers.
-# - **Many slots in one batch**: neither. Service time depends on which requests share the step. Simulate, or measure.
+# - **Many slots in one batch**: neither formula fits, because service time depends on which requests share the step.
+#   Simulate, or measure.
 
 # %%
 import inspect
@@ -255,10 +260,10 @@ print(inspect.getsource(queueing.replay))
 # %% [markdown]
 # ### What articles say
 #
-# Four servers at 70B get slightly more traffic than they can serve, each short of a different resource. Weights are
-# in 16 bits and in two 8-bit formats (int8, dequantized before each product; fp8, multiplied as it is: lesson 09).
-# Fewer bits don't change arrivals or variability. They help a queue when they cut the service time, or when smaller
-# weights free memory for more slots.
+# Four servers at 70B get slightly more traffic than they can serve, each short of a different resource. Each runs
+# with weights in 16 bits and in two 8-bit formats (int8 that's dequantized before each product, and fp8 that's
+# multiplied as it is; see lesson 09). Fewer bits don't change arrivals or variability. They help a queue when they
+# cut the service time, or when smaller weights free memory for more slots.
 
 # %%
 in_short(
@@ -277,7 +282,7 @@ in_short(
 #
 # The request throughput of that run is the capacity. Then set `--request-rate` to 50%, 80% and 95% of it. The mean of
 # `vllm:request_queue_time_seconds` (its `_sum` over its `_count`; `sglang:queue_time_seconds`) should grow
-# several-fold while prefill time stays put. The log shows the queue come and go: `Waiting: N reqs` in vLLM,
+# several-fold while prefill time stays put. The log shows the queue come and go, as `Waiting: N reqs` in vLLM and
 # `#queue-req: N` in SGLang. `--burstiness 0.25` makes it longer at the same rate, `--burstiness 4` shorter.
 #
 # Past 100%, `vllm:num_requests_waiting` (`sglang:num_queue_reqs`) climbs until you stop, so the p99 mostly reports
@@ -295,7 +300,8 @@ in_short(
 # - **Your capacity.** It depends on the mix of lengths. When prompts get longer, load goes up with no new users.
 # - **The queue in front of the queue.** Connections wait in kernels, proxies and client pools before the engine
 #   timestamps them. Lesson 10 looks there.
-# - **Absolute times at 70B.** They're as good as the error band. Ratios rest on the scheduler, which is the real one.
+# - **Absolute times at 70B.** They're only as good as the error band. The ratios come from the scheduler, which is
+#   the real one.
 #
 # ## Sources
 #

@@ -2,8 +2,9 @@
 # # 02b · Batching and admission: who gets the next slot?
 #
 # A slot becomes free, and forty requests are waiting. Which one gets it? And how many of the forty should have been
-# refused on arrival? Lesson 02 said how long a queue gets; this one is about three decisions: how slots are
-# filled, who is next, and who is refused. Only the first can add capacity; the others decide who pays.
+# refused on arrival? Lesson 02 was about how long a queue gets. This one is about three decisions: how slots are
+# filled, which request is next, and which are refused. Only the first can add capacity; the other two decide who
+# pays.
 #
 # - **Five minutes** (five): one long answer in a batch, and a bet.
 # - **The lab** (ten): three ways to fill slots, who is next, who is refused.
@@ -27,7 +28,8 @@ lab = open_lab()
 #
 # - **Static**: the waiting requests start together, and nothing else is admitted until the *longest* of them
 #   finishes.
-# - **Continuous**: a slot that becomes free is taken in the next step.
+# - **Continuous**: a slot that becomes free is refilled in the very next step. (TensorRT-LLM calls this *in-flight
+#   batching*, the Orca paper *iteration-level scheduling*.)
 #
 # Eight questions arrive together, and there are four slots. Question #0 wants an answer eight times as long as the
 # others'. A slow request like that is called a **straggler**.
@@ -35,7 +37,7 @@ lab = open_lab()
 # %%
 payer = lab.predict(
     "payer",
-    "Static instead of continuous: who loses the most time, end to end? (Answers are streamed.)",
+    "With static instead of continuous batching, who loses the most time, end to end? (Answers are streamed.)",
     list(run.PAYERS),
 )
 payer
@@ -54,8 +56,9 @@ words.straggler(straggler)
 pictures.slots_of(straggler, "One long answer: which request runs in which slot?")
 
 # %% [markdown]
-# What a straggler costs depends on how uneven the answers are: if equal answers arrive together, both ways perform
-# the same. Continuous batching is a cure for *unevenness*, of lengths and of arrival times.
+# What a straggler costs depends on how uneven the answers are. If requests for equal answers arrive together, both
+# ways perform the same. Continuous batching only helps when lengths or arrival times are *uneven*, and in real
+# traffic both are.
 #
 # ## The lab
 #
@@ -63,8 +66,8 @@ pictures.slots_of(straggler, "One long answer: which request runs in which slot?
 #
 # Continuous batching fills slots, but it doesn't keep steps short: a long prompt makes one long step, and every
 # request in that step waits. **Chunked prefill** computes such a prompt in pieces. Here are all three ways on the
-# very same arrivals: answers of all lengths, and request #5 is a long document. They come a third faster than four
-# slots can serve them on this machine; the cell measures that first.
+# very same arrivals. Answers vary in length, and request #5 is a long document. Requests arrive a third faster than
+# four slots can serve them on this machine, a rate that the cell measures first.
 
 # %%
 ways = run.three_ways(lab, run.mixed_crowd(lab, run.crowd_pace(lab)))
@@ -74,17 +77,17 @@ pictures.slots_of(ways, "The same arrivals, three ways: which request runs in wh
 words.ways(ways)
 
 # %% [markdown]
-# In vLLM continuous batching is all there is, and chunked prefill is on by default; `--max-num-seqs` sets the slots
-# and `--max-num-batched-tokens` what a step may hold (on vLLM's server 8,192 by default on an H100, 2,048 on an A100
-# or a small card, more on the largest; SGLang's `--chunked-prefill-size` goes by the card, too). Lesson 05 is about
-# that budget.
+# vLLM only does continuous batching, with chunked prefill on by default. `--max-num-seqs` sets the number of slots,
+# and `--max-num-batched-tokens` how many tokens a step may hold (by default, vLLM's server takes 8,192 on an H100,
+# 2,048 on an A100 or a small card, more on the largest; SGLang's `--chunked-prefill-size` depends on the card, too).
+# Lesson 05 is about that budget.
 #
 # ### Who is next?
 #
-# Slots are filled well, and there's still a queue. Does its order matter? Try it at 70B (simulated, like the rest of
-# the lab), where one prompt in ten is long: 6,000 tokens instead of 200. Each bar is a mean wait; the tick behind it is
-# the longest. With *two lanes*, short and long prompts queue apart, and every fourth turn is the long lane's; a *limit
-# on prompts* refuses the long ones.
+# Now slots are filled well, and there's still a queue. Does its order matter? Try it at 70B (simulated, like the rest
+# of the lab), where one prompt in ten is long, with 6,000 tokens instead of 200. Each bar is a mean wait, and the
+# tick behind it is the longest. With *two lanes*, short and long prompts queue separately, and the long lane gets
+# every fourth turn. A *limit on prompts* refuses the long ones.
 
 # %%
 pictures.orders()
@@ -93,13 +96,13 @@ pictures.orders()
 words.orders(orders_at())
 
 # %% [markdown]
-# No order made the server faster. Letting short prompts go first cuts the mean; the long ones pay for it.
+# No order made the server faster. Letting short prompts go first cuts the mean, and the long ones pay for it.
 #
 # ### Which requests to refuse?
 #
-# When more arrives than the server can handle, no order helps. **Shedding** refuses a request on arrival when too
-# many are queued already; **admission control** is the rule that decides. The SLO here is a first token within two
-# seconds; a client gives up after ten.
+# When more arrives than the server can handle, no order helps. **Shedding** means refusing a request on arrival
+# because too many are queued already; **admission control** is the rule that decides. The SLO here is a first token
+# within two seconds, and a client gives up after ten.
 
 # %%
 pictures.queue_limits()
@@ -111,38 +114,41 @@ words.limits({name: simulated.outcomes(each) for name, each in pictures.queue_li
 simulated_70b.error_band(simulated_70b.deployment())
 
 # %% [markdown]
-# Now set the load to 30% and let requests arrive *in bursts*: the tight limits refuse requests that an almost idle
-# server would have answered a second later. So derive the limit from the SLO. By Little's law, the slots drain *slots
-# × acceptable wait ÷ mean time in a slot* requests within the wait you accept. That's an upper bound: in overload the
-# queue stays full, so at that limit the *mean* wait is the longest you accept.
+# Now set the load to 30% and let requests arrive *in bursts*. The tight limits refuse requests that an almost idle
+# server would have answered a second later. So derive the limit from the SLO. The wait you can accept is the TTFT
+# limit minus prefill, and by Little's law the slots drain *slots × acceptable wait ÷ mean time in a slot* requests in
+# that time. Treat it as an upper bound. In overload the queue stays full, so at that limit even the *mean* wait is as
+# long as you can accept.
 #
-# And decide what refused clients see. This engine's server answers **429** with a `Retry-After` when `max_queue_len`
-# is reached, and 503 when a request exceeds its queue timeout. vLLM's `--max-num-queued-reqs` and
-# `--max-num-queued-tokens` (since mid-2026, off by default) and SGLang's `--max-queued-requests` answer **503**. Load
-# balancers take a 503 to mean a sick replica and may try the next one; client libraries read 429 as "slow down".
+# You also have to decide what refused clients see. This engine's server answers **429** with a `Retry-After` when
+# `max_queue_len` is reached, and 503 when a request exceeds its queue timeout. vLLM's `--max-num-queued-reqs` and
+# `--max-num-queued-tokens` (since mid-2026, off by default) and SGLang's `--max-queued-requests` answer **503**. A
+# load balancer may take a 503 for a sick replica and try the next one, whereas client libraries read 429 as "slow
+# down".
 
 # %% [markdown]
 # ## In the interview
 #
 # **The line**
 #
-# > "Continuous batching with chunked prefill first. Then: what are we short of? If slots, I raise max_num_seqs until KV
-# > memory or ITL stops me. If compute, no queue order adds any, so I shed, and report the refusal rate with every p99."
+# > "With continuous batching and chunked prefill on, I'd ask what we're short of. If it's slots, I raise max_num_seqs
+# > until KV memory or ITL stops me. If it's compute, no order helps, so I shed load, and report the refusal rate with
+# > every p99."
 #
 # **Follow-ups**
 #
 # <details><summary>"Why not shortest job first?"</summary>
 #
-# It cuts the mean, and I'd use it where the mean is the SLO. It doesn't add capacity, you only know prompt lengths
-# and not answer lengths, and if short requests fill the server, long ones starve. So I'd add aging or a lane with a
-# guaranteed share, and watch p99 of the long class.
+# It cuts the mean, and I'd use it where the mean is what counts. But it adds no capacity, you know the prompt's
+# length and can only predict the answer's, and if short requests fill the server, long ones starve. So I'd add aging
+# or a lane with a guaranteed share, and watch p99 of the long class.
 #
 # </details>
 # <details><summary>"How do you choose the queue limit?"</summary>
 #
-# From the SLO: slots × acceptable wait ÷ time in a slot. Then check it against bursts below capacity, where a tight
-# limit refuses requests that would have been fine, and against retries: a refused request that comes straight back is
-# load.
+# From the SLO: slots × (TTFT limit − prefill) ÷ time in a slot. Then I'd test it with bursts below capacity, where a
+# tight limit refuses requests that would have been fine, and with retries, because a refused request that comes
+# straight back adds load. If lengths vary a lot, I'd limit queued tokens rather than requests.
 #
 # </details>
 #
@@ -164,10 +170,10 @@ words.three_numbers()
 #
 # 1. Little for the slots, with T the time in a slot: 16 = X T, so they complete X = 16 / T requests a second.
 # 2. A request behind q others waits q / X = q T / 16.
-# 3. That must be at most 2 seconds: q ≤ 16 × 2 / T.
+# 3. That and the prefill may take 2 seconds together. If the prefill is short, q ≤ 16 × 2 / T.
 # 4. Chats that hold a slot for four seconds: q ≤ 8.
-# 5. In overload the queue is always full, so this is the *mean* wait. For a p99, take less.
-# 6. It scales with slots: twice the slots, twice the queue, if T stays. It won't quite, since steps get longer.
+# 5. In overload the queue is always full, so 2 seconds is the *mean* wait. To keep the p99 within it, take less.
+# 6. With twice the slots q doubles if T stays the same. It won't quite, since fuller steps take longer.
 #
 # </details>
 #
@@ -185,11 +191,12 @@ check.card()
 #
 # ### Fairness between tenants
 #
-# A **tenant** is one customer of a shared service. Say one submits a large job, and three small ones ask a question
-# now and then. First come, first served puts every small question behind the whole job. Rate limits help, but waste
-# capacity when the server is idle. A **fair** queue instead counts the tokens each tenant was served, and the tenant
-# with the lowest counter goes next: the *Virtual Token Counter* (Sheng et al., 2024), here `scheduling_order="fair"`.
-# Prompt tokens count once, output tokens twice, and a tenant that has been idle gets no credit for it.
+# A **tenant** is one customer of a shared service. Say one of them submits a large job, and three small ones ask a
+# question now and then. First come, first served puts every small question behind the whole job. Rate limits help,
+# but they waste capacity when the server is idle. A **fair** queue instead counts the tokens each tenant was served,
+# and the tenant with the lowest counter goes next: the *Virtual Token Counter* (Sheng et al., 2024), here
+# `scheduling_order="fair"`. Prompt tokens count once, output tokens twice, and a tenant doesn't build up credit while
+# it's idle.
 #
 # Here the lab's engine has four slots and gets the same arrivals in both orders. The small tenants send while the
 # greedy one's job is still running.
@@ -215,9 +222,9 @@ words.fair(both, lab)
 pictures.tenants_table(run.by_tenant(both, lab))
 
 # %% [markdown]
-# With so few requests a tenant's p99 is nearly its slowest one. (Tokens/s are counted over each tenant's own time, so
-# they don't add up to the total.) At 70B there are more, and you choose how greedy the greedy tenant is (its load as
-# a share of capacity), and what it asks for:
+# With so few requests a tenant's p99 is nearly its slowest one. (Tokens/s are counted over the time in which each
+# tenant was active, so they don't add up to the total.) At 70B there are more requests, and you choose how greedy the
+# greedy tenant is (its load as a share of capacity), and what it asks for:
 
 # %%
 pictures.tenants_explorer()
@@ -228,7 +235,7 @@ words.held()
 # %% [markdown]
 # Three limits to remember. Fairness in **tokens** isn't fairness in **latency**: a tenant with long prompts gets
 # fewer turns, and still stalls the steps it shares. The policy acts when a slot becomes free, so long answers delay
-# it. And it divides up a shortage without ending it: if every tenant is over its share, they all queue.
+# it. And it only divides up a shortage. If every tenant is over its share, they all queue.
 #
 # <details><summary>Where does this happen in production?</summary>
 #
@@ -243,9 +250,9 @@ words.held()
 #
 # ### The code
 #
-# A step calls this for one waiting request after the other. The first that doesn't fit ends it, so no small request
-# overtakes a big one (head-of-line blocking by KV size). Below it, how fair order picks the next tenant, and what it
-# charges.
+# Each step calls this for the waiting requests in turn, and stops at the first that doesn't fit. So no small request
+# overtakes a big one, which is head-of-line blocking by KV size. The functions below it show how fair order picks the
+# next tenant, and what it charges.
 
 # %%
 import inspect
@@ -289,13 +296,13 @@ in_short(
 # ```
 #
 # Choose a rate past capacity. Without a limit, `vllm:num_requests_waiting` (`sglang:num_queue_reqs`) climbs for as
-# long as you send, and TTFT p99 with it. With one the gauge stops, the p99 of what was admitted levels off, and
-# goodput goes up although requests are refused: both answer 503, and vLLM counts them in
-# `vllm:admission_rejections_total`. Its limit is on running *and* waiting requests, SGLang's on waiting ones alone:
-# hence 80 and 64.
+# long as you send, and TTFT p99 with it. With one, the gauge stops climbing, the p99 of admitted requests levels off,
+# and goodput goes up although some are refused. Both answer 503, and vLLM counts them in
+# `vllm:admission_rejections_total`. Its limit covers running *and* waiting requests, SGLang's only waiting ones,
+# which is why they're 80 and 64 here.
 #
 # Priorities come with each request, as `priority`. vLLM serves the lowest number first, SGLang the highest. They move
-# waiting from one group to another; throughput stays.
+# waiting from one group to another; throughput stays the same.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #
@@ -309,7 +316,7 @@ in_short(
 # - **What your tenants are worth.** Fair shares are equal here. Contracts aren't; the paper has weights for that.
 # - **Many replicas.** One engine's queue is fair to the tenants it sees. Sharing counters between replicas is the
 #   router's job.
-# - **Absolute times at 70B.** They're as good as the error band. Orders and ratios rest on the engine's own
+# - **Absolute times at 70B.** They're only as good as the error band. Orders and ratios come from the engine's own
 #   scheduler.
 #
 # ## Sources

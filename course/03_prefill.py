@@ -4,8 +4,8 @@
 # Someone pastes a document four times as long as usual. Does the first token take four times as long? Sixteen times?
 # And which other requests slow down?
 #
-# By the end you can say how the cost of a prompt grows, for any model, from its shape alone; estimate a TTFT on the
-# back of an envelope; and derive a chunk size on a whiteboard.
+# By the end you'll be able to tell from any model's shape how the cost of a prompt grows, estimate a TTFT on the back
+# of an envelope, and derive a chunk size on a whiteboard.
 #
 # - **Five minutes** (five): a prompt four times as long, and a bet.
 # - **The lab** (five): linear against quadratic, the envelope, and chunks at 70B.
@@ -34,19 +34,20 @@ reading_s = run.reading_s(lab, bend)  # its weights, once
 # every layer:
 #
 # 1. It's multiplied by the layer's **matrices**, the weights. That costs the same for every token.
-# 2. It **attends** to itself and all tokens before it: it's compared with each of them, and takes in more from the
+# 2. It **attends** to itself and all tokens before it. It's compared with each of them, and takes in more from the
 #    ones that matter to it. The hundredth token attends to a hundred tokens, the thousandth to a thousand.
 #
-# A prompt's tokens are all known from the start, so they're computed side by side. Think of attention as a table with
-# a row per token, and in each row a cell for every token it attends to: a triangle, since no token looks ahead. Twice
-# the tokens, four times the cells. So the first kind of work grows in proportion to the prompt, the second with its
-# square. You'll often hear that prefill is "O(n²)", so a prompt four times as long takes sixteen times as long.
+# A prompt's tokens are all known from the start, so they're computed in parallel. Think of attention as a table with
+# a row per token, and in each row a cell for every token it attends to. That makes a triangle, since no token looks
+# ahead. With twice the tokens it has four times the cells. So the first kind of work grows in proportion to the
+# prompt, the second with its square. You'll often hear that prefill is "O(n²)", so a prompt four times as long takes
+# sixteen times as long.
 #
 # ### Predict
 #
-# The run below sends prompts of several lengths, one at a time, three rounds, and keeps the fastest of each (a
-# disturbance can only slow a run down). Nothing is shared, nothing is cached. On a CPU this lesson runs in **32
-# bits**, so that both kinds of attention below are compared in the same number format; a step takes longer here than
+# The run below sends prompts of several lengths, one at a time, in three rounds, and keeps the fastest of each (a
+# disturbance can only slow a run down). Nothing is shared or cached. On a CPU this lesson runs in **32 bits**, so
+# that both kinds of attention below are compared in the same number format. A step therefore takes longer here than
 # in lesson 00.
 
 # %%
@@ -65,30 +66,31 @@ stack(draw_ladder(ladder), words.ladder(ladder, reading_s, shape))
 
 # %% [markdown]
 # Both axes are logarithmic, so linear and quadratic growth are both straight lines, the second twice as steep. **A
-# prompt's cost is a floor, a linear term and a quadratic one. Its length decides which you notice.**
+# prompt's cost has a fixed part, a linear term and a quadratic term. Its length decides which of them you notice.**
 #
 # ## The lab
 #
 # ### When does the quadratic term win?
 #
-# Count instead of measuring. A **FLOP** is one floating-point operation. Each weight in the matrices costs two FLOPs
-# per token; each pair of tokens costs four FLOPs per number in a head's vector, in every head of every layer.
-# (**Heads** are separate attentions that run side by side.) Compare the model on this machine with one of another
-# size: 70 billion weights, unless yours has that many.
+# This time, count instead of measuring. A **FLOP** is one floating-point operation. Each weight in the matrices costs
+# two FLOPs per token (a multiplication and an addition). Each pair of tokens costs four FLOPs per number in a head's
+# vector, in every head of every layer. (**Heads** are separate attentions that run in parallel.) Compare the model on
+# this machine with one of another size, which has 70 billion weights unless yours does.
 
 # %%
 pictures.flops_explorer(lab)
 
 # %% [markdown]
-# Most prompts are too short for the quadratic term to matter, and in a larger model it matters *later*: matrices grow
-# with the square of the width, attention only with the width. A rule of thumb from a small model overstates attention
-# for a large one.
+# Most prompts are too short for the quadratic term to matter, and in a larger model it matters *later*, because
+# matrices grow with the square of the width, attention only with the width. So a rule of thumb from a small model
+# overstates attention for a large one.
 #
 # ### TTFT on the back of an envelope
 #
-# So a prompt of $n$ tokens takes about $2 P n$ FLOPs, where $P$ is the number of weights. On an idle server its TTFT is
-# that, divided by what the GPUs deliver: their number × the data sheet's FLOP/s (an H100: 989 TFLOP/s in 16 bits) ×
-# the share of it that prefill reaches (**MFU**, typically 40 to 60%).
+# So a prompt of $n$ tokens takes about $2 P n$ FLOPs, where $P$ is the number of weights (in a mixture of experts,
+# only those that each token uses). On an idle server its TTFT is that, divided by what the GPUs deliver: their number
+# × the data sheet's FLOP/s (989 TFLOP/s in 16 bits for an H100) × the share of it that prefill reaches (**MFU**,
+# model FLOPs utilization, typically 40 to 60%).
 
 # %%
 pictures.envelope_explorer()
@@ -97,9 +99,10 @@ pictures.envelope_explorer()
 # ### Chunks
 #
 # If one step computes all of a long prompt, requests that are decoding get no token until it ends. **Chunked
-# prefill** caps how many of its tokens a step computes, and the others' tokens ride along. Here's that trade on
-# Llama-3.1 70B on four H100s, simulated: sixteen chats, then one long prompt. The dashed line is the time it takes
-# just to read all the weights that many times: no chunked prefill can be faster.
+# prefill** caps how many of its tokens a step computes, and each of those steps also decodes a token for every other
+# request. Here's that trade-off for Llama-3.1 70B on four H100s, simulated, with sixteen chats and then one long
+# prompt. The dashed line is the time it takes just to read all the weights once per step. No chunked prefill can be
+# faster.
 
 # %%
 pictures.explore_70b()
@@ -108,21 +111,21 @@ pictures.explore_70b()
 simulated_70b.error_band(simulated.deployment())
 
 # %% [markdown]
-# Read it from the right. At first, halving the chunk halves the others' longest gap and costs the long prompt little.
-# So far it's a good trade. Then it stops paying. The gap approaches a floor (what a step costs, however little of the
-# prompt is in it), while the long prompt's TTFT nearly doubles with every further halving. Below that size you pay
-# a lot and get little back.
+# Read it from right to left. At first, halving the chunk halves the others' longest gap and costs the long prompt
+# little, which is a good trade. Then it stops paying. The gap approaches a floor (what a step costs, however little
+# of the prompt is in it), while the long prompt's TTFT nearly doubles with every further halving.
 #
-# Where's the bend? It follows from two numbers of the card: how many operations it does, and how many bytes it reads,
-# in the same time. Of a data sheet's numbers, prefill typically reaches half the FLOP/s (its MFU), and reading
-# weights 70% of the bandwidth (*MBU*, model bandwidth utilization):
+# Where's the bend? It follows from two numbers on the card's data sheet, FLOP/s and bytes/s. In practice prefill
+# reaches about half of the first (its MFU), and reading weights about 70% of the second (*MBU*, model bandwidth
+# utilization):
 
 # %%
 words.bend(bend)
 
 # %% [markdown]
-# That's the whiteboard answer to "which chunk size?" It counts reading and arithmetic only. Whatever else a step costs
-# moves the bend to the right, so in practice start at a small multiple of it, and then let your ITL SLO decide.
+# That's the whiteboard answer to "which chunk size?" It only counts reading and arithmetic. Whatever else a step
+# costs moves the bend to the right, and so do mixtures of experts, where a step reads nearly all experts but each
+# token only uses a few. So start at a small multiple of it, and then let your ITL SLO decide.
 
 # %% [markdown]
 # ## In the interview
@@ -130,22 +133,24 @@ words.bend(bend)
 # **The line**
 #
 # > "Prefill is 2 P n FLOPs plus a quadratic term that stays the smaller part up to a hundred thousand tokens on a
-# > 70B. Chunking protects the other streams, not the long prompt; below about 210 tokens on an H100 it mostly costs."
+# > 70B. Chunking protects the other streams, not the long prompt, and chunks below about 210 tokens on an H100 mostly
+# > re-read weights."
 #
 # **Follow-ups**
 #
 # <details><summary>"So what does FlashAttention buy, if attention is the smaller part?"</summary>
 #
-# IO and memory. The FLOPs are the same, but the score matrix never leaves the chip's SRAM, so it isn't written to HBM
-# (the GPU's memory) and read back. On a 70B, moving the scores would be a third of TTFT at 4k and three quarters at
-# 32k, where they'd also take over 100 GB a layer.
+# It saves memory traffic, and memory. The FLOPs are the same, but the score matrix never leaves the chip's SRAM, so
+# it isn't written to HBM (the GPU's memory) and read back. On a 70B, moving the scores would take a third of TTFT at
+# 4k and three quarters at 32k, where they'd also fill over 100 GB per layer.
 #
 # </details>
 # <details><summary>"TTFT of a 100k-token prompt is ten seconds. What can you do?"</summary>
 #
-# First ask which tokens need to be in it, and whether a prefix of it is cached. Then more FLOP/s for one prompt:
-# tensor parallelism, context parallelism (GPUs share its tokens), or chunks in a pipeline. Larger chunks help
-# only if today's are below the bend; a faster kernel helps as far as attention's share goes.
+# First I'd ask which tokens need to be in it, and whether a prefix of it is cached. Then I'd put more FLOP/s on the
+# one prompt, with tensor parallelism, context parallelism (GPUs share its tokens), or chunks in a pipeline. Larger
+# chunks only help if today's are below the bend. A faster attention kernel helps in proportion to attention's share,
+# which at 100k is about half even on a 70B.
 #
 # </details>
 #
@@ -153,7 +158,7 @@ words.bend(bend)
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "512; that's the usual value." | "The largest whose step still meets the ITL SLO." | "At least the bend, FLOP/s × MFU over bytes/s × MBU: below it a step mostly reads weights. From there up, the largest whose mixed step keeps ITL p99, measured with our contexts. And I'd watch the long prompts' TTFT, because they pay." |
+# | "512; that's the usual value." | "The largest whose step still meets the ITL SLO." | "At least the bend, FLOP/s × MFU over bytes/s × MBU: below it a step mostly reads weights. From there up, the largest whose mixed step stays within the ITL SLO at p99, measured with our contexts. And I'd watch the long prompts' TTFT, because they pay." |
 #
 # **Three numbers to know cold**
 
@@ -169,16 +174,16 @@ words.three_numbers()
 # 2. A chunk of c tokens does 2 P c FLOPs, at F FLOP/s × MFU.
 # 3. Both take equally long at c = (b / 2) × (F × MFU) / (M × MBU). P has cancelled: it's the card, not the model.
 # 4. H100, 16 bits: 989e12 × 0.5 / (3.35e12 × 0.7) ≈ 210.
-# 5. GPUs that share a model share both, so tensor parallelism doesn't move it. Eight-bit weights that are dequantized
-#    halve it.
-# 6. Below c, n / c steps each cost one reading of the weights: TTFT doubles with every halving.
+# 5. GPUs that share a model share both, so tensor parallelism doesn't move it. 8-bit weights that are dequantized
+#    halve it; multiplied in FP8, at twice the FLOP/s, they leave it where it was.
+# 6. Below c, each of the n / c steps costs one read of the weights, so TTFT doubles with every halving.
 #
 # </details>
 
 # %% [markdown]
 # ## Check yourself
 #
-# Answers come from models' shapes and from the long prompt at 70B.
+# Answers are computed from the models' shapes and from the long prompt at 70B.
 
 # %%
 check = checks(shape, simulated.trades(words.LONG))
@@ -189,9 +194,9 @@ check.card()
 #
 # ### One long prompt, and the others
 #
-# Now the same trade on the engine in front of you. Three chats are decoding; every step gives each of them a token.
-# Then a long prompt arrives. You've seen what that costs a 70B on GPUs. But where's the bend of *this* machine, and are
-# these chunks above or below it?
+# Here's the same trade-off on the engine in front of you. Three chats are decoding, and every step gives each of them
+# a token. Then a long prompt arrives. You've seen what that costs a 70B on GPUs. But where's the bend on *this*
+# machine, and are these chunks above or below it?
 
 # %%
 sizes = run.sweep_sizes(lab)
@@ -211,10 +216,9 @@ words.chunks(swept, reading_s)
 
 # %% [markdown]
 # Each point is a run of the engine. Pick another chunk size and press **Run**: its points join the curves, with its
-# timeline below. The long prompt is the last row; a green block above it is a step in which a chat got a token. Compare
-# where the curve bends with the tokens that the two numbers gave. If it's
-# further right, steps on this machine cost more than reading weights: launching operations, Python, or attention over
-# what's cached.
+# timeline below. The long prompt is the last row; a green block above it is a step in which a chat got a token.
+# Compare where the curve bends with the number of tokens computed above. If it's further to the right, a step on this
+# machine costs more than reading weights. It may be launching operations, Python, or attention over what's cached.
 
 # %%
 pictures.chunk_explorer(lab, swept)
@@ -232,22 +236,23 @@ pictures.length_explorer(lab, ladder)
 # ### The square, materialized or not
 #
 # Textbook attention computes the **scores** of all pairs, stores them, and then turns each row of them into shares
-# that add up to one (*softmax*). **Fused** attention (FlashAttention) walks over the same pairs in small tiles, adds
-# each tile's contribution to the result, and forgets the tile. Same result, same useful work, but the full table is
-# never in memory. Move the length; then compute fewer **rows per step**: the prompt in chunks.
+# that add up to one (*softmax*). **Fused** attention (FlashAttention) walks over the same pairs in small tiles. It
+# keeps a running softmax, so that it can add each tile's contribution to the result and forget the tile. The result
+# and the useful work are the same, but the full table is never in memory. Move the length; then compute fewer **rows
+# per step**, as chunked prefill does.
 
 # %%
 pictures.square_explorer(lab)
 
 # %% [markdown]
-# Now measure it: one layer's attention as this engine calls it, both ways, in the same number format.
+# Now measure one layer's attention as this engine calls it, both ways, in the same number format.
 
 # %%
 measured = run.compare_attention(lab)
 stack(*draw_time_and_memory(measured), words.square(measured, shape, bend.roof.bandwidth))
 
 # %% [markdown]
-# And now a whole request, both ways, down to short prompts, **where it does nothing**.
+# Then measure whole requests, both ways, down to prompts so short that **fused attention does nothing** for them.
 
 # %%
 both = both_ways(lab)
@@ -266,13 +271,14 @@ stack(draw_saving(both), words.request(both, shape))
 #
 # $$\frac{d \log \text{FLOPs}}{d \log n} = 1 + a(n)$$
 #
-# So "is it linear or quadratic?" has one answer for all lengths: the exponent is one plus attention's share. And the
-# envelope:
+# So "is it linear or quadratic?" has one answer for all lengths: the exponent is one plus attention's share. The
+# envelope then says:
 #
 # $$\text{TTFT} \approx \text{queue} + \frac{\text{FLOPs}(n)}{\text{GPUs} \times \text{FLOP/s} \times \text{MFU}}$$
 #
 # **A chunk** of $c$ tokens after $s$ cached ones adds $c\,(s + c/2)$ pairs. Summed over all chunks that's $n^2/2$
-# again: chunking adds no pairs. It adds one more read of the weights per step, and of the cached keys and values.
+# again, so chunking adds no pairs. What it adds, with every further step, is another read of the weights and of the
+# cached keys and values.
 #
 # Textbook attention in this engine is a dozen lines. Find the one that builds the full score matrix:
 
@@ -285,7 +291,7 @@ from minillm.kernels.attention.sdpa import Prefill
 print(inspect.getsource(eager.attend))
 
 # %% [markdown]
-# And the fused way: one call of a **kernel** (a routine compiled for the processor) that never builds it.
+# The fused way is one call of a **kernel** (a routine compiled for the processor) that never builds it.
 
 # %%
 print("\n".join(inspect.getsource(Prefill.__call__).splitlines()[:8]))
@@ -294,8 +300,8 @@ print("\n".join(inspect.getsource(Prefill.__call__).splitlines()[:8]))
 # ### What articles say
 #
 # The last one is about **prompt compression**, dropping the sentences that have little to do with the question. (It
-# defeats the prefix cache of lesson 04: every pruned prompt starts differently.) It needs a **quality gate**: write
-# down beforehand how many right answers you can afford to lose, then count.
+# defeats the prefix cache of lesson 04, because every pruned prompt starts differently.) It needs a **quality gate**:
+# write down beforehand how many right answers you can afford to lose, then count.
 
 # %%
 from course.lab.claims import in_short
@@ -329,8 +335,8 @@ in_short(
 #     --num-prompts 10
 # ```
 #
-# Double `--random-input-len` from 1024 up. TTFT doubles, too, and then more than doubles as attention's share grows;
-# `vllm:request_prefill_time_seconds` should agree with your client.
+# Double `--random-input-len` from 1024 up. TTFT doubles as well, and then more than doubles as attention's share
+# grows; `vllm:request_prefill_time_seconds` should agree with your client.
 #
 # For the chunks, keep chats running in a second terminal (`--random-input-len 256 --random-output-len 512`), and
 # restart the server with 2048, then 512, in its first flag. The chats' ITL p99 falls, the long prompt's TTFT rises,

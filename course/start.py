@@ -42,9 +42,9 @@ Today()
 # %% [markdown]
 # ## A sum a day
 #
-# You have one minute and no calculator; answer with a number and its unit. Within 20% is right; from half to double is
-# the right order of magnitude. Running over costs nothing, and you'll see the working. `NapkinDesk(7)` is another sum;
-# in a terminal: `minillm napkin`.
+# You have one minute and no calculator; answer with a number and its unit. Within 20% is right; from half to double
+# is the right order of magnitude. Going over time costs nothing, and you'll see the working. `NapkinDesk(7)` is
+# another sum; in a terminal: `minillm napkin`.
 
 # %%
 NapkinDesk()
@@ -52,9 +52,9 @@ NapkinDesk()
 # %% [markdown]
 # ## Review cards
 #
-# What you see once, you forget, so each card comes back just before you would. **Start** keeps a schedule on this
-# machine (FSRS, the algorithm in Anki). Some cards are sums: the formula comes back, with other numbers each day.
-# Enter shows the answer, Enter again says *Good*; Tab reaches the other buttons.
+# You forget what you see only once, so each card comes back just before you'd forget it. **Start** keeps a schedule
+# on this machine (FSRS, the algorithm in Anki). Some cards are sums: the formula comes back, with other numbers each
+# day. Enter shows the answer, Enter again says *Good*; Tab reaches the other buttons.
 
 # %%
 Review()
@@ -81,7 +81,7 @@ show_map_folded(found)
 # %% [markdown]
 # Read it in three ways. *A column* shows what could shorten the phase that's too long in your service, *a row* what a
 # technique costs, and *the right halves* (B) how it fails. Few techniques touch the **first token** or the
-# **stream**: those two are short until something outside the engine holds text back (lesson 10).
+# **stream**: those two stay short unless something outside the engine holds text back (lesson 10).
 #
 # Hover over a cell for its two runs; click a technique to open the lesson that shows it. Here's what ran in each:
 

@@ -183,6 +183,8 @@ def in_short(*claims: Claim) -> InShort:
 def _line(claim: Claim) -> str:
     answer, rest = claim.answer
     first, *others = SENTENCE.split(rest)
+    # "Measured: in part. True past capacity", not "Measured: in part: True ...".
+    first = re.sub(r"^: (.)", lambda colon: f". {colon[1].upper()}", first)
     told = [*others, f"Measured: {claim.measured}"]
     head = f"<b>{claim.id}.</b> Articles say: {escape(REGISTRY[claim.id].claim)}"
     body = "".join(f"<div>{escape(each)}</div>" for each in told)

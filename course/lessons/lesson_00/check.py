@@ -8,7 +8,7 @@ from course.lab.style import PHASE_LABELS, seconds
 def checks(one: Run, eight: Run) -> Checks:
     """Questions about one request alone and about eight that arrived together.
 
-    q1: which phase takes the largest share of the lone request's E2E?
+    q1: which phase takes the largest share of E2E at batch size 1?
     q2: the TTFT of request #7 of the eight, seconds.
     q3: the three phases that TTFT is made of, in order.
     """
@@ -23,7 +23,7 @@ def checks(one: Run, eight: Run) -> Checks:
 
     def q2(answer: object) -> tuple[Criterion, ...]:
         e2e = sum(parts)
-        slips = {e2e: f"that is its E2E, {seconds(e2e)}; TTFT ends at the first token"}
+        slips = {e2e: f"that's its E2E, {seconds(e2e)}; TTFT ends at the first token"}
         return (near(answer, sum(parts[:3]), "TTFT, seconds", slips),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
@@ -31,15 +31,18 @@ def checks(one: Run, eight: Run) -> Checks:
         wanted = list(PHASE_LABELS.values())[:3]
         right = set(named) & set(wanted)
         extra = [name for name in named if name not in wanted]
-        words = f"not part of TTFT: {', '.join(extra)}" if extra else f"{len(right)} of 3 named"
-        order = "the order in which they happen" if named == wanted else f"they happen as {', then '.join(wanted)}"
+        words = f"TTFT doesn't include {', '.join(extra)}" if extra else f"you named {len(right)} of 3"
+        order = "in the order in which they happen" if named == wanted else f"the order is {', then '.join(wanted)}"
         return (
             Criterion("the three phases", round(max(len(right) - len(extra), 0) / 3, 2), 1, words),
             Criterion("order", float(named == wanted), 1, "", order),
         )
 
     questions = {
-        "q1": Question("Which phase takes most of one request's time, alone?", options=tuple(PHASE_LABELS.values())),
+        "q1": Question(
+            "With the server to itself, which phase takes most of a request's time?",
+            options=tuple(PHASE_LABELS.values()),
+        ),
         "q2": Question("TTFT of request #7 in the run with eight? Read it off the timeline.", "s"),
         "q3": Question("Which three phases is TTFT made of, in order?", many=True),
     }

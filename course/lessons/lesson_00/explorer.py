@@ -50,8 +50,9 @@ class ModelStep:
             return f"Step 1 computes all {num} prompt tokens together. That's prefill. {came}"
         last = TOKENS[self.seen - 1].strip()
         if self.keeps:
-            return f"Step {self.number} computes “{last}” alone, and reads {kept} kept keys and values: decode. {came}"
-        return f"Nothing was kept: step {self.number} computes “{last}”, and {num - 1} others again. {came}"
+            told = f"Step {self.number} computes only “{last}” and reads {kept} stored keys and values."
+            return f"{told} That's decode. {came}"
+        return f"Nothing was kept, so step {self.number} computes “{last}” and {num - 1} earlier tokens again. {came}"
 
 
 def draw_step(step: int, keep: bool) -> Picture:

@@ -10,7 +10,7 @@ WHERE = {
     "queue": ("waits in the server", "more slots or replicas", "admission control"),
     "prefill": ("model runs the prompt", "shorter prompts", "prefix caching"),
     "first_token": ("sample, detokenize", "sample on the GPU", "fewer host round trips"),
-    "decode": ("model, a token a step", "fewer bytes per step", "speculation"),
+    "decode": ("model, token by token", "fewer bytes per step", "speculation"),
     "stream": ("network to the client", "no proxy buffering", "reused connections"),
 }
 """By phase: where the request is, and two things that shorten it."""

@@ -148,7 +148,7 @@ def cold() -> Html:
     return know_cold(
         (
             f"about {number(round(reads))} tokens/s",
-            "what a person reads",
+            "how fast people read",
             f"{READING} words a minute, four tokens for three words",
         ),
         (

@@ -34,12 +34,12 @@ def checks(services: Mapping[str, Run], capped: Run, cap: int = CAP) -> Checks:
         view = services["B"].row_of(0)
         e2e, ttft = view.borders[-1] - view.borders[0], view.deliveries[0] - view.borders[0]
         tokens = view.num_output_tokens
-        hint = f"that is E2E / n, with the first token's wait: E2E {seconds(e2e)}, TTFT {seconds(ttft)}"
+        hint = f"that's E2E / n, which includes the wait for the first token: E2E {seconds(e2e)}, TTFT {seconds(ttft)}"
         return (near(answer, 1000 * (e2e - ttft) / (tokens - 1), "TPOT, ms", {1000 * e2e / tokens: hint}, 0.03),)
 
     def q4(answer: object) -> tuple[Criterion, ...]:
         mean = in_flight(capped)
-        found = f"mean in flight is {mean:.2f}, requests per second times mean E2E: close to the cap, never above"
+        found = f"requests per second × mean E2E = {mean:.2f} in flight, just below the cap"
         return (Criterion("cap", float(int(answer) == cap), 1, "", found),)
 
     questions = {

@@ -113,7 +113,7 @@ def more_slots(before: Mapping[str, Run], slots: Mapping[str, Run]) -> Finding:
 def hidden(capped: Run) -> MeasuredAnswer:
     """How many times the server's TTFT p99 the clients of the closed loop felt: the answer to a prediction."""
     server, felt = percentile(capped.ttft, 99), percentile(felt_ttft(capped), 99)
-    return MeasuredAnswer(felt / server, f"by the server's clock {seconds(server)}, as felt {seconds(felt)}")
+    return MeasuredAnswer(felt / server, f"{seconds(server)} by the server's clock, {seconds(felt)} as users felt it")
 
 
 def where_it_went(capped: Run) -> Finding:
@@ -194,7 +194,7 @@ def three_numbers() -> Html:
     return know_cold(
         (
             f"{samples_for(99):,} requests",
-            "the least for a p99 that you'd quote",
+            "the fewest for a p99 that you'd quote",
             f"{BEYOND} samples beyond it: {BEYOND} / (1 - 0.99)",
         ),
         (

@@ -30,7 +30,7 @@ def question(number: int) -> str:
 def one_token_each(lab: Lab, offsets: Sequence[float], name: str) -> LabWorkload:
     """Questions that want one token: one step each, so all service times are about equal."""
     arrivals = tuple(PromptArrival(offset, question(i), 1) for i, offset in enumerate(offsets))
-    return LabWorkload(name, "Equal questions with an answer of one token.", arrivals)
+    return LabWorkload(name, "Equal questions, each answered with one token.", arrivals)
 
 
 def measure_capacity(lab: Lab, slots: int = 1) -> Run:

@@ -134,7 +134,7 @@ def three_numbers() -> Html:
         (f"× {md1_wait(0.9) / md1_wait(0.8):.3g}", "growth of the wait from 80 to 90%", "(9 / 1) / (8 / 2)"),
         (
             f"× {1 + answers**2:.1f}",
-            "how much longer that wait gets with answers as uneven as a chat's",
+            "how much longer that wait gets when answers are as uneven as in a chat",
             f"1 + c²; c = {answers:.1f} for log-normal lengths with σ = {simulated.CHAT.output.sigma:g}",
         ),
     )

@@ -41,7 +41,7 @@ def checks(
         return choice(answer, _best({name: c["within SLO"] for name, c in limits.items()}, answer), told)
 
     def q4(answer: object) -> tuple[Criterion, ...]:
-        slips = {SLOTS * HELD_S / SLO_S: "the other way round: slots x acceptable wait / time in a slot"}
+        slips = {SLOTS * HELD_S / SLO_S: "it's the other way round: slots × acceptable wait ÷ time in a slot"}
         return (near(answer, SLOTS * SLO_S / HELD_S, "queued requests", slips, 0.03),)
 
     questions = {

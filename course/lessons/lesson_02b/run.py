@@ -22,7 +22,7 @@ def straggler(lab: Lab, times: int = 8) -> LabWorkload:
     """Eight at once; the first wants an answer `times` as long as the others'."""
     output = 8 if lab.scale == 1 else 4
     arrivals = tuple(PromptArrival(0.0, question(i), output * times if i == 0 else output) for i in range(8))
-    return LabWorkload("straggler", "Eight at once, one long answer.", arrivals)
+    return LabWorkload("straggler", "Eight arrive together, one with a long answer.", arrivals)
 
 
 def growth_of_payers(static: Run, continuous: Run) -> dict[str, float]:
@@ -193,5 +193,5 @@ def small_gain(runs: Mapping[str, Run], lab: Lab) -> MeasuredAnswer | str:
     before, after = map(ttft_p99, by_tenant(runs, lab).values())
     told = f"p99 TTFT of the small tenants: {seconds(before)} to {seconds(after)}"
     if is_disturbed(runs):
-        return f"{told}; but throughput differed, too, and no order changes that"
+        return f"{told}; but throughput differed too, and no order changes that"
     return MeasuredAnswer(before / after, told)

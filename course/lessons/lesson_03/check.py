@@ -21,15 +21,15 @@ def checks(shape: ModelConfig, trades: Sequence[Trade]) -> Checks:
 
     def q1(answer: object) -> tuple[Criterion, ...]:
         key = crossover(shape)
-        hint = "half of that square lies in the future, and is not needed: the pairs are n²/2"
+        hint = "half of that square is in the future and isn't needed, so there are n²/2 pairs"
         return (near(answer, key, "crossover, tokens", {key / 2: hint}, 0.03),)
 
     def q2(answer: object) -> tuple[Criterion, ...]:
         key = score_bytes(shape, 2048, 2048) / 1e6
         hints = {
-            key / shape.num_heads: f"that is one head; a layer has {shape.num_heads}",
-            key * shape.num_layers: "that is all layers; their scores do not exist at the same time",
-            key / 2: "that is the half that is needed; textbook attention builds the other half, too, and masks it",
+            key / shape.num_heads: f"that's one head; a layer has {shape.num_heads}",
+            key * shape.num_layers: "that's all layers, but their scores don't exist at the same time",
+            key / 2: "that's the half that's needed, but textbook attention also builds the other half, and masks it",
         }
         return (near(answer, key, "scores, MB", hints),)
 
@@ -49,15 +49,15 @@ def checks(shape: ModelConfig, trades: Sequence[Trade]) -> Checks:
 
     def q5(answer: object) -> tuple[Criterion, ...]:
         key = 100 * attention_share(shape_of(BIG), 4096)
-        as_share = {key / 100: "that is the share; the question asks for percent"}
+        as_share = {key / 100: "that's the share; the question asks for percent"}
         graded = near(answer, key, "percent of the FLOPs", as_share, 0.1)
         if graded.earned < 1 and 60 <= float(answer) <= 70:
-            hint = "that is the popular figure; work it out from this model's shape"
+            hint = "that's the popular figure; work it out from this model's shape"
             return (Criterion(graded.name, 0.0, 1, hint, graded.reveal),)
         return (graded,)
 
     questions = {
-        "q1": Question("This lab's model: at how many tokens is attention as much work as the matrices?", "tokens"),
+        "q1": Question("In this lab's model, at how many tokens is attention as much work as the matrices?", "tokens"),
         "q2": Question(
             "Textbook attention, 2,048 tokens, one layer, float32: how big is the score matrix? (shape.num_heads)", "MB"
         ),

@@ -460,7 +460,7 @@ def own_ttft(swept: Mapping[int, Run], chunk: int) -> MeasuredAnswer:
     answer = SAME if abs(ratio - 1) <= TIE else LONGER if ratio > 1 else SHORTER
     evidence = (
         f"its TTFT went from {seconds(whole.ttft)} whole to {seconds(in_chunks.ttft)} in {in_chunks.steps} chunks "
-        f"({change(whole.ttft, in_chunks.ttft)}), the longest gap of the others from {seconds(whole.worst_gap)} to "
+        f"({change(whole.ttft, in_chunks.ttft)}), the others' longest gap from {seconds(whole.worst_gap)} to "
         f"{seconds(in_chunks.worst_gap)} ({change(whole.worst_gap, in_chunks.worst_gap)})"
     )
     return MeasuredAnswer(answer, evidence)

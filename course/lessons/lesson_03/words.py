@@ -182,7 +182,7 @@ def three_numbers() -> Html:
     return know_cold(
         (
             f"about {round(paper.tokens, -1):.0f} tokens",
-            "an H100's bend: a step with a shorter chunk mostly reads weights",
+            "the bend on an H100: steps with shorter chunks mostly read weights",
             f"{paper.told}, weights in 16 bits",
         ),
         (
@@ -192,7 +192,7 @@ def three_numbers() -> Html:
         ),
         (
             f"about {1e3 * enveloped:.0f} ms",
-            f"the prefill of 1,000 tokens: 70B, {GPUS} H100s",
+            f"prefill of 1,000 tokens: 70B, {GPUS} H100s",
             f"2 P n over {GPUS} × 989 TFLOP/s × {MFU}",
         ),
     )

@@ -23,22 +23,24 @@ def checks(last: Run, small: Mapping[str, Run]) -> Checks:
 
     def q1(answer: object) -> tuple[Criterion, ...]:
         key = view.num_cached_tokens
-        said, found = int(answer), f"It is {key} here."
+        said, found = int(answer), f"It's {key} here."
         if said == key:
             return (Criterion("tokens found", 1.0, 1, f"{key // size} whole blocks of {size}"),)
         if said == alike:
             hint = f"that many are shared, but only whole blocks of {size} are found"
             return (Criterion("tokens found", 0.5, 1, hint, found),)
         if said == key // size:
-            return (Criterion("tokens found", 0.5, 1, f"those are the blocks; each has {size} tokens", found),)
+            hint = f"that's the number of blocks, and each has {size} tokens"
+            return (Criterion("tokens found", 0.5, 1, hint, found),)
         if said == view.num_prompt_tokens:
-            return (Criterion("tokens found", 0.0, 1, "that is its whole prompt: the question is its own", found),)
-        return (Criterion("tokens found", 0.0, 1, "count the yellow beads in its row, times the block size", found),)
+            return (Criterion("tokens found", 0.0, 1, "that's its whole prompt, but its question isn't shared", found),)
+        hint = "count the yellow beads in its row, and multiply by the block size"
+        return (Criterion("tokens found", 0.0, 1, hint, found),)
 
     def q2(answer: object) -> tuple[Criterion, ...]:
         key = hit_rate(last)
         with_hit = sum(view.num_cached_tokens > 0 for view in last.views) / len(last.views)
-        slips = {with_hit: "that is the share of requests that found something; engines count tokens"}
+        slips = {with_hit: "that's the share of requests that found something; engines count tokens"}
         return (near(answer, key, "hit rate", slips, 0.03, percent=True, slip_within=0.01),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
@@ -50,7 +52,7 @@ def checks(last: Run, small: Mapping[str, Run]) -> Checks:
         "q1": Question(
             "How many tokens did request #1 of `last` (the time in the last line) find in the cache?", "tokens"
         ),
-        "q2": Question("The hit rate of that run as an engine counts it, all four requests?", "0 to 1"),
+        "q2": Question("What's the hit rate of that run over all four requests, as an engine counts it?", "0 to 1"),
         "q3": Question(
             "Three tenants, room for two: do A B C A B C (in turns) or A A B B C C (grouped) find more?",
             options=("in turns", "grouped"),

@@ -267,9 +267,12 @@ class CachePrice:
 
 PRICE_LISTS = {
     "write 1.25x, read 0.1x, 5 minutes": CachePrice(1.25, 0.1, 300),
+    "write 1.25x, read 0.1x, 30 minutes": CachePrice(1.25, 0.1, 1800),
     "write 2x, read 0.1x, 1 hour": CachePrice(2.0, 0.1, 3600),
 }
-"""Anthropic's two (platform.claude.com, Prompt caching; read in November 2026)."""
+"""Anthropic's two (platform.claude.com, Prompt caching); between them OpenAI's from GPT-5.6 on (developers.openai.com,
+Prompt caching), where 30 minutes is the least, and renewal by use isn't promised. Read in November 2026.
+"""
 PER_HOUR = (0.5, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
 

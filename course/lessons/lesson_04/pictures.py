@@ -48,7 +48,7 @@ def legend(y: float, block_size: int) -> str:
     for kind, words in (
         ("found", "found in the cache"),
         ("computed", f"computed ({block_size} tokens)"),
-        ("tail", "not full"),
+        ("tail", "not full, so never found"),
     ):
         body += bead(x, y - 4, 6, kind) + text(x + 11, y, words, size=11, fill=SOFT)
         x += 34 + 6.0 * len(words)
@@ -222,7 +222,7 @@ def blocks_table(runs: Mapping[int, Run]) -> Html:
     for size, run in runs.items():
         alike = shared_tokens(run)
         rows.append((f"{size} tokens", str(alike), str(max(view.num_cached_tokens for view in run.views))))
-    return as_table(("block size", "tokens that the prompts share", "found by the later requests"), rows)
+    return as_table(("block size", "tokens shared", "found by the later requests"), rows)
 
 
 # ---------------------------------------------------------------- a radix tree

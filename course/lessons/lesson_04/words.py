@@ -49,7 +49,7 @@ def moved(before: Run, after: Run) -> MeasuredAnswer | str:
     was, now = later_ttft(before), later_ttft(after)
     ratio = now / was
     answer = MORE if ratio > 1.1 else HARDLY if ratio > 0.9 else LESS if ratio > 0.5 else HALF
-    found = f"found {hit_rate(before):.0%} and then {hit_rate(after):.0%} of all prompt tokens"
+    found = f"{hit_rate(before):.0%} and then {hit_rate(after):.0%} of all prompt tokens found"
     told = f"median TTFT after the first request {seconds(was)} to {seconds(now)}; {found}"
     if answer == MORE and hit_rate(after) > hit_rate(before):
         return f"{told}, and a hit can't make it longer"
@@ -189,10 +189,10 @@ def three_numbers() -> Html:
             "KV of a 70B with GQA, in 16 bits",
             "2 × 80 layers × 8 KV heads × 128 × 2 bytes",
         ),
-        (f"{size(F5_PREFIX * per_token)}", f"KV of a prefix of {F5_PREFIX:,} tokens", "once, for all who share it"),
+        (size(F5_PREFIX * per_token), f"KV of a prefix of {F5_PREFIX:,} tokens", "stored once for all that share it"),
         (
             f"{pays_from(price):.0%} of requests",
-            "how many have to hit before a hosted cache pays",
+            "the hit rate from which a hosted cache pays",
             f"(w - 1) / (w - r), writing at {price.write:g} and reading at {price.read:g} times the input price",
         ),
     )

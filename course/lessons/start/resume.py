@@ -58,7 +58,7 @@ KEPT = (
     Kept("drills.json", "your drills, with the full text of every answer, including those given in a terminal"),
     Kept("rounds.json", "design rounds you've played, and the level of each area"),
     Kept("incidents.json", "incidents whose cause you've been shown"),
-    Kept("incident_left.json", "an incident that you left, to go on with"),
+    Kept("incident_left.json", "an incident you left unfinished"),
     Kept("daily.json", "how you did in the daily incidents"),
     Kept("napkin.json", "how you did in the sums of the day"),
     Kept("chat.history", "what you typed in minillm chat"),
@@ -162,7 +162,7 @@ def where_next() -> Html:
     known, done = lessons(), progress.FILE.read()
     place = next_place(known, done)
     if place is None:
-        return Html("<p><b>Everything is done.</b> The cards below keep it that way.</p>", "Everything is done.")
+        return Html("<p><b>Everything is done.</b> The review cards below keep it fresh.</p>", "Everything is done.")
     lead = "Continue" if done.lessons else "Begin here"
     many = sum(state(lesson, done.lessons.get(number)) == DONE for number, lesson in known.items())
     look = "border-left:6px solid;padding:6px 14px;font-size:15px"
@@ -296,7 +296,7 @@ class Keeping(LivePanel):
             (str(path.relative_to(cache_home())), each.what, size(path.stat().st_size)) for each, path in kept_files()
         ]
         if not rows:
-            self.view.value = f"{told}<p>Nothing is kept yet.</p>"
+            self.view.value = f"{told}<p>Nothing is stored yet.</p>"
             return
         data = b64encode(json.dumps(kept_contents(), indent=1).encode()).decode()
         link = f'<a download="minillm-progress.json" href="data:application/json;base64,{data}">Save a copy</a>'

@@ -81,7 +81,7 @@ class Review(LivePanel):
     def _due_words(self) -> str:
         """What a review would show now."""
         due = len(self.deck.due())
-        kept = "" if self.deck.opted_in else " Nothing is kept until you start."
+        kept = "" if self.deck.opted_in else " Nothing is stored until you start."
         return f"{due} of {len(self.deck.cards)} cards are waiting for you.{kept}"
 
     def _say(self, html: str) -> None:

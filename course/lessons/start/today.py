@@ -44,7 +44,7 @@ class Today(LivePanel):
     def open(self) -> None:
         """Draw the incident and its par, which takes some seconds, and put its desk below."""
         self.play.disabled = True
-        self.par.value = "<p>Looking for a week of traffic that goes wrong, and playing it for its par …</p>"
+        self.par.value = "<p>Setting up today's incident, and playing it to find its par …</p>"
         incident = Incident.today(self.day)
         self.par.value = f"<p><b>{daily.par_of(incident)}</b></p>"
         self.desk = IncidentDesk(incident.fresh(), self._note)

@@ -7,6 +7,7 @@ from made_run import made_config, made_run
 
 from course.grading import Criterion, Result
 from course.lab import services, slo, tables
+from course.lab.claims import in_short
 from course.lab.display import Html, amounts_kept
 from course.lab.lab import Lab
 from course.lab.run import Run, percentile
@@ -33,6 +34,11 @@ def test_a1_holds_and_would_notice_a_wrong_stamp() -> None:
 def test_a6_needs_equal_e2e_and_opposite_parts() -> None:
     assert a6({"A": QUEUED, "B": QUEUED}).verdict.startswith("not shown")
     assert a6({"A": QUEUED, "B": made_run(num_requests=1, output=20)}).verdict.startswith("not shown")
+
+
+def test_in_short_a_verdict_ends_before_its_reason_begins() -> None:
+    shown = in_short(b1(QUEUED))._repr_mimebundle_()["text/html"]
+    assert "Measured: <b>yes</b>. Queue is " in shown
 
 
 def test_b1_quotes_the_measured_share() -> None:

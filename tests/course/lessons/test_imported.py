@@ -81,6 +81,6 @@ def test_the_start_page_takes_a_file(home: Path) -> None:
     keeping.reset.click()
     assert keeping.bring not in keeping.buttons.children, "beside a question there is nothing but its answers"
     keeping.reset.click()
-    assert "Nothing is kept" in keeping.view.value
+    assert "Nothing is stored" in keeping.view.value
     keeping.bring.value = ({**file, "content": memoryview(bytes_of(HERE))},)
     assert "Imported: " in keeping.view.value, "the same file again"

@@ -34,11 +34,11 @@ def phased(apart: float = 0.0, on: str = "", **taken: float) -> Run:
         (0.0, {"prefill": 0.2, "decode": 0.15}, "requests overlapped here"),
         (0.0, {"prefill": 0.2, "decode": 0.3}, "**Decode grew most**"),
         (0.0, {"prefill": 0.2, "decode": 0.08}, "this machine's noise"),
-        (9.0, {"prefill": 0.2, "decode": 0.3}, "no mechanism explains"),
+        (9.0, {"prefill": 0.2, "decode": 0.3}, "nothing in this experiment explains"),
         (9.0, {"prefill": 0.1002}, "**Caching bought nothing here.**"),
         (0.0, {"prefill": 0.1002}, "**Caching bought nothing here.**"),
         (0.0, {"queue": 0.3}, "**The queue grew most**"),
-        (0.0, {"stream": 0.3}, "no mechanism explains"),
+        (0.0, {"stream": 0.3}, "nothing in this experiment explains"),
     ],
 )
 def test_what_caching_saves_is_told_by_what_grew(apart: float, off: dict[str, float], told: str) -> None:

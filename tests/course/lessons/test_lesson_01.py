@@ -63,14 +63,14 @@ def test_what_b_gains_less_is_put_down_to_what_its_steps_show(
 def test_who_was_hurt_is_told_why_only_as_far_as_decode_steps_show_it() -> None:
     before = {name: service() for name in "AB"}
     quiet = Control("", service(), service())
-    for gap, told in ((0.02, "Blame the kernel"), (0.01, "the prompts' steps")):
+    for gap, told in ((0.02, "Blame the kernel"), (0.01, "the prefill steps")):
         assert told in str(words.half_the_bytes(before, {"A": service(), "B": service(1.4, gap)}, quiet))
 
 
 @pytest.mark.parametrize(
     ("e2e", "gap", "told"),
     [
-        (0.3, 0.012, "The price is ITL (10 ms to 12 ms"),
+        (0.3, 0.012, "The price is a longer ITL (10 ms to 12 ms"),
         (0.3, 0.0103, "and cheaply"),
         (0.3, 0.0098, "and cheaply"),
         (0.3, 0.005, "can't be the slots' doing"),

@@ -169,7 +169,7 @@ def climbing(first: float, exponent: float) -> Ladder:
     [
         (climbing(0.9, 0.7), 0.6, "reading all weights once takes at least 600 ms", "overhead"),
         (climbing(0.9, 0.7), 0.1, "is only 100 ms of it", "almost free"),
-        (STRAIGHT, 0.01, "and so it did at the short end", "flatter"),
+        (STRAIGHT, 0.01, "The same is true at the short end", "flatter"),
         (climbing(0.5, 1.0), 0.01, "the curve is flatter", "so it did"),
         (climbing(0.5, 1.16), 0.01, "by FLOPs alone", "doesn't show why"),
         (climbing(0.5, 1.9), 0.01, "this run doesn't show", "launched"),

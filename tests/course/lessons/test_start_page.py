@@ -272,7 +272,7 @@ def test_progress_is_erased_only_when_asked_twice(home: Path) -> None:
     assert progress.FILE.read().lessons, "a press that was taken back does not count"
     keeping.reset.click()
     assert not progress.FILE.read().lessons
-    assert "Nothing is kept" in keeping.view.value
+    assert "Nothing is stored" in keeping.view.value
 
 
 def test_all_that_is_kept_of_a_learner_is_listed_and_erased(home: Path) -> None:
@@ -294,7 +294,7 @@ def test_all_that_is_kept_of_a_learner_is_listed_and_erased(home: Path) -> None:
     assert not [name for name in names if name not in keeping.view.value]
     keeping.reset.click()
     keeping.reset.click()
-    assert "Nothing is kept" in keeping.view.value
+    assert "Nothing is stored" in keeping.view.value
     assert [path for path in home.rglob("*") if path.is_file()] == [model / "config.json"]
 
 
