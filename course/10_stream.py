@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 10 · Detok and stream
 #
-# "Your dashboard says the model is fast. My screen says it isn't." Both can be right: between the engine and the
-# user's screen is a stretch that no engine measures. In this lesson you measure at both ends of it.
+# "Your dashboard says the model is fast. My screen says it isn't." Both can be right, because no engine measures the
+# stretch between itself and the user's screen. In this lesson you measure at both ends of it.
 #
 # You'll be able to tell a slow server from a slow path to the client, predict what a proxy adds, and say what a chunk
 # costs.
@@ -31,7 +31,7 @@ print(server.about)
 # %% [markdown]
 # ## Five minutes
 #
-# The engine produces token ids. On the way to a screen, four things happen to each:
+# The engine produces token ids. On the way to a screen, four things happen to each one:
 #
 # - it becomes text (**detokenizing**), once its characters are complete;
 # - the text goes into a small JSON document, an **event**: `data: {...}` and an empty line. A sequence of these over
@@ -120,9 +120,9 @@ pictures.chunk_cost_table(costs)
 # %% [markdown]
 # A chunk costs roughly the same whatever it carries (the differences between the rows are mostly noise), so putting
 # several tokens into each divides the cost. vLLM's `--stream-interval` does that. The event loop wakes up for each
-# chunk here; flat out, as in the run below, one wake-up serves many, so a core lasts longer than the last column says.
-# The cores that streaming needs are streams × chunks per second × CPU-seconds per chunk. What happens if that's more
-# than one?
+# chunk here. Under full load, as in the run below, one wake-up serves many chunks, so a core manages more than the
+# last column says. To size a front end, multiply streams by chunks per second by CPU-seconds per chunk: that's the
+# number of cores it needs. What happens if it needs more than one?
 
 # %%
 busy = run.too_many(lab)
@@ -133,24 +133,26 @@ stack(pictures.too_many_table(busy), words.tell_busy(busy))
 #
 # **The line**
 #
-# > "I measure TTFT and ITL at the client, beside the server's own. A client's median near zero with a large p99, while
-# > the server is smooth, means something buffers. If everything is late and a front-end core is full: too many chunks."
+# > "I'd measure TTFT and ITL at the client and compare them with the server's. If the client's median ITL is near
+# > zero with a large p99, while the server is smooth, something is buffering. If a front-end core is full, send
+# > fewer, larger chunks."
 #
 # **Follow-ups**
 #
 # <details><summary>"Users say it stutters. Every server panel is green. First three minutes?"</summary>
 #
 # `curl -N` one request from where a user is, then from beside the server. If the lines come in lumps only from
-# outside, walk the chain hop by hop: the first hop behind which they're lumped is the one that buffers. If they're
-# lumped beside the server as well, look at the front end's CPU, not at the GPU.
+# outside, walk the chain hop by hop. The first hop after which they come in lumps is the one that buffers; look there
+# for response buffering, and for gzip on `text/event-stream`. If they come in lumps right beside the server, look at
+# the front end's CPU, not at the GPU.
 #
 # </details>
 #
 # <details><summary>"Why not stream every token, always?"</summary>
 #
-# Each chunk costs CPU: JSON, framing, a system call. Past one core's worth, chunks get later and later, while every
-# engine metric looks fine. Several tokens per chunk divide the cost. People read some four words a second, so a chunk
-# every 50 ms is plenty; a voice pipeline or an editor may want each token.
+# Each chunk costs CPU: JSON, framing, a system call. Once that adds up to a full core, chunks get later and later
+# while every engine metric looks fine. Putting several tokens into a chunk divides the cost. People read some four
+# words a second, so a chunk every 50 ms is plenty; a voice pipeline or an editor may want each token.
 #
 # </details>
 #
@@ -158,7 +160,7 @@ stack(pictures.too_many_table(busy), words.tell_busy(busy))
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "The network is slow. Use a CDN." | "Something between buffers or coalesces: nginx's `proxy_buffering`, a gateway. Turn it off for streams." | "Median first: near zero says lumps, unchanged says stalls. Lump size × bytes per event gives the buffer, and 4 or 8 kB suggests nginx's default. I'd fix that hop, add a client-side ITL probe through the whole chain, and alert on *client over server*, since the server's own metric can't see it by construction." |
+# | "The network is slow. Use a CDN." | "Something in between buffers or coalesces, such as nginx's `proxy_buffering` or a gateway. Turn that off for streams." | "I'd look at the client's median first: near zero means lumps, unchanged means stalls. Tokens per lump times bytes per event gives me the buffer's size, and 4 or 8 kB looks like nginx's default. I'd fix that hop, add a client-side ITL probe through the whole chain, and alert on the client's ITL *relative to* the server's, because this can't show in any server metric." |
 #
 # **Three numbers to know cold**
 
@@ -240,8 +242,8 @@ detok = run.detokenizing_cost(lab.model.tokenizer, run.PROMPT, lab.scale < 1)
 pictures.detokenizing_table(detok)
 
 # %% [markdown]
-# Both ways are in `minillm/frontend/detokenizer.py`. The window is for vocabularies that aren't bytes; Hugging Face's
-# text-generation-inference and vLLM do the same:
+# Both ways are in `minillm/frontend/detokenizer.py`. The window is for vocabularies that aren't bytes. vLLM and
+# Hugging Face's text-generation-inference use one, too:
 
 # %%
 import inspect
@@ -294,7 +296,7 @@ told
 # and `vllm:inter_token_latency_seconds` on the server doesn't move.
 #
 # `--stream-interval 8` looks much the same to a client, on purpose: fewer, larger chunks. It's worth it when a
-# front-end process fills its core (look with `top`). Throughput then rises, and the other cure is more of those
+# front-end process fills its core (look with `top`). Throughput then rises. The other cure is more of those
 # processes: `--api-server-count` in vLLM, `--tokenizer-worker-num` and `--detokenizer-worker-num` in SGLang.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
@@ -304,8 +306,10 @@ told
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Your chain.** Every hop has its own buffer, time-out and handling of streams. Send one request through all of them
-#   with `curl -N`, and watch when the lines arrive.
+# - **Your chain.** Every hop has its own buffer, time-out and handling of streams. Send one request through all of
+#   them with `curl -N`, and watch when the lines arrive. While a long prompt waits or prefills, no bytes flow at all,
+#   and nginx or AWS's application load balancer hangs up after 60 idle seconds, unless you raise that limit or send
+#   SSE comments as a heartbeat.
 # - **The cost of a chunk in your server.** Python's is high. Yours may build events in other processes or another
 #   language: the arithmetic stays, the constant doesn't. (Events here are built by hand. A framework that
 #   validates each one takes more.)

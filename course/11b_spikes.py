@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 11b · Spikes, cold starts and degrading
+# # 11b · Spikes, cold starts and graceful degradation
 #
 # Traffic quadruples for a minute. The autoscaler notices within seconds and orders replicas, which take two minutes to
 # start. Is it any help? And if it isn't, what is?
@@ -108,7 +108,8 @@ explorer.cold_start()
 #   `--load-format runai_streamer`).
 # - *Compile*: keep the cache (vLLM stores it under `~/.cache/vllm`) on a shared disk. *Graphs*: capture fewer batch
 #   sizes.
-# - *All of it*: sleep mode, for models that share GPUs and have quiet hours (vLLM: `--enable-sleep-mode`, level 1).
+# - *Nearly all of it*: sleep mode, for models that share GPUs and have quiet hours (vLLM: `--enable-sleep-mode`,
+#   level 1).
 #
 # </details>
 #
@@ -136,17 +137,18 @@ pictures.alarms()
 #
 # **The line**
 #
-# > "An autoscaler helps with spikes that outlast its cold start. For shorter ones the help has to be there already: an
-# > admission limit, a fallback model the product has agreed to, with hysteresis, or a spare. I alert on queue wait."
+# > "An autoscaler only helps with spikes that outlast a cold start. For shorter ones the help has to be in place
+# > already: an admission limit, a fallback model the product team has agreed to, or a spare replica. And I alert on
+# > queue wait."
 #
 # **Follow-ups**
 #
 # <details><summary>"How would you cut a three-minute cold start to twenty seconds?"</summary>
 #
-# I'd itemize it first: machine, image, weights, compile, graph capture. Each is bytes over a bandwidth or can be kept
-# ready. So I'd have warm nodes with the image on them, weights on local NVMe with parallel readers, a kept compile
-# cache, and fewer captured sizes. Or I don't start at all: sleep mode keeps the process, and waking is one copy over
-# PCIe.
+# I'd itemize it first: machine, image, weights, compilation, graph capture. Each is either bytes over a bandwidth or
+# something that can be kept ready. So I'd want warm nodes with the image on them, weights on local NVMe with parallel
+# readers, a persistent compile cache, and fewer captured sizes. Or I'd avoid the start altogether: sleep mode keeps
+# the process, and waking is one copy over PCIe.
 #
 # </details>
 #
@@ -162,7 +164,7 @@ pictures.alarms()
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Turn on autoscaling." | "Autoscaling helps after the cold start, so for the first minutes keep a spare replica and shed load with 429s." | "Before: an admission limit from Little's law, a fallback model whose quality the product team has signed off, and hysteresis so we don't flap. During: who gets refused, by tier? After: return by open requests, not by time. I'd expect within-SLO to stay near 100% of *admitted* requests, and report the refused next to it, because a dashboard of admitted requests always looks fine." |
+# | "Turn on autoscaling." | "Autoscaling helps after the cold start, so for the first minutes I'd keep a spare replica and shed load with 429s." | "Beforehand I'd want an admission limit from Little's law, a fallback model whose quality the product team has signed off, and hysteresis so we don't flap. During the spike it's about who gets refused, by tier. Afterwards I'd switch back by open requests, not by time. I'd expect nearly 100% of *admitted* requests within the SLO, and I'd report the refused ones beside that, because a dashboard of admitted requests always looks fine." |
 #
 # **Three numbers to know cold**
 

@@ -88,7 +88,7 @@ def faults(server: LabServer | ServerTap) -> list[ProxiedStream]:
 
 # ---------------------------------------------------------------- streaming, batching, both, neither
 
-LOADS = {"all at once": False, "one after the other": True}
+LOADS = {"sent together": False, "sent one at a time": True}
 """And whether each waits for the one before."""
 
 
