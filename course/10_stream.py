@@ -61,7 +61,7 @@ bet = lab.predict(
 bet
 
 # %%
-held = run.through(server, "through a proxy that buffers 4096 bytes", buffer_bytes=run.HELD_BYTES)
+held = run.through(server, buffer_bytes=run.HELD_BYTES)
 bet.score(words.rhythm(held))
 
 # %%

@@ -296,7 +296,8 @@ in_short(
 #
 # - **Your cold start.** Measure each piece once, from an empty node.
 # - **Quality of the fallback.** No latency lab can say whether 8B answers well enough.
-# - **Rebalancing.** Requests already queued at the old replica stay there, as with most routers.
+# - **Rebalancing.** Requests already queued at the old replica stay there, as with most routers. And a new replica's
+#   prefix cache is empty, so in real life its first minutes of prefill cost more.
 #
 # ## Sources
 #

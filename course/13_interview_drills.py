@@ -142,8 +142,9 @@ words.three_numbers()
 # At $\lambda$ requests/s with $p$ tokens in and $n$ out, a model of $P$ weights, and $k$ bytes of KV a token:
 #
 # 1. Prefill it needs: $\lambda\, p \cdot 2P$ FLOP/s. Above the data sheet of its GPUs: no.
-# 2. In flight: $N = \lambda\,(\text{TTFT} + (n-1)\,\text{TPOT})$.
-# 3. Their KV: $N \cdot k\,(p + n/2)$ bytes. Above memory minus weights: no.
+# 2. In flight: $N = \lambda\,(\text{TTFT} + (n-1)\,\text{TPOT})$. Of these, $N_d = \lambda\,(n-1)\,\text{TPOT}$ are
+#    decoding; the others may be waiting, without KV.
+# 3. KV that's held: at least $N_d \cdot k\,(p + n/2)$ bytes. Above memory minus weights: no.
 # 4. Steady? If the load is above capacity, TTFT has no percentile: it grows for as long as you look.
 # 5. So: a fleet behind one name, prompts mostly cached, or a burst. Say which you'd check first.
 #
