@@ -47,8 +47,9 @@ straight = run.through(server, "straight")
 pictures.draw_wire([straight])
 
 # %% [markdown]
-# The lines are nearly vertical: tokens arrive as soon as they leave. Now put a proxy in between that buffers the stream
-# until it has 4,096 bytes, then passes them all on. For ordinary pages that's a good idea, and many proxies do it.
+# The lines are nearly vertical, so tokens arrive as soon as they leave. Now put a proxy in between that buffers the
+# stream until it has 4,096 bytes, then passes them all on. For ordinary pages that's a good idea, and many proxies do
+# it.
 #
 # ### Predict
 
@@ -74,8 +75,8 @@ stack(pictures.draw_wire([straight, held]), words.tell_held(held))
 pictures.metrics_table([straight, held])
 
 # %% [markdown]
-# The server sees nothing of it: the proxy accepts every byte immediately. **Only a client can measure a stream, so take
-# TTFT and ITL at both ends.**
+# The server sees nothing of it, because the proxy accepts every byte immediately. **Only a client can measure a
+# stream, so take TTFT and ITL at both ends.**
 
 # %% [markdown]
 # ## The lab
@@ -101,7 +102,7 @@ pictures.spoil(server, straight)
 # - *Delay only*: TTFT grows by the delay; the rhythm stays the same. A constant delay is harmless to ITL.
 # - *512 bytes*: about three tokens arrive together, since an event takes some two hundred bytes for a five-letter word.
 # - *4 events together*: the first token is three ITLs late.
-# - *More bytes than the answer has*: the first token arrives with the last.
+# - *More bytes than the answer has*: the first token arrives together with the last.
 #
 # Buffering trades rhythm for fewer, larger packets. A server can ask a proxy not to buffer with a header
 # (`X-Accel-Buffering: no`, which nginx honours and minillm sends); not every proxy honours it, and this one doesn't.
@@ -176,8 +177,8 @@ words.three_numbers(straight, costs)
 # 2. The first event is there after the server's TTFT, and each further one takes an ITL.
 # 3. Added to TTFT: $\lceil b/e - 1 \rceil \cdot \text{ITL}$.
 # 4. 4,096 bytes, events of 190: 22 events, so 21 ITLs. At 20 ms that's 0.42 s.
-# 5. Then lumps: median gap 0, and every 22nd is 22 ITLs long. p99 is a lump gap, because 1 in 22 is more than 1 in
-#    100.
+# 5. From then on tokens come in lumps. The median gap is 0, and every 22nd gap is 22 ITLs long. p99 is one of those,
+#    because 1 in 22 is more than 1 in 100.
 #
 # </details>
 
@@ -203,9 +204,9 @@ pictures.letters_table(run.spell(lab.model.tokenizer))
 
 # %% [markdown]
 # Some tokens aren't text by themselves. Decoded alone they come out as �, and a client can't repair that, because the
-# bytes are gone. So the server holds them back until the character is complete: one token may release nothing, and the
-# next one the text of both. (Text that might turn into a **stop string** is held back the same way. A reasoning or
-# tool-call parser can hold back far more: for such models, measure the time to the first *visible* token.)
+# bytes are gone. So the server holds them back until the character is complete. One token may release nothing, and
+# the next one the text of both. (Text that might turn into a **stop string** is held back the same way. A reasoning
+# or tool-call parser can hold back far more, so for such models measure the time to the first *visible* token.)
 
 # %% [markdown]
 # ### The same wire in front of 70B
@@ -311,8 +312,8 @@ told
 #   and nginx or AWS's application load balancer hangs up after 60 idle seconds, unless you raise that limit or send
 #   SSE comments as a heartbeat.
 # - **The cost of a chunk in your server.** Python's is high. Yours may build events in other processes or another
-#   language: the arithmetic stays, the constant doesn't. (Events here are built by hand. A framework that
-#   validates each one takes more.)
+#   language. The arithmetic stays the same, but the constant doesn't. (Events here are built by hand. A framework
+#   that validates each one takes more.)
 # - **Your proportions.** A buffer delays the first token by a number of ITLs. At batch size 1 an 8B on an H100 has an
 #   ITL of 6.2 ms (docs/measured.md), so the same buffer costs it less time than it costs the example run's two
 #   cores. And the longer your prefill or queue, the smaller a buffer's share of TTFT.

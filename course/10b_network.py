@@ -55,8 +55,8 @@ stack(pictures.trips_table(trips), words.tell_trips(trips))
 #
 # ### Which region?
 #
-# Light in fibre sets the floor: about 204,000 km/s, over a path longer than the great circle. The table computes that
-# floor; a ping from your own client tells you how far above it you are.
+# Light in fibre sets the floor, at about 204,000 km/s over a path longer than the great circle. The table computes
+# that floor; a ping from your own client tells you how far above it you are.
 
 # %%
 explorer.regions()
@@ -68,7 +68,7 @@ explorer.regions()
 #   pass before the model has seen a byte. A 70B on four H100s prefills 8,000 tokens in less.
 # - A second region pays off for users whose round trips are a large part of TTFT. Across an ocean on a reused
 #   connection, a ten-second chat loses a few percent of E2E, but its first token is clearly later.
-# - Regions split traffic: each has its own queue and its own prefix cache, and rounds up its own number of replicas
+# - Regions split traffic. Each has its own queue and its own prefix cache, and rounds up its own number of replicas
 #   (lesson 11).
 #
 # </details>
@@ -86,8 +86,8 @@ explorer.hops_of_ttft()
 #
 # - Reuse the connection (set-up 0): with long round trips, that's worth more than halving prefill.
 # - A proxy that holds 22 tokens costs as much as everything else put together.
-# - With a tight budget and a user on another continent, almost nothing is left for queue and prefill: that's the case
-#   for a second region.
+# - With a tight budget and a user on another continent, almost nothing is left for queue and prefill, and that's the
+#   case for a second region.
 #
 # </details>
 #
@@ -142,7 +142,7 @@ pictures.reading(forms)
 # <details><summary>"Would HTTP/3 fix it?"</summary>
 #
 # It saves a round trip of set-up, or all of it with 0-RTT, if your stack allows that for POST (requests can be
-# replayed). And a lost packet blocks one stream, not all of them. It doesn't move the server: the last round trip
+# replayed). And a lost packet blocks one stream, not all of them. It doesn't move the server, so the last round trip
 # stays.
 #
 # </details>

@@ -116,9 +116,9 @@ pictures.knee_of_70b()
 # ### The worksheet
 #
 # The worksheet shows the answer first: replicas, GPUs and dollars. While you drag a slider it's computed on paper, as
-# if nothing queued. Let go, and a simulation takes over: it looks for the **knee**, here the highest *rate*
-# at which one replica meets the SLO for 95 in 100 requests, then counts replicas. The runs are short, so the knee is
-# good to about 10%.
+# if nothing queued. Let go, and a simulation takes over. It looks for the **knee**, here the highest *rate* at which
+# one replica meets the SLO for 95 in 100 requests, then counts replicas. The runs are short, so the knee is good to
+# about 10%.
 
 # %%
 pictures.sheet()
@@ -131,8 +131,8 @@ pictures.explained(run.plan())
 # because even an idle replica misses it, and no number of replicas can help. In a terminal: `minillm simulate
 # --plan`, and `--search` for the cheapest card and number of GPUs.
 #
-# **Where it hurts.** A knee holds for the traffic it was measured on. At the same request rate, prompts twice as
-# long are about twice the work: plan in tokens per second, not in requests, and look at the mix again whenever the
+# **Where it hurts.** A knee holds for the traffic it was measured on. At the same request rate, prompts twice as long
+# are about twice the work. So plan in tokens per second, not in requests, and look at the mix again whenever the
 # product changes.
 
 # %% [markdown]
@@ -218,8 +218,8 @@ pictures.draw_limit_or_load(run.sweep(), crowds)
 # ### From the data sheet to replicas
 #
 # For 70B on four H100s, step by step: what the data sheet's FLOP/s would serve, what remains at the share that large
-# matrix products reach (lesson 03's MFU is lower: a whole prefill has the other costs in it), what remains after a
-# step's other costs, within the SLO, and with headroom for bursts and for a replica that dies.
+# matrix products reach (lesson 03's MFU is lower, because a whole prefill has the other costs in it), what remains
+# after a step's other costs, within the SLO, and with headroom for bursts and for a replica that dies.
 
 # %%
 pictures.waterfall()
@@ -227,9 +227,10 @@ pictures.waterfall()
 # %% [markdown]
 # ### Rollouts: a job that ends with its longest answer
 #
-# Reinforcement learning generates answers by the thousand, then trains on them. There's no SLO and no arrival rate: a
-# training step waits for its last answer. Answer lengths have a long tail, and during that tail a replica made for 64
-# requests decodes two. Before you move anything, guess what share of the time the last tenth of the answers takes.
+# Reinforcement learning generates answers by the thousand, then trains on them. There's no SLO and no arrival rate,
+# only a training step that waits for its last answer. Answer lengths have a long tail, and during that tail a replica
+# made for 64 requests decodes two. Before you move anything, guess what share of the time the last tenth of the
+# answers takes.
 
 # %%
 pictures.rollouts()
@@ -271,7 +272,7 @@ print(inspect.getsource(Worksheet.knee))
 # ### What articles say
 #
 # A8 puts a large and a small model on the same four GPUs. A10 looks for the knee in runs four times as long as the
-# picture's: a longer run meets longer queues, and those take more slots.
+# picture's, because a longer run meets longer queues, and those take more slots.
 
 # %%
 in_short(

@@ -203,7 +203,7 @@ check.card()
 # give half that warning, and some more than twice as much; at 200% nearly all are within a third of it. Claim E2 below
 # shows one run of each.
 #
-# **The code.** How an autoscaler decides. Note what it can't know: what comes next.
+# **The code.** How an autoscaler decides. Note that it can't know what comes next.
 
 # %%
 import inspect
@@ -229,7 +229,7 @@ explorer.rare_traffic()
 #
 # Just as many requests find it gone, but each waits seconds, not minutes. With scale to zero the free GPUs leave your
 # bill. With sleep mode they don't, so it pays when another model uses them meanwhile. Either shows in p99 as long as
-# more than one in a hundred requests finds the replica gone: for an SLO on p99, "mostly awake" isn't enough.
+# more than one in a hundred requests finds the replica gone, so for an SLO on p99, "mostly awake" isn't enough.
 #
 # At 300 requests per hour the replica almost never goes away and nothing is saved; at one per hour nearly every
 # request finds it gone. In between, most requests are quick, some take the whole cold start, and a mean shows
@@ -270,8 +270,8 @@ pictures.rules_table()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - *Too few slots* barely shows: at this load sixteen are nearly enough. It would show at the next peak, long after the
-#   canary has been promoted. So hold a canary through a peak, or send it more than its share.
+# - *Too few slots* barely shows, because at this load sixteen are nearly enough. It would show at the next peak, long
+#   after the canary has been promoted. So hold a canary through a peak, or send it more than its share.
 # - Lower the limit to 2%: the rule fires sooner, and at higher loads it fires in the A/A test, too.
 # - How you undo it matters as much as the rule. A redeploy with a cold start adds two minutes of late requests; a flag
 #   doesn't.

@@ -101,8 +101,8 @@ pictures.routing()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - In GPU dollars a caught mistake is cheap: one extra small answer. In time it isn't: such a request waits for both
-#   models.
+# - In GPU dollars a caught mistake costs only one extra small answer. In time it costs more, because such a request
+#   waits for both models.
 # - Set half of the mistakes to be caught, and a wrong answer to cost as much as a hundred large requests. Now the
 #   router has to be nearly perfect.
 # - A cheap answer that's not good enough comes back as the user's next turn. Count requests and dollars per *solved
@@ -204,9 +204,9 @@ pictures.adapters()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - The curve flattens: a step of $B$ requests can't read more than $B$ adapters, however many there are. Of $n$ equally
-#   popular ones it reads $n\,(1-(1-1/n)^B)$ on average, and fewer if some are more popular than others.
-# - Memory keeps growing: every adapter on the GPU takes room from KV. Keep rare ones in host memory (vLLM:
+# - The curve flattens, because a step of $B$ requests can't read more than $B$ adapters, however many there are. Of
+#   $n$ equally popular ones it reads $n\,(1-(1-1/n)^B)$ on average, and fewer if some are more popular than others.
+# - Memory keeps growing, because every adapter on the GPU takes room from KV. Keep rare ones in host memory (vLLM:
 #   `--max-loras`, `--max-cpu-loras`), at the price of a copy over PCIe when one is needed.
 # - The cost per day, at the top, is what matters. A replica per fine-tune pays off when one customer fills it, or pays
 #   for isolation.

@@ -86,8 +86,8 @@ desk
 #
 # ### Predict
 #
-# Both incidents look the same from outside. (If you haven't played yours, do so now: what follows gives it away.)
-# Which question's answers differ by the largest factor?
+# Both incidents look the same from outside. (If you haven't played yours, do so now, because what follows gives it
+# away.) Which question's answers differ by the largest factor?
 
 # %%
 question = lab.predict("question", "Which question tells them apart?", list(run.TOLD_BY.values()))
@@ -101,8 +101,9 @@ question.score(outcome)
 readings
 
 # %% [markdown]
-# GPU utilization is high in nearly all incidents: a step that does little keeps the GPU as "busy" as one that does a
-# lot. So a high value tells you nothing. (A low one does: with a deep queue, something starves the GPU.)
+# GPU utilization is high in nearly all incidents, because a step that does little keeps the GPU as "busy" as one that
+# does a lot. So a high value tells you nothing. (A low one does. With a deep queue, it means that something is
+# starving the GPU.)
 
 # %%
 pictures.both_incidents(first.fresh(), second.fresh())
@@ -198,8 +199,8 @@ beside
 
 # %% [markdown]
 # Each row is the same held-out traffic (other arrivals than the page's) under one change. Look at three things:
-# whether the SLO is met, whether anything else got worse, and what it costs. More slots can't help here: with the
-# pool full, no request can use them.
+# whether the SLO is met, whether anything else got worse, and what it costs. More slots can't help here, because with
+# the pool full no request can use them.
 
 # %%
 second.grade()
@@ -329,14 +330,14 @@ from course.incidents import generate
 print(inspect.getsource(generate._try))
 
 # %% [markdown]
-# A fix is applied without knowledge of the cause, so nothing is scripted: each change is simulated. A change $c$ is
+# Nothing is scripted. A fix is applied without knowledge of the cause, and each change is simulated. A change $c$ is
 # worth
 #
 # $$v(c) = \text{kept after}\cdot(1 - \text{lost}) - \text{kept before} - 0.4\,\min(\text{growth of the bill}, 1)$$
 #
 # *Kept* is the share of requests within the SLO. *Lost* is the share of their tokens, prompt or answer, that users no
-# longer get, measured against last week. An answer that `max_tokens` cuts off isn't a short answer: it's a lost one, and
-# so is a request that was refused.
+# longer get, measured against last week. An answer that `max_tokens` cuts off counts as lost, not as short, and so
+# does a request that was refused.
 
 # %%
 truth.effects

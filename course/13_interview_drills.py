@@ -82,7 +82,7 @@ sure.score(lesson.duel(find_drill("p99-8s").drawn()))
 # | the prose | a level for each criterion, with a quote that shows it | you; the better you graded the two samples, the more it counts |
 #
 # There's no total. The verdict starts from the statements and the finding, because they show what you understand. The
-# seven points count only a little beyond that: menus can be guessed.
+# seven points count only a little beyond that, because menus can be guessed.
 #
 # ### The flagship
 #
@@ -141,19 +141,20 @@ words.three_numbers()
 #
 # At $\lambda$ requests/s with $p$ tokens in and $n$ out, a model of $P$ weights, and $k$ bytes of KV a token:
 #
-# 1. Prefill it needs: $\lambda\, p \cdot 2P$ FLOP/s. Above the data sheet of its GPUs: no.
+# 1. Prefill it needs: $\lambda\, p \cdot 2P$ FLOP/s. If that's above the data sheet of its GPUs, no.
 # 2. In flight: $N = \lambda\,(\text{TTFT} + (n-1)\,\text{TPOT})$. Of these, $N_d = \lambda\,(n-1)\,\text{TPOT}$ are
 #    decoding; the others may be waiting, without KV.
-# 3. KV that's held: at least $N_d \cdot k\,(p + n/2)$ bytes. Above memory minus weights: no.
-# 4. Steady? If the load is above capacity, TTFT has no percentile: it grows for as long as you look.
-# 5. So: a fleet behind one name, prompts mostly cached, or a burst. Say which you'd check first.
+# 3. KV that's held: at least $N_d \cdot k\,(p + n/2)$ bytes. If that's above memory minus weights, no.
+# 4. Is it in steady state? Above capacity TTFT has no percentile, because it grows for as long as you look.
+# 5. If one server can't do it, it's a fleet behind one name, prompts that are mostly cached, or a burst. Say which
+#    you'd check first.
 #
 # </details>
 
 # %% [markdown]
 # ## Check yourself
 #
-# The answers come from the flagship's numbers: read its prompt again.
+# The answers come from the flagship's numbers, so read its prompt again.
 
 # %%
 print(dump.prompt)
@@ -179,9 +180,9 @@ gap.score(lesson.strong_to_staff(dump))
 lesson.samples_table(dump)
 
 # %% [markdown]
-# Read it column by column. The upper rows are commitments: they tell right answers from wrong ones, but not strong from
-# staff. The lower rows need a reader. A staff answer adds conditions to the order ("if it's still
-# slow after that"), says what each open question would change, and puts a number on every term it uses.
+# Read it column by column. The upper rows are commitments, which tell right answers from wrong ones, but not strong
+# from staff. The lower rows need a reader. A staff answer adds conditions to the order ("if it's still slow after
+# that"), says what each open question would change, and puts a number on every term it uses.
 #
 # That reader is you. Two of the five samples are drawn for you to grade first, and they may be the strong and the staff
 # one.
@@ -242,9 +243,9 @@ lesson.what_next()
 lesson.right_menus(dump)
 
 # %% [markdown]
-# The prose and the commitments were the same each time, and the verdict wasn't: it follows the statements. No program
-# read the prose. A language model can (`minillm drill grade ... --judge-url`): it grades the five samples first, you
-# see how often it agreed, and a model that's too far off isn't used.
+# The prose and the commitments were the same each time, and the verdict wasn't, because it follows the statements. No
+# program read the prose. A language model can (`minillm drill grade ... --judge-url`): it grades the five samples
+# first, you see how often it agreed, and a model that's too far off isn't used.
 #
 # ### The dump, on a simulated server
 #
@@ -278,10 +279,10 @@ simulated_70b.error_band(simulated_70b.deployment(**run.SERVER))
 lesson.rule_table()
 
 # %% [markdown]
-# The eight come from twenty-odd that each drill has. Most of them aren't marked true or false: that's computed from the
-# drawn numbers, with the drill's formulas and the simulator's step times, so another seed can turn a true one false.
-# (Some are about method, such as what a p99 can be used for, and stay true or false under any numbers.) A statement
-# isn't used if its answer would flip when a figure you work out is slightly off.
+# The eight come from twenty-odd that each drill has. Most of them aren't marked true or false in advance. That's
+# computed from the drawn numbers, with the drill's formulas and the simulator's step times, so another seed can turn
+# a true one false. (Some are about method, such as what a p99 can be used for, and stay true or false under any
+# numbers.) A statement isn't used if its answer would flip when a figure you work out is slightly off.
 
 # %% [markdown]
 # ## What this lab cannot tell you

@@ -90,7 +90,7 @@ LedgerPanel(ledger)
 # - *Decode*: a claim that names no batch size is usually about a batch of one.
 # - *Holds*: mostly statements about *what to look at*, not figures.
 # - *The same claim, measured twice*: the figures vary with this machine's noise. A verdict that changes, or a part of
-#   one, rests on an effect near that noise, or on a disturbed run: measure it a third time.
+#   one, rests on an effect near that noise, or on a disturbed run, so measure it a third time.
 # - *A17, A18, D23*: an interview question and two post-mortems, replayed on the simulator. In A17 two lines of
 #   arithmetic show that the numbers don't fit one server, before anything is measured. In A18 the time was in the
 #   queue, as the story says, but the slots weren't the cause. In D23, look at which requests make up the p99.
@@ -197,8 +197,8 @@ ledger.keep(d22(cells))
 # %% [markdown]
 # ### What a verdict is
 #
-# It's a function of runs: it takes what the lesson measured, compares it with named thresholds, and returns the verdict
-# with its evidence. Given different runs it returns a different verdict, and tests check that.
+# It's a function of runs. It takes what the lesson measured, compares it with named thresholds, and returns the
+# verdict with its evidence. Given different runs it returns a different verdict, and tests check that.
 
 # %%
 import inspect
