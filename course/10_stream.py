@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 10 · Detok and stream
 #
-# "Your dashboard says the model is fast. My screen says it isn't." Both can be right: between the engine and the
-# user's screen is a stretch that no engine measures. In this lesson you measure at both ends of it.
+# "Your dashboard says the model is fast. My screen says it isn't." Both can be right, because no engine measures the
+# stretch between itself and the user's screen. In this lesson you measure at both ends of it.
 #
 # You'll be able to tell a slow server from a slow path to the client, predict what a proxy adds, and say what a chunk
 # costs.
@@ -31,7 +31,7 @@ print(server.about)
 # %% [markdown]
 # ## Five minutes
 #
-# The engine produces token ids. On the way to a screen, four things happen to each:
+# The engine produces token ids. On the way to a screen, four things happen to each one:
 #
 # - it becomes text (**detokenizing**), once its characters are complete;
 # - the text goes into a small JSON document, an **event**: `data: {...}` and an empty line. A sequence of these over
@@ -47,8 +47,9 @@ straight = run.through(server, "straight")
 pictures.draw_wire([straight])
 
 # %% [markdown]
-# The lines are nearly vertical: tokens arrive as soon as they leave. Now put a proxy in between that buffers the stream
-# until it has 4,096 bytes, then passes them all on. For ordinary pages that's a good idea, and many proxies do it.
+# The lines are nearly vertical, so tokens arrive as soon as they leave. Now put a proxy in between that buffers the
+# stream until it has 4,096 bytes, then passes them all on. For ordinary pages that's a good idea, and many proxies do
+# it.
 #
 # ### Predict
 
@@ -61,7 +62,7 @@ bet = lab.predict(
 bet
 
 # %%
-held = run.through(server, "through a proxy that buffers 4096 bytes", buffer_bytes=run.HELD_BYTES)
+held = run.through(server, buffer_bytes=run.HELD_BYTES)
 bet.score(words.rhythm(held))
 
 # %%
@@ -74,8 +75,8 @@ stack(pictures.draw_wire([straight, held]), words.tell_held(held))
 pictures.metrics_table([straight, held])
 
 # %% [markdown]
-# The server sees nothing of it: the proxy accepts every byte immediately. **Only a client can measure a stream, so take
-# TTFT and ITL at both ends.**
+# The server sees nothing of it, because the proxy accepts every byte immediately. **Only a client can measure a
+# stream, so take TTFT and ITL at both ends.**
 
 # %% [markdown]
 # ## The lab
@@ -101,7 +102,7 @@ pictures.spoil(server, straight)
 # - *Delay only*: TTFT grows by the delay; the rhythm stays the same. A constant delay is harmless to ITL.
 # - *512 bytes*: about three tokens arrive together, since an event takes some two hundred bytes for a five-letter word.
 # - *4 events together*: the first token is three ITLs late.
-# - *More bytes than the answer has*: the first token arrives with the last.
+# - *More bytes than the answer has*: the first token arrives together with the last.
 #
 # Buffering trades rhythm for fewer, larger packets. A server can ask a proxy not to buffer with a header
 # (`X-Accel-Buffering: no`, which nginx honours and minillm sends); not every proxy honours it, and this one doesn't.
@@ -120,9 +121,9 @@ pictures.chunk_cost_table(costs)
 # %% [markdown]
 # A chunk costs roughly the same whatever it carries (the differences between the rows are mostly noise), so putting
 # several tokens into each divides the cost. vLLM's `--stream-interval` does that. The event loop wakes up for each
-# chunk here; flat out, as in the run below, one wake-up serves many, so a core lasts longer than the last column says.
-# The cores that streaming needs are streams × chunks per second × CPU-seconds per chunk. What happens if that's more
-# than one?
+# chunk here. Under full load, as in the run below, one wake-up serves many chunks, so a core manages more than the
+# last column says. To size a front end, multiply streams by chunks per second by CPU-seconds per chunk: that's the
+# number of cores it needs. What happens if it needs more than one?
 
 # %%
 busy = run.too_many(lab)
@@ -133,24 +134,26 @@ stack(pictures.too_many_table(busy), words.tell_busy(busy))
 #
 # **The line**
 #
-# > "I measure TTFT and ITL at the client, beside the server's own. A client's median near zero with a large p99, while
-# > the server is smooth, means something buffers. If everything is late and a front-end core is full: too many chunks."
+# > "I'd measure TTFT and ITL at the client and compare them with the server's. If the client's median ITL is near
+# > zero with a large p99, while the server is smooth, something is buffering. If a front-end core is full, send
+# > fewer, larger chunks."
 #
 # **Follow-ups**
 #
 # <details><summary>"Users say it stutters. Every server panel is green. First three minutes?"</summary>
 #
 # `curl -N` one request from where a user is, then from beside the server. If the lines come in lumps only from
-# outside, walk the chain hop by hop: the first hop behind which they're lumped is the one that buffers. If they're
-# lumped beside the server as well, look at the front end's CPU, not at the GPU.
+# outside, walk the chain hop by hop. The first hop after which they come in lumps is the one that buffers; look there
+# for response buffering, and for gzip on `text/event-stream`. If they come in lumps right beside the server, look at
+# the front end's CPU, not at the GPU.
 #
 # </details>
 #
 # <details><summary>"Why not stream every token, always?"</summary>
 #
-# Each chunk costs CPU: JSON, framing, a system call. Past one core's worth, chunks get later and later, while every
-# engine metric looks fine. Several tokens per chunk divide the cost. People read some four words a second, so a chunk
-# every 50 ms is plenty; a voice pipeline or an editor may want each token.
+# Each chunk costs CPU: JSON, framing, a system call. Once that adds up to a full core, chunks get later and later
+# while every engine metric looks fine. Putting several tokens into a chunk divides the cost. People read some four
+# words a second, so a chunk every 50 ms is plenty; a voice pipeline or an editor may want each token.
 #
 # </details>
 #
@@ -158,7 +161,7 @@ stack(pictures.too_many_table(busy), words.tell_busy(busy))
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "The network is slow. Use a CDN." | "Something between buffers or coalesces: nginx's `proxy_buffering`, a gateway. Turn it off for streams." | "Median first: near zero says lumps, unchanged says stalls. Lump size × bytes per event gives the buffer, and 4 or 8 kB suggests nginx's default. I'd fix that hop, add a client-side ITL probe through the whole chain, and alert on *client over server*, since the server's own metric can't see it by construction." |
+# | "The network is slow. Use a CDN." | "Something in between buffers or coalesces, such as nginx's `proxy_buffering` or a gateway. Turn that off for streams." | "I'd look at the client's median first: near zero means lumps, unchanged means stalls. Tokens per lump times bytes per event gives me the buffer's size, and 4 or 8 kB looks like nginx's default. I'd fix that hop, add a client-side ITL probe through the whole chain, and alert on the client's ITL *relative to* the server's, because this can't show in any server metric." |
 #
 # **Three numbers to know cold**
 
@@ -174,8 +177,8 @@ words.three_numbers(straight, costs)
 # 2. The first event is there after the server's TTFT, and each further one takes an ITL.
 # 3. Added to TTFT: $\lceil b/e - 1 \rceil \cdot \text{ITL}$.
 # 4. 4,096 bytes, events of 190: 22 events, so 21 ITLs. At 20 ms that's 0.42 s.
-# 5. Then lumps: median gap 0, and every 22nd is 22 ITLs long. p99 is a lump gap, because 1 in 22 is more than 1 in
-#    100.
+# 5. From then on tokens come in lumps. The median gap is 0, and every 22nd gap is 22 ITLs long. p99 is one of those,
+#    because 1 in 22 is more than 1 in 100.
 #
 # </details>
 
@@ -201,9 +204,9 @@ pictures.letters_table(run.spell(lab.model.tokenizer))
 
 # %% [markdown]
 # Some tokens aren't text by themselves. Decoded alone they come out as �, and a client can't repair that, because the
-# bytes are gone. So the server holds them back until the character is complete: one token may release nothing, and the
-# next one the text of both. (Text that might turn into a **stop string** is held back the same way. A reasoning or
-# tool-call parser can hold back far more: for such models, measure the time to the first *visible* token.)
+# bytes are gone. So the server holds them back until the character is complete. One token may release nothing, and
+# the next one the text of both. (Text that might turn into a **stop string** is held back the same way. A reasoning
+# or tool-call parser can hold back far more, so for such models measure the time to the first *visible* token.)
 
 # %% [markdown]
 # ### The same wire in front of 70B
@@ -240,8 +243,8 @@ detok = run.detokenizing_cost(lab.model.tokenizer, run.PROMPT, lab.scale < 1)
 pictures.detokenizing_table(detok)
 
 # %% [markdown]
-# Both ways are in `minillm/frontend/detokenizer.py`. The window is for vocabularies that aren't bytes; Hugging Face's
-# text-generation-inference and vLLM do the same:
+# Both ways are in `minillm/frontend/detokenizer.py`. The window is for vocabularies that aren't bytes. vLLM and
+# Hugging Face's text-generation-inference use one, too:
 
 # %%
 import inspect
@@ -294,7 +297,7 @@ told
 # and `vllm:inter_token_latency_seconds` on the server doesn't move.
 #
 # `--stream-interval 8` looks much the same to a client, on purpose: fewer, larger chunks. It's worth it when a
-# front-end process fills its core (look with `top`). Throughput then rises, and the other cure is more of those
+# front-end process fills its core (look with `top`). Throughput then rises. The other cure is more of those
 # processes: `--api-server-count` in vLLM, `--tokenizer-worker-num` and `--detokenizer-worker-num` in SGLang.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
@@ -304,11 +307,13 @@ told
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Your chain.** Every hop has its own buffer, time-out and handling of streams. Send one request through all of them
-#   with `curl -N`, and watch when the lines arrive.
+# - **Your chain.** Every hop has its own buffer, time-out and handling of streams. Send one request through all of
+#   them with `curl -N`, and watch when the lines arrive. While a long prompt waits or prefills, no bytes flow at all,
+#   and nginx or AWS's application load balancer hangs up after 60 idle seconds, unless you raise that limit or send
+#   SSE comments as a heartbeat.
 # - **The cost of a chunk in your server.** Python's is high. Yours may build events in other processes or another
-#   language: the arithmetic stays, the constant doesn't. (Events here are built by hand. A framework that
-#   validates each one takes more.)
+#   language. The arithmetic stays the same, but the constant doesn't. (Events here are built by hand. A framework
+#   that validates each one takes more.)
 # - **Your proportions.** A buffer delays the first token by a number of ITLs. At batch size 1 an 8B on an H100 has an
 #   ITL of 6.2 ms (docs/measured.md), so the same buffer costs it less time than it costs the example run's two
 #   cores. And the longer your prefill or queue, the smaller a buffer's share of TTFT.

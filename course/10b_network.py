@@ -1,10 +1,11 @@
 # %% [markdown]
-# # 10b · The network between
+# # 10b · The network
 #
 # A user in Sydney says the service is slow. One in Virginia says it's fine. Same model, same server, same minute. How
 # much of TTFT is distance, how much is connection set-up, and what can you do about either?
 #
-# You'll be able to count the round trips in a TTFT, put a floor under them from a map, and say which fix removes which.
+# You'll be able to count the round trips in a TTFT, work out from a map how short they can get, and say which fix
+# removes which.
 #
 # - **Five minutes** (five): the same answer from near and far, on old and new connections.
 # - **The lab** (five): regions, a latency budget by hop, and what streaming does for a reader.
@@ -54,8 +55,8 @@ stack(pictures.trips_table(trips), words.tell_trips(trips))
 #
 # ### Which region?
 #
-# Light in fibre sets the floor: about 204,000 km/s, over a path longer than the great circle. The table computes that
-# floor; a ping from your own client tells you how far above it you are.
+# Light in fibre sets the floor, at about 204,000 km/s over a path longer than the great circle. The table computes
+# that floor; a ping from your own client tells you how far above it you are.
 
 # %%
 explorer.regions()
@@ -67,7 +68,7 @@ explorer.regions()
 #   pass before the model has seen a byte. A 70B on four H100s prefills 8,000 tokens in less.
 # - A second region pays off for users whose round trips are a large part of TTFT. Across an ocean on a reused
 #   connection, a ten-second chat loses a few percent of E2E, but its first token is clearly later.
-# - Regions split traffic: each has its own queue and its own prefix cache, and rounds up its own number of replicas
+# - Regions split traffic. Each has its own queue and its own prefix cache, and rounds up its own number of replicas
 #   (lesson 11).
 #
 # </details>
@@ -75,7 +76,7 @@ explorer.regions()
 # ### An inventory of hops
 #
 # Write down every hop between the client and the first token, give each a budget, and see what's left for the model.
-# (*Connection* includes the request's own way in, half a round trip.)
+# (*Connection* includes the half round trip that the request itself takes.)
 
 # %%
 explorer.hops_of_ttft()
@@ -85,17 +86,17 @@ explorer.hops_of_ttft()
 #
 # - Reuse the connection (set-up 0): with long round trips, that's worth more than halving prefill.
 # - A proxy that holds 22 tokens costs as much as everything else put together.
-# - With a tight budget and a user on another continent, almost nothing is left for queue and prefill: that's the case
-#   for a second region.
+# - With a tight budget and a user on another continent, almost nothing is left for queue and prefill, and that's the
+#   case for a second region.
 #
 # </details>
 #
 # The usual fix comes before a second region: terminate TCP and TLS at the edge (anycast, a CDN), near the client, and
-# keep warm connections from there to the server. Connections don't get reused when clients open a new session per
-# request, load balancers have a short idle time-out, or HTTP/1.1 clients have fewer connections than streams.
-# **HTTP/2** carries many streams over one connection, so set-up is paid once (but one lost packet blocks all of them,
-# head-of-line blocking). HTTP/3 over QUIC avoids that, and can resume with no round trip at all (0-RTT; it can be
-# replayed, so many stacks refuse it for POST).
+# keep warm connections from there to the server. Common reasons why connections aren't reused: clients open a new
+# session per request, a load balancer's idle time-out is short, or an HTTP/1.1 client has fewer connections than
+# streams. **HTTP/2** carries many streams over one connection, so set-up is paid once (but one lost packet blocks all
+# of them, head-of-line blocking). HTTP/3 over QUIC avoids that, and can resume with no round trip at all (0-RTT; it
+# can be replayed, so many stacks refuse it for POST).
 #
 # ### Faster, or only sooner?
 #
@@ -124,24 +125,24 @@ pictures.reading(forms)
 #
 # **The line**
 #
-# > "If TTFT is worse by the same amount for every prompt, it's the path: distance, set-up, or a buffer.
-# > A new TLS 1.3 connection takes three round trips to the first byte, a kept one takes one. Reuse connections,
-# > terminate near users, then consider regions."
+# > "If TTFT is worse by the same amount for every prompt, it's the path: distance, set-up or buffering. A new TLS 1.3
+# > connection takes three round trips to the first byte, an open one takes one. I'd reuse connections, terminate near
+# > users, then consider regions."
 #
 # **Follow-ups**
 #
 # <details><summary>"When does a second region pay?"</summary>
 #
-# When round trips are a large part of TTFT for enough users. It needs its own queue, prefix cache and spare replicas,
-# so two half-full regions cost more than one full one. Edge termination comes first: handshakes happen near the user,
-# and warm connections cross the ocean, so one round trip is left instead of three.
+# When round trips are a large part of TTFT for enough users. A region needs its own queue, prefix cache and spare
+# replicas, so two half-full regions cost more than one full one. Edge termination comes first: handshakes happen near
+# the user, and warm connections cross the ocean, so one round trip is left instead of three.
 #
 # </details>
 #
 # <details><summary>"Would HTTP/3 fix it?"</summary>
 #
 # It saves a round trip of set-up, or all of it with 0-RTT, if your stack allows that for POST (requests can be
-# replayed). And a lost packet blocks one stream, not all of them. It doesn't move the server: the last round trip
+# replayed). And a lost packet blocks one stream, not all of them. It doesn't move the server, so the last round trip
 # stays.
 #
 # </details>
@@ -150,7 +151,7 @@ pictures.reading(forms)
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Deploy in Australia." | "The round trip is about a quarter of a second, and a new connection takes three: that's the difference. Keep connections open." | "Is the difference the same for long and short prompts? Then it's the wire: set-up trips × RTT. `curl -w` from Sydney splits TCP, TLS and first byte. I'd expect reuse to leave one RTT; if the client library opens a session per request, that's a one-line fix. A region costs a second queue and a cold prefix cache, so I'd want the number of users who'd feel it first." |
+# | "Deploy in Australia." | "The round trip is about a quarter of a second, and a new connection takes three: that's the difference. Keep connections open." | "Is the difference the same for long and short prompts? Then it's the network: round trips of set-up times the RTT. `curl -w` from Sydney splits TCP, TLS and first byte. I'd expect reuse to leave one RTT; if the client library opens a session per request, that's a one-line fix. A region costs a second queue and a cold prefix cache, so I'd want the number of users who'd feel it first." |
 #
 # **Three numbers to know cold**
 

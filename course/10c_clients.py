@@ -67,7 +67,7 @@ stack(
 # ### A client leaves
 #
 # A user closes the tab halfway through an answer. The first client is connected to the server directly. The second
-# sits behind a **gateway** that keeps reading to the end (because it logs, checks or bills whole answers, say). How
+# sits behind a **gateway** that keeps reading to the end (say, because it logs, checks or bills whole answers). How
 # much of the rest is generated though no one will read it?
 
 # %%
@@ -111,25 +111,25 @@ pictures.faults_table(troubles)
 #
 # **The line**
 #
-# > "Propagate disconnects through every hop, and test it by watching KV blocks come back. Buffer per request,
-# > bounded, so a slow reader can't stall the batch. And clients retry within a budget: backoff spreads attempts, it
-# > doesn't limit them."
+# > "I'd propagate disconnects through every hop, and test that by watching KV blocks come back. Each request gets a
+# > bounded buffer, so a slow reader can't stall the batch. And clients get a retry budget, because backoff only
+# > spreads attempts."
 #
 # **Follow-ups**
 #
 # <details><summary>"The spike ended ten minutes ago, and goodput is still zero. Why, and what now?"</summary>
 #
 # A metastable failure: retries keep the load above capacity, and with first-come order each slot goes to the attempt
-# that has waited longest, whose client is about to give up. Cut load below capacity for as long as the queue needs to
-# drain: refuse beyond a short queue, drop requests whose clients have gone. Then fix the clients.
+# that has waited longest, whose client is about to give up. Cut load below capacity until the queue has drained:
+# refuse beyond a short queue, and drop requests whose clients have gone. Then fix the clients.
 #
 # </details>
 #
 # <details><summary>"Does cancelling save money?"</summary>
 #
-# It saves time where something waits for the slot, or where one request more makes a step much longer. In a small batch
-# on a GPU it doesn't, so cancelling one saves almost nothing. Tokens not generated isn't the same as seconds
-# not spent.
+# It saves time if another request is waiting for the slot, or if each request makes the step noticeably longer. In a
+# small batch on a GPU neither is true, so cancelling one saves almost nothing. A token that isn't generated isn't
+# necessarily time saved.
 #
 # </details>
 #
@@ -137,7 +137,7 @@ pictures.faults_table(troubles)
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Add retries with exponential backoff." | "Backoff with jitter, `Retry-After` honoured, and a cap on attempts." | "At $n$ attempts, overload turns into up to $n$ times the load, and it stays after the peak. So a budget: retries at most a tenth of requests, per client. On our side, refuse early, with `Retry-After`, and drop abandoned work. I'd rehearse it: four times capacity for a minute, then look at goodput five minutes later. And 503s at peak are a capacity question; retries only move them." |
+# | "Add retries with exponential backoff." | "Backoff with jitter, `Retry-After` honoured, and a cap on attempts." | "With $n$ attempts, overload turns into up to $n$ times the load, and that stays after the peak. So I'd set a budget: retries are at most a tenth of each client's requests. On our side, refuse early, with `Retry-After`, and drop abandoned work. I'd rehearse it: four times capacity for a minute, then look at goodput five minutes later. And 503s at peak are a capacity question; retries only move them." |
 #
 # **Three numbers to know cold**
 

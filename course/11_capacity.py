@@ -26,8 +26,9 @@ lab = open_lab()
 # **slots**, is often called **max-batch**. **Goodput** counts only the requests per second that met their **SLO** (here
 # limits on TTFT and on TPOT, the mean time per token after the first).
 #
-# Here's the real engine on this machine: the same requests with the same arrival times, once for each number of slots.
-# The machine is fast enough for them. Drag the operating point: how many slots does it take until it keeps up?
+# Here's the real engine on this machine: the same requests with the same arrival times, once for each number of
+# slots. The machine is fast enough for them. Drag the operating point: how many slots does it take before it keeps
+# up?
 
 # %%
 here = run.real_knee(lab)
@@ -115,9 +116,9 @@ pictures.knee_of_70b()
 # ### The worksheet
 #
 # The worksheet shows the answer first: replicas, GPUs and dollars. While you drag a slider it's computed on paper, as
-# if nothing queued. Let go, and a simulation takes over: it looks for the **knee**, here the highest *rate*
-# at which one replica meets the SLO for 95 in 100 requests, then counts replicas. The runs are short, so the knee is
-# good to about 10%.
+# if nothing queued. Let go, and a simulation takes over. It looks for the **knee**, here the highest *rate* at which
+# one replica meets the SLO for 95 in 100 requests, then counts replicas. The runs are short, so the knee is good to
+# about 10%.
 
 # %%
 pictures.sheet()
@@ -130,8 +131,8 @@ pictures.explained(run.plan())
 # because even an idle replica misses it, and no number of replicas can help. In a terminal: `minillm simulate
 # --plan`, and `--search` for the cheapest card and number of GPUs.
 #
-# **Where it hurts.** A knee holds for the traffic it was measured on. At the same request rate, prompts twice as
-# long are about twice the work: plan in tokens per second, not in requests, and look at the mix again whenever the
+# **Where it hurts.** A knee holds for the traffic it was measured on. At the same request rate, prompts twice as long
+# are about twice the work. So plan in tokens per second, not in requests, and look at the mix again whenever the
 # product changes.
 
 # %% [markdown]
@@ -139,25 +140,25 @@ pictures.explained(run.plan())
 #
 # **The line**
 #
-# > "Arithmetic first: tokens per second times two FLOPs per weight, against what the GPUs reach, bounds the replicas
-# > from below. Then I measure the knee under our SLO, leave headroom, and count. If a step is too slow even when
-# > idle, replicas won't help."
+# > "I start with arithmetic. Tokens per second times two FLOPs per weight, over what the GPUs sustain, is a lower
+# > bound on replicas. Then I measure the knee under our SLO and add headroom. If an idle replica is too slow, more
+# > won't help."
 #
 # **Follow-ups**
 #
 # <details><summary>"Your envelope says 9 replicas. Finance asks why you order 25."</summary>
 #
-# Nine is what arithmetic alone would need at the rate that matrix products reach. A step has other costs, such as
-# reading weights, all-reduces and launches. The SLO comes next, because a replica that's full misses it. Then there's
-# headroom for bursts and for a replica that dies. Each factor is on the worksheet, and each can be measured.
+# Nine is what the arithmetic alone needs, at the rate that large matrix products reach. A step also reads weights,
+# exchanges partial results and launches kernels. Then comes the SLO, because a full replica misses it. Then headroom,
+# for bursts and for a replica that dies. Each factor is on the worksheet, and each can be measured.
 #
 # </details>
 #
 # <details><summary>"Which `max_num_seqs` would you set?"</summary>
 #
 # The smallest at which no request waits for a slot at peak, unless ITL or KV memory breaks first. It's a limit, not a
-# load: raising it only lets waiting requests in. Where a curve shows TTFT climbing with "batch", it's a load test with
-# more clients.
+# load: raising it only lets waiting requests in. If a curve shows TTFT climbing with "batch", it's from a load test
+# with more and more clients.
 #
 # </details>
 #
@@ -165,7 +166,7 @@ pictures.explained(run.plan())
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "One node does thousands of tokens a second with continuous batching, so a few nodes." | "Prompts: 2 × 70B × 150,000 tokens/s is 21 PFLOP/s. At 70% of 989 TFLOP/s that's 30 GPUs for prefill alone, more with decode and headroom." | "At least 30 GPUs by arithmetic, so not one node. A step's other costs, an SLO and headroom roughly triple that: I'd plan for about 25 replicas of four and say ±30% until a load test. What would change it: shared prefixes (ask for the hit rate), FP8, the peak-to-mean ratio, and whether all of it needs the tight TTFT: batch work can run at night." |
+# | "One node does thousands of tokens a second with continuous batching, so a few nodes." | "Prompts: 2 × 70B × 150,000 tokens/s is 21 PFLOP/s. At 70% of 989 TFLOP/s that's about 30 GPUs for prefill alone, and more with decode and headroom." | "At least 30 GPUs by arithmetic, so not one node. A step's other costs, an SLO and headroom roughly triple that, so I'd plan for about 25 replicas of four and say ±30% until there's a load test. What could change it is the prefix hit rate, FP8, the peak-to-mean ratio, and how much of this needs a tight TTFT, because batch work can run at night." |
 #
 # **Three numbers to know cold**
 
@@ -210,14 +211,15 @@ pictures.draw_limit_or_load(run.sweep(), crowds)
 
 # %% [markdown]
 # Max-batch is a *limit*: as long as KV lasts, raising it admits requests sooner and makes steps longer. Clients are a
-# *load*: more of them are more work. So "operate one notch below the batch at which TTFT climbs" is about load. For the
-# limit, take the smallest one at which no request waits for a slot at your peak, unless ITL or KV memory breaks first.
+# *load*: more of them means more work. So "operate one notch below the batch at which TTFT climbs" is about load. For
+# the limit, take the smallest one at which no request waits for a slot at your peak, unless ITL or KV memory breaks
+# first.
 #
 # ### From the data sheet to replicas
 #
 # For 70B on four H100s, step by step: what the data sheet's FLOP/s would serve, what remains at the share that large
-# matrix products reach (lesson 03's MFU is lower: a whole prefill has the other costs in it), what remains after a
-# step's other costs, within the SLO, and with headroom for bursts and for a replica that dies.
+# matrix products reach (lesson 03's MFU is lower, because a whole prefill has the other costs in it), what remains
+# after a step's other costs, within the SLO, and with headroom for bursts and for a replica that dies.
 
 # %%
 pictures.waterfall()
@@ -225,9 +227,10 @@ pictures.waterfall()
 # %% [markdown]
 # ### Rollouts: a job that ends with its longest answer
 #
-# Reinforcement learning generates answers by the thousand, then trains on them. There's no SLO and no arrival rate: a
-# training step waits for its last answer. Answers have a long tail, and while it runs a replica made for 64 requests
-# decodes two. Before you move anything, guess what share of the time the last tenth of the answers takes.
+# Reinforcement learning generates answers by the thousand, then trains on them. There's no SLO and no arrival rate,
+# only a training step that waits for its last answer. Answer lengths have a long tail, and during that tail a replica
+# made for 64 requests decodes two. Before you move anything, guess what share of the time the last tenth of the
+# answers takes.
 
 # %%
 pictures.rollouts()
@@ -269,7 +272,7 @@ print(inspect.getsource(Worksheet.knee))
 # ### What articles say
 #
 # A8 puts a large and a small model on the same four GPUs. A10 looks for the knee in runs four times as long as the
-# picture's: a longer run meets longer queues, and those take more slots.
+# picture's, because a longer run meets longer queues, and those take more slots.
 
 # %%
 in_short(

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 11b · Spikes, cold starts and degrading
+# # 11b · Spikes, cold starts and graceful degradation
 #
 # Traffic quadruples for a minute. The autoscaler notices within seconds and orders replicas, which take two minutes to
 # start. Is it any help? And if it isn't, what is?
@@ -108,7 +108,8 @@ explorer.cold_start()
 #   `--load-format runai_streamer`).
 # - *Compile*: keep the cache (vLLM stores it under `~/.cache/vllm`) on a shared disk. *Graphs*: capture fewer batch
 #   sizes.
-# - *All of it*: sleep mode, for models that share GPUs and have quiet hours (vLLM: `--enable-sleep-mode`, level 1).
+# - *Nearly all of it*: sleep mode, for models that share GPUs and have quiet hours (vLLM: `--enable-sleep-mode`,
+#   level 1).
 #
 # </details>
 #
@@ -136,17 +137,18 @@ pictures.alarms()
 #
 # **The line**
 #
-# > "An autoscaler helps with spikes that outlast its cold start. For shorter ones the help has to be there already: an
-# > admission limit, a fallback model the product has agreed to, with hysteresis, or a spare. I alert on queue wait."
+# > "An autoscaler only helps with spikes that outlast a cold start. For shorter ones the help has to be in place
+# > already: an admission limit, a fallback model the product team has agreed to, or a spare replica. And I alert on
+# > queue wait."
 #
 # **Follow-ups**
 #
 # <details><summary>"How would you cut a three-minute cold start to twenty seconds?"</summary>
 #
-# I'd itemize it first: machine, image, weights, compile, graph capture. Each is bytes over a bandwidth or can be kept
-# ready. So I'd have warm nodes with the image on them, weights on local NVMe with parallel readers, a kept compile
-# cache, and fewer captured sizes. Or I don't start at all: sleep mode keeps the process, and waking is one copy over
-# PCIe.
+# I'd itemize it first: machine, image, weights, compilation, graph capture. Each is either bytes over a bandwidth or
+# something that can be kept ready. So I'd want warm nodes with the image on them, weights on local NVMe with parallel
+# readers, a persistent compile cache, and fewer captured sizes. Or I'd avoid the start altogether: sleep mode keeps
+# the process, and waking is one copy over PCIe.
 #
 # </details>
 #
@@ -162,7 +164,7 @@ pictures.alarms()
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Turn on autoscaling." | "Autoscaling helps after the cold start, so for the first minutes keep a spare replica and shed load with 429s." | "Before: an admission limit from Little's law, a fallback model whose quality the product team has signed off, and hysteresis so we don't flap. During: who gets refused, by tier? After: return by open requests, not by time. I'd expect within-SLO to stay near 100% of *admitted* requests, and report the refused next to it, because a dashboard of admitted requests always looks fine." |
+# | "Turn on autoscaling." | "Autoscaling helps after the cold start, so for the first minutes I'd keep a spare replica and shed load with 429s." | "Beforehand I'd want an admission limit from Little's law, a fallback model whose quality the product team has signed off, and hysteresis so we don't flap. During the spike it's about who gets refused, by tier. Afterwards I'd switch back by open requests, not by time. I'd expect nearly 100% of *admitted* requests within the SLO, and I'd report the refused ones beside that, because a dashboard of admitted requests always looks fine." |
 #
 # **Three numbers to know cold**
 
@@ -201,7 +203,7 @@ check.card()
 # give half that warning, and some more than twice as much; at 200% nearly all are within a third of it. Claim E2 below
 # shows one run of each.
 #
-# **The code.** How an autoscaler decides. Note what it can't know: what comes next.
+# **The code.** How an autoscaler decides. Note that it can't know what comes next.
 
 # %%
 import inspect
@@ -227,7 +229,7 @@ explorer.rare_traffic()
 #
 # Just as many requests find it gone, but each waits seconds, not minutes. With scale to zero the free GPUs leave your
 # bill. With sleep mode they don't, so it pays when another model uses them meanwhile. Either shows in p99 as long as
-# more than one in a hundred requests finds the replica gone: for an SLO on p99, "mostly awake" isn't enough.
+# more than one in a hundred requests finds the replica gone, so for an SLO on p99, "mostly awake" isn't enough.
 #
 # At 300 requests per hour the replica almost never goes away and nothing is saved; at one per hour nearly every
 # request finds it gone. In between, most requests are quick, some take the whole cold start, and a mean shows
@@ -268,8 +270,8 @@ pictures.rules_table()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - *Too few slots* barely shows: at this load sixteen are nearly enough. It would show at the next peak, long after the
-#   canary has been promoted. So hold a canary through a peak, or send it more than its share.
+# - *Too few slots* barely shows, because at this load sixteen are nearly enough. It would show at the next peak, long
+#   after the canary has been promoted. So hold a canary through a peak, or send it more than its share.
 # - Lower the limit to 2%: the rule fires sooner, and at higher loads it fires in the A/A test, too.
 # - How you undo it matters as much as the rule. A redeploy with a cold start adds two minutes of late requests; a flag
 #   doesn't.
@@ -294,7 +296,8 @@ in_short(
 #
 # - **Your cold start.** Measure each piece once, from an empty node.
 # - **Quality of the fallback.** No latency lab can say whether 8B answers well enough.
-# - **Rebalancing.** Requests already queued at the old replica stay there, as with most routers.
+# - **Rebalancing.** Requests already queued at the old replica stay there, as with most routers. And a new replica's
+#   prefix cache is empty, so in real life its first minutes of prefill cost more.
 #
 # ## Sources
 #

@@ -6,7 +6,7 @@
 # replicas are, and what you buy or change when they aren't enough.
 #
 # - **Five minutes** (five): dollars per token for four kinds of traffic.
-# - **The lab** (five): replicas or a setting, what a token takes in joules, and a small model for easy requests.
+# - **The lab** (five): replicas or a setting, joules per token, and a small model for easy requests.
 # - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
 # - **Going deeper** (five): which card, one model for many fine-tunes, the arithmetic.
 
@@ -49,9 +49,10 @@ words.tell_prices(gpu_price())
 
 # %% [markdown]
 # **A price per token belongs to a kind of traffic.** And to a load: no replica is always full. Put in your price per
-# GPU, and your **fill**: how much of the replicas' capacity is used, on average over a day. Half empty, and a request
-# costs twice as much. (The table assumes a replica that's full for that share of the day, and idle for the rest. One
-# that's partly full all day costs the same per request, but output takes more of it: lesson 11's worksheet.)
+# GPU, and your **fill**: how much of the replicas' capacity is used, on average over a day. If they're half empty, a
+# request costs twice as much. (The table assumes a replica that's full for that share of the day, and idle for the
+# rest. One that's partly full all day costs the same per request, but output takes more of it: lesson 11's
+# worksheet.)
 
 # %%
 pictures.prices_per_token()
@@ -75,7 +76,7 @@ pictures.mends()
 words.tell_mends(run.TROUBLES)
 
 # %% [markdown]
-# ### What does a token take, in joules?
+# ### How many joules does a token take?
 #
 # Reading memory draws power, and so does arithmetic. A step reads the same weights for two requests as for fifty, so
 # joules per token should fall as the batch grows, just as dollars do. What boards draw while they serve has been
@@ -100,10 +101,10 @@ pictures.routing()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - In GPU dollars a caught mistake is cheap: one extra small answer. In time it isn't: such a request waits for both
-#   models.
-# - Let half of the mistakes be caught, and a wrong answer cost as much as a hundred large requests: now the router
-#   has to be nearly perfect.
+# - In GPU dollars a caught mistake costs only one extra small answer. In time it costs more, because such a request
+#   waits for both models.
+# - Set half of the mistakes to be caught, and a wrong answer to cost as much as a hundred large requests. Now the
+#   router has to be nearly perfect.
 # - A cheap answer that's not good enough comes back as the user's next turn. Count requests and dollars per *solved
 #   task*, not per answer, before you call the small model cheaper.
 #
@@ -116,34 +117,35 @@ pictures.routing()
 # fleet that's always full has a queue. Quote the price at the load you really have, next to the SLO it was measured
 # under, with input and output separate.
 #
-# **Hosted or your own?** A hosted API charges for what you use; your replicas cost the same at night. So lower the fill
-# in the table above until your price passes the hosted one (after prompt caching, [lesson
-# 04](04_prefix_caching.ipynb)): you need more traffic than that before your own replicas pay.
+# **Hosted or your own?** A hosted API charges for what you use; your replicas cost the same at night. So lower the
+# fill in the table above until your price passes the hosted one (after its discount for prompt caching, [lesson
+# 04](04_prefix_caching.ipynb)). Below that fill, the hosted API is cheaper.
 
 # %% [markdown]
 # ## In the interview
 #
 # **The line**
 #
-# > "Cost per token is rent over tokens, so I ask how full the replicas are: a third full costs three times as much. I
-# > price input and output separately, check whether a setting fixes it before buying, and quote the price beside its
-# > SLO."
+# > "Cost per token is rent over tokens, so first I ask how full the replicas are; at a third full, a token costs
+# > three times as much. I'd price input and output separately, try a setting before buying hardware, and quote prices
+# > with their SLO."
 #
 # **Follow-ups**
 #
 # <details><summary>"A hosted API is cheaper than our fleet. Do we move?"</summary>
 #
-# At which fill? The API charges for use, our replicas for hours. I'd find the fill at which our price meets theirs,
-# after their prompt-caching discount, and look at the day's curve: nights count. Batch work that can wait raises our
-# fill for free. Then what price doesn't show: data, latency SLO, fine-tunes.
+# That depends on how full ours is. The API charges for use, and our replicas cost the same every hour. I'd find the
+# fill at which our price meets theirs, after their prompt-caching discount, and look at a whole day, because nights
+# count. Batch work that can wait raises our fill for free. Then there's what a price doesn't show: where the data
+# goes, a latency SLO, rate limits, fine-tunes.
 #
 # </details>
 #
 # <details><summary>"Why does reasoning cost so much more than chat?"</summary>
 #
-# Its answer is some fifty times as long, one step per token. And each of those tokens costs more: contexts are longer,
-# so fewer requests fit at a time and share a step. The two factors don't simply multiply, since output is only a part
-# of a chat's cost. So cap the effort by route, and don't look for savings in the prompt.
+# Its output is some fifty times as long, at one step per token. Each of those tokens costs more, too: contexts are
+# longer, so fewer requests fit at a time and share a step. The two factors don't simply multiply, since output is
+# only part of what a chat costs. So I'd cap reasoning effort per route, and wouldn't look for savings in the prompt.
 #
 # </details>
 #
@@ -151,7 +153,7 @@ pictures.routing()
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Quantize to int4 and use a smaller model." | "Raise utilization, FP8, prefix caching, then a router for easy requests." | "What are we paying for: idle hours, prefill, or long outputs? Each needs a different fix. For idle hours, move batch work into the night, or close a region. For prefill, reorder prompts and cache them, since a cached token costs almost nothing. For long outputs, limit effort, or speculate. I'd rank them by dollars per month *and* by whether they can be undone, give each an SLO and a quality floor, and not promise half before I've seen the fill." |
+# | "Quantize to int4 and use a smaller model." | "I'd raise utilization, go to FP8, turn on prefix caching, then add a router for easy requests." | "What are we paying for: idle hours, prefill, or long outputs? Each needs a different fix. If it's idle hours, I'd move batch work into the night or close a region. If it's prefill, I'd reorder prompts so that they cache, since a cached token costs almost no compute. If it's long outputs, I'd limit effort, or speculate. I'd rank these by dollars per month *and* by how easily they're undone, give each an SLO and a quality floor, and wouldn't promise half before I've seen how full we run." |
 #
 # **Three numbers to know cold**
 
@@ -202,9 +204,9 @@ pictures.adapters()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - The curve flattens: a step of $B$ requests can't read more than $B$ adapters, however many there are. Of $n$ equally
-#   popular ones it reads $n\,(1-(1-1/n)^B)$ on average, and fewer if some are more popular than others.
-# - Memory keeps growing: every adapter on the GPU takes room from KV. Keep rare ones in host memory (vLLM:
+# - The curve flattens, because a step of $B$ requests can't read more than $B$ adapters, however many there are. Of
+#   $n$ equally popular ones it reads $n\,(1-(1-1/n)^B)$ on average, and fewer if some are more popular than others.
+# - Memory keeps growing, because every adapter on the GPU takes room from KV. Keep rare ones in host memory (vLLM:
 #   `--max-loras`, `--max-cpu-loras`), at the price of a copy over PCIe when one is needed.
 # - The cost per day, at the top, is what matters. A replica per fine-tune pays off when one customer fills it, or pays
 #   for isolation.

@@ -5,8 +5,8 @@
 # a bigger batch. One of these may even be right. In this lesson you get paged, help users first, ask questions, commit
 # to a cause, deploy, and get graded on what your change actually did.
 #
-# You'll be able to tell apart problems that look the same with a few questions, and say which number rules out the
-# wrong idea.
+# You'll be able to tell problems that look the same apart with a few questions, and say which number rules out the
+# wrong one.
 #
 # - **Five minutes** (five): a page, two numbers, three suspects.
 # - **The lab** (fifteen): an incident of your own that looks just like it, and a bet on the question that tells them
@@ -48,8 +48,8 @@ second.ask("ttft_itl")
 second.ask("phases")
 
 # %% [markdown]
-# So it's the queue, by far: that's where most of a request's time goes. But "queue" says where, not why. At least three
-# causes look like this:
+# Most of a request's time goes into the queue, by far. But "queue" says where, not why. At least three causes look
+# like this:
 #
 # | suspect | what it would show | its fix |
 # |---|---|---|
@@ -78,16 +78,16 @@ desk = IncidentDesk(first)  # 10 minutes
 desk
 
 # %% [markdown]
-# On the form, *Where the time is lost* is compared with last week; it may be outside the engine. *What proves it* is
-# evidence that would look different without the problem, and *Ruled out by* an answer that another suspect doesn't
-# survive.
+# On the form, *Where the time is lost* means compared with last week, and it may be outside the engine. *What proves
+# it* asks for evidence that would look different without the problem. *Ruled out by* asks for an answer that
+# eliminates another suspect.
 #
 # **Mitigate, split, ask, commit, canary, deploy, look.**
 #
 # ### Predict
 #
-# Both incidents look the same from outside. (If you haven't played yours, do so now: what follows gives it away.)
-# Which question's answers differ by the largest factor?
+# Both incidents look the same from outside. (If you haven't played yours, do so now, because what follows gives it
+# away.) Which question's answers differ by the largest factor?
 
 # %%
 question = lab.predict("question", "Which question tells them apart?", list(run.TOLD_BY.values()))
@@ -101,8 +101,9 @@ question.score(outcome)
 readings
 
 # %% [markdown]
-# GPU utilization is high in nearly all incidents: a step that does little keeps the GPU as "busy" as one that does a
-# lot. So a high value tells you nothing. (A low one does: with a deep queue, something starves the GPU.)
+# GPU utilization is high in nearly all incidents, because a step that does little keeps the GPU as "busy" as one that
+# does a lot. So a high value tells you nothing. (A low one does. With a deep queue, it means that something is
+# starving the GPU.)
 
 # %%
 pictures.both_incidents(first.fresh(), second.fresh())
@@ -112,25 +113,25 @@ pictures.both_incidents(first.fresh(), second.fresh())
 #
 # **The line**
 #
-# > "If something shipped in the last hour, I take it back first. Then I split: TTFT or ITL, queue or prefill. For a
-# > queue I ask for KV usage and running requests, because load, slots and memory predict different pairs. GPU
+# > "If something shipped in the last hour, I roll it back. Then I split: TTFT or ITL, queue or prefill. If it's the
+# > queue, I check KV usage and running requests, because load, slots and memory each predict a different pair. GPU
 # > utilization won't help."
 #
 # **Follow-ups**
 #
 # <details><summary>"Your fix went live, and TTFT didn't move. Now what?"</summary>
 #
-# Then I was wrong, and that's information: the limit I lifted wasn't the one that binds. I undo it, so that there's
-# one change at a time. Running requests and KV usage say which limit is reached now. And I read the change log again,
-# knowing that the culprit may not be in it: what differs from last week in the traffic itself?
+# Then I was wrong, and that tells me something: the limit I lifted wasn't the binding one. I undo the change, so that
+# there's only ever one in place. Running requests and KV usage say which limit we're at now. Then I read the change
+# log again, knowing the culprit may not be in it, and ask what's different from last week in the traffic itself.
 #
 # </details>
 #
 # <details><summary>"Would you double the fleet while you look?"</summary>
 #
 # If users are suffering and there's capacity, yes, as mitigation: it halves each replica's load and can be undone.
-# But it proves nothing, since it helps with many causes. It doesn't help where requests are slow even alone, or where
-# one replica is unhealthy.
+# But it proves nothing, since it helps with many causes. And it takes a cold start, cold caches included. It doesn't
+# help if requests are slow even alone, or if one replica is unhealthy.
 #
 # </details>
 #
@@ -138,7 +139,7 @@ pictures.both_incidents(first.fresh(), second.fresh())
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "The GPUs are saturated: scale out." | "98% busy says little. I'd look at queue time against prefill, then batch size and KV usage." | "Did anything ship? Roll it back now, ask later. Then two numbers: requests running against `max_num_seqs`, and KV usage. Slots full and memory free: a setting. Memory full and slots free: another one. Both fine and steps full: load, and I can size it. I'd say beforehand what I expect to see after the change, and by when, so that I notice when I'm wrong." |
+# | "The GPUs are saturated: scale out." | "98% busy says little. I'd compare queue time with prefill time, then look at batch size and KV usage." | "Did anything ship? If so, I'd roll it back now and ask later. Then I want two numbers: running requests against `max_num_seqs`, and KV usage. If slots are full and memory's free, it's a setting. If memory's full and slots are free, it's a different setting. If neither is full and steps are, it's load, and I can size that. I'd say beforehand what I expect to see after the change, and by when, so that I notice if I'm wrong." |
 #
 # **Three numbers to know cold**
 
@@ -197,9 +198,9 @@ cure.score(outcome)
 beside
 
 # %% [markdown]
-# Each row is the same held-out traffic (other arrivals than the page's) under one change. Look at three things: is the
-# SLO met, did anything else get worse, and what does it cost? More slots can't help here: with the pool full, no
-# request can use them.
+# Each row is the same held-out traffic (other arrivals than the page's) under one change. Look at three things:
+# whether the SLO is met, whether anything else got worse, and what it costs. More slots can't help here, because with
+# the pool full no request can use them.
 
 # %%
 second.grade()
@@ -209,8 +210,8 @@ truth = run.truth(second)
 truth
 
 # %% [markdown]
-# Each row shows what one change alone would have done. Several that are often suggested do nothing here, so "have you
-# tried..." is a slow way to work.
+# Each row shows what one change alone would have done. Several that are often suggested do nothing here, which is why
+# "have you tried..." is a slow way to debug.
 #
 # ### What its numbers imply
 #
@@ -265,12 +266,12 @@ effort.score(outcome)
 months_beside
 
 # %% [markdown]
-# In the story it shipped, and nothing changed. Fewer bits make weights cheaper to read, which helps where a step waits
-# for weights. Here steps are long because they
-# carry three times the prompt tokens. A request's own prefill is only 2% of its time, but every step carries other
-# requests' prompts, too: decode slows down, the server falls behind, and requests queue. (The dominant phase is where
-# seconds were lost since last week. That's the queue, even if decode takes more in all.) The story often has a moral:
-# "there were too many slots, lower them". One row of the table tried that; A18, at the end, tries other numbers.
+# In the story it shipped, and nothing changed. Fewer bits make weights cheaper to read, which helps when a step waits
+# for weights. Here steps are long because they carry three times the prompt tokens. A request's own prefill is only
+# 2% of its time, but every step carries other requests' prompts, too, so decode slows down, the server falls behind,
+# and requests queue. (The dominant phase is where seconds were lost since last week. That's the queue, even if decode
+# takes more in all.) The story often has a moral: "there were too many slots, lower them". One row of the table tried
+# that; A18, at the end, tries other numbers.
 #
 # ### Post-mortem two: one contract
 #
@@ -285,8 +286,8 @@ contract.page
 contract.ask("per_bucket")
 
 # %% [markdown]
-# Short prompts wait, too. Prefill is chunked here, so no step holds a whole contract, but one fills the token budget of
-# many steps in a row, and everything behind it queues.
+# Short prompts wait, too. Prefill is chunked here, so no step holds a whole contract, but one contract fills the
+# token budget of many steps in a row, and everything behind it queues.
 
 # %%
 limits = ("prompt_limit", "timeouts", "smaller_chunks")
@@ -329,14 +330,14 @@ from course.incidents import generate
 print(inspect.getsource(generate._try))
 
 # %% [markdown]
-# A fix is applied without knowledge of the cause, so nothing is scripted: each change is simulated. A change $c$ is
+# Nothing is scripted. A fix is applied without knowledge of the cause, and each change is simulated. A change $c$ is
 # worth
 #
 # $$v(c) = \text{kept after}\cdot(1 - \text{lost}) - \text{kept before} - 0.4\,\min(\text{growth of the bill}, 1)$$
 #
 # *Kept* is the share of requests within the SLO. *Lost* is the share of their tokens, prompt or answer, that users no
-# longer get, measured against last week. An answer that `max_tokens` cuts off isn't a short answer: it's a lost one, and
-# so is a request that was refused.
+# longer get, measured against last week. An answer that `max_tokens` cuts off counts as lost, not as short, and so
+# does a request that was refused.
 
 # %%
 truth.effects
@@ -344,12 +345,11 @@ truth.effects
 # %% [markdown]
 # **How it's graded.** *Minutes to mitigation* (25): how much the best quick change did for users, and how soon; no
 # diagnosis needed. *Diagnosis* (44): the cause, where the time is lost, and the evidence. *Follow-up* (31): what's
-# deployed at the end, and how you ranked the changes. All of the last two but the evidence itself counts in
-# proportion to your case. A reading counts if it moved materially since last week and wouldn't have under the cause
-# that looks most like yours (or the reverse), and another should rule that cause out. A right guess without a case is
-# worth nothing. A rollback takes ten minutes, a
-# setting thirty, and a change that takes weeks can't end an incident. Once you've seen the true cause, playing it again
-# is practice.
+# deployed at the end, and how you ranked the changes. Apart from the evidence itself, points in the last two parts
+# are scaled by how good your evidence is. A reading counts as evidence if it moved materially since last week and
+# wouldn't have under the cause that looks most like yours (or the reverse). Another reading should rule that cause
+# out. A right guess without evidence is worth nothing. A rollback takes ten minutes, a setting thirty, and a change
+# that takes weeks can't end an incident. Once you've seen the true cause, playing it again is practice.
 #
 # **The raw data.** Every answer is also a DataFrame, and you can analyse the run behind it yourself.
 
@@ -367,10 +367,10 @@ longest.timeline.phases()
 simulated_70b.error_band(second.window.service.deployment())
 
 # %% [markdown]
-# More incidents: `minillm incident --seed 7 --difficulty 3` in a terminal, or `IncidentDesk(Incident.generate(7,
-# difficulty=3))` here. One a day, the same for everyone: `minillm incident --today`, or
-# `IncidentDesk(Incident.today())`. Cases with two causes, or with misleading symptoms:
-# `Incident.classic("two-limits")`, and others. Profiling dumps to work through on paper:
+# For more incidents, run `minillm incident --seed 7 --difficulty 3` in a terminal, or
+# `IncidentDesk(Incident.generate(7, difficulty=3))` here. There's one a day, the same for everyone:
+# `minillm incident --today`, or `IncidentDesk(Incident.today())`. Cases with two causes, or with misleading symptoms,
+# are classics: `Incident.classic("two-limits")`, and others. For profiling dumps to work through on paper, see the
 # [exercises](../exercises/12_diagnosis_dumps.ipynb).
 #
 # ### What articles say

@@ -5,11 +5,11 @@
 # lesson you practise saying what you know: a diagnosis before a fix, a number before an opinion, a question before a
 # guess.
 #
-# You'll be able to take a profiling dump (a page of one server's numbers) apart in twelve minutes, check whether its
+# You'll be able to take apart a profiling dump (a page of one server's numbers) in twelve minutes, check whether its
 # numbers can all be true, and rank what you'd do, naming the phase that each fix acts on.
 #
-# - **Five minutes** (ten this time): one short drill against the clock, and a bet on what it's worth to know what you
-#   don't know.
+# - **Five minutes** (ten this time): one short drill against the clock, and a bet on what it's worth to admit what
+#   you don't know.
 # - **The lab** (fifteen): how a drill is scored, and a long one, twelve minutes.
 # - **In the interview** (ten): the line, its follow-ups, a derivation; then the check.
 # - **Going deeper** (fifteen; the mock interview takes 45 more, a design round 40): what separates the levels, all
@@ -37,7 +37,7 @@ dump = find_drill(FLAGSHIP).drawn()
 #
 # Here's a short drill. The prompt appears when you press Start, and the clock runs in your browser:
 #
-# 1. **Ask.** Five questions to the interviewer; some in the menu lead nowhere.
+# 1. **Ask.** You get five questions to the interviewer. Some in the menu lead nowhere.
 # 2. **Answer.** Write the way you'd speak, or press Record and say it first (the recording stays in this page).
 # 3. **Commit**: what dominates, what comes second, the number that's asked for, three fixes in order, and which finding
 #    would change your mind. The interviewer pushes back, one question at a time.
@@ -64,8 +64,8 @@ sure
 sure.score(lesson.duel(find_drill("p99-8s").drawn()))
 
 # %% [markdown]
-# In a real loop it's the same: the interviewer forgives "I'd have to measure that", and doesn't forgive a confident
-# mistake about the thing you'll be on call for.
+# Real interviews work the same way. An interviewer forgives "I'd have to measure that", and doesn't forgive a
+# confident mistake about the thing you'll be on call for.
 #
 # **Diagnose, derive, rank, ask.**
 
@@ -82,7 +82,7 @@ sure.score(lesson.duel(find_drill("p99-8s").drawn()))
 # | the prose | a level for each criterion, with a quote that shows it | you; the better you graded the two samples, the more it counts |
 #
 # There's no total. The verdict starts from the statements and the finding, because they show what you understand. The
-# seven points count only a little beyond that: menus can be guessed.
+# seven points count only a little beyond that, because menus can be guessed.
 #
 # ### The flagship
 #
@@ -101,24 +101,24 @@ solution(desk)  # empty until you have graded
 #
 # **The line**
 #
-# > "TTFT and ITL first, because one number can describe opposite systems. From these numbers I work out what the
-# > server would have to do, and whether it can. This phase dominates, because of that number. I'd change what's free,
-# > then measure."
+# > "I'd ask for TTFT and ITL first, since one number can describe opposite systems. From those I work out what the
+# > server would have to do, and whether it can. Then I name the dominant phase and my evidence, change what's free,
+# > and measure."
 #
 # **Follow-ups**
 #
 # <details><summary>"Interesting. Are you sure?"</summary>
 #
-# Say how sure, and what would change it: "Fairly. If KV usage were under half, I'd drop memory and look at slots."
-# Don't fold and don't dig in: the interviewer wants to see whether you know which of your premises is measured and
-# which is assumed.
+# Say how sure you are, and what would change your mind: "Fairly. If KV usage were under half, I'd drop memory and
+# look at slots." Don't fold and don't dig in: the interviewer wants to see whether you know which of your premises is
+# measured and which is assumed.
 #
 # </details>
 #
 # <details><summary>"You have no data for that. Guess."</summary>
 #
-# Give an order of magnitude, with its working, and its range: "About 300 kB of KV per token for a 70B with GQA, so
-# half a gigabyte for a chat of 1,650 tokens. Even if I'm off by two, a hundred of them fit beside the weights on four
+# Give an order of magnitude, how you got it, and a range: "About 300 kB of KV per token for a 70B with GQA, so half a
+# gigabyte for a chat of 1,650 tokens. Even if I'm off by two, a hundred of them fit beside the weights on four
 # H100s." A number that can be wrong beats an adjective that can't.
 #
 # </details>
@@ -127,7 +127,7 @@ solution(desk)  # empty until you have graded
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "I'd look at quantization, speculation, a bigger batch and caching." | "TTFT or ITL? Say TTFT is 7 s and ITL a normal 40 ms: then it's before the first token, queue or prefill. Running requests and KV usage tell me what the queue waits for. Slots are a setting, so I'd try that first, then KV, then replicas." | "7 s and 40 ms. A prompt of 1,500 tokens takes a 70B on four H100s about 0.1 s, so it's the queue. Full slots with free KV: I raise `max_num_seqs`, and expect TTFT under 1 s within minutes. If it's still slow after that, requests × tokens × 2 FLOPs per weight against the data sheet tells me whether any setting can help. How long do answers run? If they've doubled since last week, I'd cap them before I buy anything." |
+# | "I'd look at quantization, speculation, a bigger batch and caching." | "TTFT or ITL? If TTFT is 7 s and ITL a normal 40 ms, it's before the first token, so queue or prefill. Running requests and KV usage tell me what the queue is waiting for. Slots are a setting, so I'd try those first, then KV, then replicas." | "Say it's 7 s and 40 ms. A prompt of 1,500 tokens takes a 70B on four H100s about 0.1 s, so it's the queue. If slots are full and KV is free, I'd raise `max_num_seqs` and expect TTFT under 1 s within minutes. If it's still slow after that, I'd compare requests × tokens × 2 FLOPs per weight with the data sheet, which tells me whether any setting can help. How long are the answers? If they've doubled since last week, I'd cap them before I buy anything." |
 #
 # **Three numbers to know cold**
 
@@ -141,18 +141,20 @@ words.three_numbers()
 #
 # At $\lambda$ requests/s with $p$ tokens in and $n$ out, a model of $P$ weights, and $k$ bytes of KV a token:
 #
-# 1. Prefill it needs: $\lambda\, p \cdot 2P$ FLOP/s. Above the data sheet of its GPUs: no.
-# 2. In flight: $N = \lambda\,(\text{TTFT} + (n-1)\,\text{TPOT})$.
-# 3. Their KV: $N \cdot k\,(p + n/2)$ bytes. Above memory minus weights: no.
-# 4. Steady? If the load is above capacity, TTFT has no percentile: it grows for as long as you look.
-# 5. So: a fleet behind one name, prompts mostly cached, or a burst. Say which you'd check first.
+# 1. Prefill it needs: $\lambda\, p \cdot 2P$ FLOP/s. If that's above the data sheet of its GPUs, no.
+# 2. In flight: $N = \lambda\,(\text{TTFT} + (n-1)\,\text{TPOT})$. Of these, $N_d = \lambda\,(n-1)\,\text{TPOT}$ are
+#    decoding; the others may be waiting, without KV.
+# 3. KV that's held: at least $N_d \cdot k\,(p + n/2)$ bytes. If that's above memory minus weights, no.
+# 4. Is it in steady state? Above capacity TTFT has no percentile, because it grows for as long as you look.
+# 5. If one server can't do it, it's a fleet behind one name, prompts that are mostly cached, or a burst. Say which
+#    you'd check first.
 #
 # </details>
 
 # %% [markdown]
 # ## Check yourself
 #
-# The answers come from the flagship's numbers: read its prompt again.
+# The answers come from the flagship's numbers, so read its prompt again.
 
 # %%
 print(dump.prompt)
@@ -178,17 +180,17 @@ gap.score(lesson.strong_to_staff(dump))
 lesson.samples_table(dump)
 
 # %% [markdown]
-# Read it column by column. The upper rows are commitments: they tell right answers from wrong ones, but not strong from
-# staff. The lower rows need a reader. A staff answer adds conditions to the order ("if it's still
-# slow after that"), says what each open question would change, and puts a number on every term it uses.
+# Read it column by column. The upper rows are commitments, which tell right answers from wrong ones, but not strong
+# from staff. The lower rows need a reader. A staff answer adds conditions to the order ("if it's still slow after
+# that"), says what each open question would change, and puts a number on every term it uses.
 #
 # That reader is you. Two of the five samples are drawn for you to grade first, and they may be the strong and the staff
 # one.
 #
 # ### A mock interview
 #
-# It fills forty-five minutes: three or four drills with pushback and statements after each, then a debrief with a
-# verdict. Say it aloud first, then write notes. In a terminal it's `minillm drill mock`.
+# It takes forty-five minutes: three or four drills, each followed by pushback and statements, then a debrief with a
+# verdict. Say your answers aloud first, then write notes. In a terminal it's `minillm drill mock`.
 #
 # As a take-home there's `minillm beat start policy.py`: you write a scheduler, a router and admission in at most 200
 # lines, and they're measured against vLLM's rule ([how](../docs/challenge.md)).
@@ -233,16 +235,17 @@ lesson.what_next()
 # %% [markdown]
 # ### Where it hurts
 #
-# Here is the fluent answer to the dump, false from end to end, with the *staff* answer's commitments under it, three
-# times: with no statement answered, with a confident yes to all, and with the answers of someone who knows the case.
+# Here's the fluent answer to the dump, false from end to end, combined with the *staff* answer's commitments. It's
+# graded three times: with no statement answered, with a confident yes to all of them, and with the answers of someone
+# who knows the case.
 
 # %%
 lesson.right_menus(dump)
 
 # %% [markdown]
-# The prose and the commitments were the same each time, and the verdict wasn't: it follows the statements. No program
-# read the prose. A language model can (`minillm drill grade ... --judge-url`): it grades the five samples first, you
-# see how often it agreed, and a model that's too far off isn't used.
+# The prose and the commitments were the same each time, and the verdict wasn't, because it follows the statements. No
+# program read the prose. A language model can (`minillm drill grade ... --judge-url`): it grades the five samples
+# first, you see how often it agreed, and a model that's too far off isn't used.
 #
 # ### The dump, on a simulated server
 #
@@ -265,8 +268,8 @@ simulated_70b.error_band(simulated_70b.deployment(**run.SERVER))
 # $$\text{E2E} \approx \text{TTFT} + (n-1)\,\text{TPOT}, \qquad N = \lambda \cdot \text{E2E}, \qquad
 # \text{servers} \ge \frac{\lambda\, p \cdot 2P}{F}$$
 #
-# The second is Little's law: $N$ requests are in flight. TPOT is a request's mean gap. The p99 of a gap times a count
-# usually overestimates, and it isn't any request's time; say so when you use it.
+# The second is Little's law: $N$ requests are in flight. TPOT is a request's mean gap. The p99 of a gap times the
+# number of gaps usually overestimates, and it isn't any request's time; say so if you use it.
 #
 # **Why honesty pays.** Let $q$ be the probability you give that a statement is true, and $t$ the truth, 1 or 0. The
 # points are $1 - 4(q - t)^2$: Brier's rule, shifted so that a coin toss scores 0. It's *proper*: you earn the most on
@@ -276,10 +279,10 @@ simulated_70b.error_band(simulated_70b.deployment(**run.SERVER))
 lesson.rule_table()
 
 # %% [markdown]
-# The eight come from twenty-odd that each drill has. Most of them aren't marked true or false: that's computed from the
-# drawn numbers, with the drill's formulas and the simulator's step times, so another seed can turn a true one false.
-# (Some are about method, such as what a p99 can be used for, and stay true or false under any numbers.) A statement
-# isn't used if its answer would flip when a figure you work out is slightly off.
+# The eight come from twenty-odd that each drill has. Most of them aren't marked true or false in advance. That's
+# computed from the drawn numbers, with the drill's formulas and the simulator's step times, so another seed can turn
+# a true one false. (Some are about method, such as what a p99 can be used for, and stay true or false under any
+# numbers.) A statement isn't used if its answer would flip when a figure you work out is slightly off.
 
 # %% [markdown]
 # ## What this lab cannot tell you

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 14 · The claims ledger
 #
-# "I read that it gives 2.3 times." 2.3 times what, on whose traffic? Every meeting about latency has that sentence in
-# it.
+# "I read that it makes things 2.3 times as fast." Which things, on whose traffic? That sentence comes up in every
+# meeting about latency.
 #
 # This course has put the claims of five public articles to the test. Here they all are, each with the experiment that
 # measures it, and what it found on *this* machine. Behind them is one question, and by the end you'll ask it of any
@@ -46,7 +46,7 @@ ledger.measure("D18")
 #
 # The five articles give advice on latency, most of it as figures. How many of their claims hold as they stand,
 # without a condition the article left out? (The cell after your bet runs every experiment that has no result on this
-# machine yet. Some take a second, some half a minute: about ten minutes in all on 2 cores.)
+# machine yet. Some take a second, some half a minute, about ten minutes in all on 2 cores.)
 
 # %%
 bet = lab.predict(
@@ -90,7 +90,7 @@ LedgerPanel(ledger)
 # - *Decode*: a claim that names no batch size is usually about a batch of one.
 # - *Holds*: mostly statements about *what to look at*, not figures.
 # - *The same claim, measured twice*: the figures vary with this machine's noise. A verdict that changes, or a part of
-#   one, rests on an effect near that noise, or on a disturbed run: measure it a third time.
+#   one, rests on an effect near that noise, or on a disturbed run, so measure it a third time.
 # - *A17, A18, D23*: an interview question and two post-mortems, replayed on the simulator. In A17 two lines of
 #   arithmetic show that the numbers don't fit one server, before anything is measured. In A18 the time was in the
 #   queue, as the story says, but the slots weren't the cause. In D23, look at which requests make up the p99.
@@ -103,24 +103,25 @@ LedgerPanel(ledger)
 # **The line**
 #
 # > "When someone quotes a factor, I ask: of what, against which baseline, on which workload, at what cost? Most
-# > figures were true for their authors. So I run the smallest experiment that could prove me wrong, on our own
+# > figures were true for their authors. So I run the smallest experiment that could prove it wrong on our own
 # > traffic."
 #
 # **Follow-ups**
 #
 # <details><summary>"A vendor promises 3x throughput. What do you ask?"</summary>
 #
-# Against which baseline, and at which latency: throughput without an SLO is a batch job. Which lengths, how much
-# prefix sharing, which batch? Then I'd replay an hour of our own traffic at our peak rate, with their best
-# configuration and ours, alternating, and compare goodput.
+# Against which baseline, and at what latency? Throughput without an SLO is a batch job. At which lengths, how much
+# prefix sharing, which batch size? Then I'd replay an hour of our own traffic at our peak rate, alternating between
+# their best configuration and ours, and compare goodput.
 #
 # </details>
 #
 # <details><summary>"Two techniques give 1.5x and 2x. Together 3x?"</summary>
 #
-# Only if they relieve different bottlenecks and both still bind. Two that shorten decode compete for the same
-# seconds; and one may move the bottleneck to where the other does nothing. So measure the pair, and in the order in
-# which you'd ship them.
+# Rarely. If they shorten different parts of a request, it's the savings that add up: 1.5x saves a third of the time
+# and 2x saves half, so a sixth is left, which is 6x. If they shorten the same part, they compete for the same
+# seconds, and one may move the bottleneck to where the other does nothing. So I'd measure the pair, in the order in
+# which we'd ship them.
 #
 # </details>
 #
@@ -128,7 +129,7 @@ LedgerPanel(ledger)
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Yes, it's a standard technique." | "It depends on how much of our prompts is shared." | "TTFT is queue plus prefill plus first token, and caching touches prefill, and the queue behind it. What share of prompt tokens repeats within the cache's lifetime? If half do, and prefill is 80% of TTFT, that's 40%, and more if prefill is what the queue waits for. I can get the hit rate from last week's logs before touching anything." |
+# | "Yes, it's a standard technique." | "It depends on how much of our prompts is shared." | "TTFT is queue plus prefill plus first token. Caching shortens prefill, and the queue behind it. What share of prompt tokens repeats within the cache's lifetime? If it's half, and prefill is 80% of TTFT, that's 40%, and more if prefill is what the queue is waiting for. I can get the hit rate from last week's logs before touching anything." |
 #
 # **Three numbers to know cold**
 
@@ -144,7 +145,7 @@ words.three_numbers(ledger.rows())
 # 2. New time: $1 - f + f/s$ (Amdahl). Gain: its inverse.
 # 3. $s$ = 2.3 on decode that's 60% of E2E: 1 / (0.4 + 0.26) = 1.5.
 # 4. With a queue: if slots are held for that much less, load falls from $\rho$ to $\rho/1.5$, and the wait by more.
-# 5. So the same 2.3 is 1.5 when idle, more when busy, and nothing where $f$ is small. Ask for $f$.
+# 5. So the same 2.3 is 1.5 on an idle server, more on a busy one, and nothing where $f$ is small. Ask for $f$.
 #
 # </details>
 
@@ -176,7 +177,8 @@ run.techniques_table(cells)
 
 # %% [markdown]
 # - **Batching** shortens a queue. A request by itself has nothing to share a step with, so its factor is 1, give or
-#   take noise; that noise says how far to trust the others. (If it's too large, your prediction isn't scored.)
+#   take noise; that noise says how far to trust the others. (If the noise is too large, your prediction isn't
+#   scored.)
 # - **Streaming** makes no token faster. Its factor is E2E over TTFT, so it mostly reflects the length of the answer.
 # - **Speculation** needs text that can be guessed. Compare the text that repeats its prompt with the chats.
 # - **Compression** shortens prefill. Where there's no context to cut, or decode takes most of the time, it gains
@@ -195,8 +197,8 @@ ledger.keep(d22(cells))
 # %% [markdown]
 # ### What a verdict is
 #
-# It's a function of runs: it takes what the lesson measured, compares it with named thresholds, and returns the verdict
-# with its evidence. Given different runs it returns a different verdict, and tests check that.
+# It's a function of runs. It takes what the lesson measured, compares it with named thresholds, and returns the
+# verdict with its evidence. Given different runs it returns a different verdict, and tests check that.
 
 # %%
 import inspect

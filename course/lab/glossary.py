@@ -15,7 +15,7 @@ from nbformat import NotebookNode
 from course.lab.style import PHASE_COLOURS, PHASE_LABELS
 
 FILE = Path(__file__).parents[1] / "glossary.md"
-ENTRY = re.compile(r"^### (.+)\n\n(.+?) \[Lesson (\w+)\]\(\S+\)$", re.M)
+ENTRY = re.compile(r"^## (.+)\n\n(.+?) \[Lesson (\w+)\]\(\S+\)$", re.M)
 NO_PROSE = re.compile(
     r"```.*?```|\$\$.*?\$\$|\$[^$\n]+\$|^[#><][^\n]*|`[^`]*`|!?\[[^\]]*\]\([^)]*\)|<[^>]+>|https?://\S+", re.S | re.M
 )

@@ -21,7 +21,7 @@ def checks(straight: ProxiedStream, costs: Sequence[Fed]) -> Checks:
         slips = {
             HELD_BYTES: "that's the buffer in bytes; how many bytes has one event?",
             straight.heard.event_bytes: "these are the bytes of one event; how many events fill the buffer?",
-            HELD_BYTES / len(" word"): "an event is not only its word: look at straight.heard.body[:300]",
+            HELD_BYTES / len(" word"): "an event is more than its word; look at straight.heard.body[:300]",
         }
         return (near(answer, key, "tokens held", slips, 0.15),)
 
@@ -35,10 +35,9 @@ def checks(straight: ProxiedStream, costs: Sequence[Fed]) -> Checks:
         return (near(answer, key, "cores", slips, 0.15),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
-        wrong = "ends when the server has handed the token over, and the proxy takes that right away"
         options = {
-            "ttft": f"the server's TTFT {wrong}",
-            "itl": f"the server's ITL {wrong}",
+            "ttft": "the server's TTFT ends when it hands the token over, and the proxy takes that right away",
+            "itl": "the server measures ITL as it hands tokens over, and the proxy takes each one right away",
             "stream": "the stream phase ends when the transport has the last byte, and the proxy takes it right away",
             "none": "the proxy reads as fast as the server writes: only a client can tell",
         }

@@ -169,7 +169,7 @@ def chunk_cost_table(costs: Sequence[Fed]) -> Html:
         {
             "CPU for a chunk": lambda fed: seconds(fed.cpu_per_chunk),
             "CPU for a token": lambda fed: seconds(fed.cpu_per_chunk / fed.every),
-            "tokens/s that fill a core at that cost": lambda fed: thousands(fed.every / fed.cpu_per_chunk),
+            "tokens/s from one core at that cost": lambda fed: thousands(fed.every / fed.cpu_per_chunk),
         },
     )
 
@@ -185,7 +185,7 @@ def too_many_table(found: Sequence[Fed]) -> Html:
         {
             "streams": lambda fed: str(fed.streams),
             "chunks/s sent": lambda fed: thousands(fed.chunks / fed.wall_s),
-            "of one core": lambda fed: f"{fed.busy:.0%}",
+            "share of a core": lambda fed: f"{fed.busy:.0%}",
             "chunk lateness, p50": lambda fed: seconds(percentile(fed.lateness, 50)),
             "p99": lambda fed: seconds(percentile(fed.lateness, 99)),
         },

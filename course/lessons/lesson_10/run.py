@@ -71,10 +71,14 @@ def through(server: LabServer | ServerTap, name: str = "", tokens: int | None = 
     with server.way(**spoiling) as port:
         heard = ask(port, server.fresh(PROMPT), tokens or num_tokens(server.lab), **server.asked)
     end = server.end_of(heard, before)
-    words = ", ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in spoiling.items())
-    return ProxiedStream(name or words or "straight", heard, end.tokens, end.told, end.borders)
+    does = ", ".join(WAYS[key].format(value) for key, value in spoiling.items())
+    return ProxiedStream(
+        name or (f"a proxy that {does}" if does else "straight"), heard, end.tokens, end.told, end.borders
+    )
 
 
+WAYS = {"buffer_bytes": "buffers {:,g} bytes", "coalesce": "passes on {:g} events together", "hold_ms": "adds {:g} ms"}
+"""What the proxy does, by its fields."""
 FAULTS: dict[str, dict[str, float]] = {
     "a proxy that adds a constant delay": {"hold_ms": 250},
     "a proxy that passes on 8 events together": {"coalesce": 8},
@@ -88,7 +92,7 @@ def faults(server: LabServer | ServerTap) -> list[ProxiedStream]:
 
 # ---------------------------------------------------------------- streaming, batching, both, neither
 
-LOADS = {"all at once": False, "one after the other": True}
+LOADS = {"sent together": False, "sent one at a time": True}
 """And whether each waits for the one before."""
 
 

@@ -161,10 +161,10 @@ def three_numbers(straight: ProxiedStream, costs: Sequence[Fed]) -> Html:
     """The lesson's three numbers."""
     event, chunk = straight.heard.event_bytes, costs[0].cpu_per_chunk
     return know_cold(
-        (f"{event:.0f} bytes", "of an event around a token of five letters", "counted, above; OpenAI's format"),
+        (f"{event:.0f} bytes", "for one event with a five-letter token in it", "counted, above; OpenAI's format"),
         (
             f"{HELD_BYTES / event:.0f} tokens",
-            f"wait in a buffer of {HELD_BYTES:,} bytes",
+            f"fill a buffer of {HELD_BYTES:,} bytes",
             f"{HELD_BYTES:,} / {event:.0f}",
         ),
         (

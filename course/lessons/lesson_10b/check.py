@@ -15,10 +15,10 @@ def far_ttft(answer: object) -> tuple[Criterion, ...]:
     """TTFT over a new connection with TLS 1.2."""
     key = 1e3 * (4 * RTT_S + SERVER_S)
     slips = {
-        1e3 * (3 * RTT_S + SERVER_S): "the set-up takes three round trips; the request itself takes one more",
-        1e3 * (RTT_S + SERVER_S): "that is a connection that was open already",
-        1e3 * (2 * RTT_S + SERVER_S): "TCP takes one, TLS 1.2 two, the request one",
-        1e3 * 4 * RTT_S: "and the server's own part?",
+        1e3 * (3 * RTT_S + SERVER_S): "set-up takes three round trips, and the request itself takes one more",
+        1e3 * (RTT_S + SERVER_S): "that's TTFT on a connection that's already open",
+        1e3 * (2 * RTT_S + SERVER_S): "that's two round trips too few: TCP takes one, TLS 1.2 two, the request one",
+        1e3 * 4 * RTT_S: "that leaves out the server's own 250 ms",
     }
     return (near(answer, key, "TTFT, ms", slips),)
 

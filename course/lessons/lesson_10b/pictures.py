@@ -24,7 +24,7 @@ def trips_table(found: Sequence[Trip]) -> Html:
         )
         for each in found
     ]
-    return as_table(("client", "round trips", "they take", "TTFT", "network's share", "ITL"), rows)
+    return as_table(("client", "round trips", "network time", "TTFT", "network's share", "ITL"), rows)
 
 
 def reading(forms: dict[str, ReceivedAnswer]) -> Explorer:

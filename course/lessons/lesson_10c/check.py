@@ -10,7 +10,7 @@ def compute_saved(answer: object) -> tuple[Criterion, ...]:
     """What noticing that readers have left saves."""
     key = saved_share(LEAVING, READ, PROMPT)
     slips = {
-        LEAVING * READ * (1 - PROMPT): "that is what they did read",
+        LEAVING * READ * (1 - PROMPT): "that's the part they did read",
         LEAVING * (1 - READ): "the prompt was already computed when they left, so it can't be saved",
     }
     return (near(answer, key, "share saved", slips, 0.03, percent=True),)

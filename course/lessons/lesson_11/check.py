@@ -16,10 +16,10 @@ def checks(sweep: Sweep, ask: Ask) -> Checks:
     def q1(answer: object) -> tuple[Criterion, ...]:
         key = ask.qps * ask.flops_of_prompt / ask.peak
         slips = {
-            key * GPUS: "that is for one GPU: a replica has four",
-            key / 2: "each weight is used twice for a token: a multiplication and an addition",
+            key * GPUS: "that's against one GPU; a replica has four",
+            key / 2: "a weight takes two FLOPs per token, a multiplication and an addition",
             key / ask.share_reached: "that's against the FLOP/s reached; the question was about the data sheet",
-            key * ask.answer / ask.prompt: "those are the output tokens: prompts have ten times as many",
+            key * ask.answer / ask.prompt: "those are the output tokens; prompts have ten times as many",
         }
         return (near(answer, key, "times the data sheet", slips, TOLERANCE),)
 
@@ -29,15 +29,17 @@ def checks(sweep: Sweep, ask: Ask) -> Checks:
             raise ValueError(f"choose one of the sweep: {', '.join(map(str, slots))}")
         here, best = sweep.at(int(answer)), sweep.best
         if here.slots == best.slots:
-            return (Criterion("operating point", 1, 1, f"{here.in_time:.0%} within SLO"),)
+            return (Criterion("operating point", 1, 1, f"{here.in_time:.0%} within the SLO"),)
         why = (
             "requests wait for a slot"
             if here.slots < best.slots
-            else "it keeps no more requests within the SLO, and a larger batch makes every step longer"
+            else "it doesn't keep more requests within the SLO, and a larger batch makes every step longer"
         )
-        words = f"max-batch {here.slots}: {here.in_time:.0%} within SLO: {why}."
+        words = f"max-batch {here.slots} keeps {here.in_time:.0%} within the SLO: {why}."
         near = abs(slots.index(here.slots) - slots.index(best.slots)) == 1
-        return (Criterion("operating point", 0.5 if near else 0.0, 1, words, f"{best.slots} has {best.in_time:.0%}."),)
+        return (
+            Criterion("operating point", 0.5 if near else 0.0, 1, words, f"{best.slots} keeps {best.in_time:.0%}."),
+        )
 
     questions = {
         "q1": Question(

@@ -108,7 +108,7 @@ def place(found: run.RealKnee) -> Explorer:
 def bounds_table(ask: run.Ask) -> Html:
     """A row a bound: what it allows, and how many replicas it would take."""
     rows = [(name, f"{number(rate)}/s", str(math.ceil(ask.qps / rate))) for name, rate in ask.bounds().items()]
-    return as_table(("bound", "requests per second of one replica, at most", f"replicas for {number(ask.qps)}/s"), rows)
+    return as_table(("bound", "requests/s from one replica, at most", f"replicas for {number(ask.qps)}/s"), rows)
 
 
 def how_many() -> Explorer:
@@ -117,7 +117,7 @@ def how_many() -> Explorer:
     return Explorer(
         lambda qps, prompt, answer, slots, gpus, stack: bounds_table(run.Ask(qps, prompt, answer, slots, gpus, stack)),
         slow=True,
-        qps=slider("asked, requests/s", 1, 200, 100),
+        qps=slider("target, requests/s", 1, 200, 100),
         prompt=choices("prompts, tokens", (100, 300, 500, 1000, 1500, 3000, 6000), 1500),
         answer=choices("answers, tokens", (1, 20, 50, 150, 500, 1000), 150),
         slots=choices("max-batch", (8, 16, 32, 64, 128, 256), 64),
@@ -148,7 +148,7 @@ def envelope(ask: run.Ask) -> Html:
             f"{need / ask.peak:.1f} times the data sheet",
         ),
         (
-            "at the share that large products reach",
+            "at the share that large matrix products reach",
             f"/ {ask.share_reached:.0%}",
             f"{need / ask.peak / ask.share_reached:.1f} times",
         ),

@@ -280,11 +280,13 @@ class Ask:
         """Requests per second: what each resource alone would allow, then what a simulation served."""
         traffic = fleet.asking(self.prompt, self.answer)
         return {
-            "arithmetic, all of the data sheet's FLOP/s": self.peak / self.flops,
-            f"arithmetic, the {self.share_reached:.0%} products reach": self.share_reached * self.peak / self.flops,
+            "arithmetic, at the data sheet's FLOP/s": self.peak / self.flops,
+            f"arithmetic, at {self.share_reached:.0%} of that": self.share_reached * self.peak / self.flops,
             f"{self.slots} slots": self.slots / self.shortest_stay,
             "KV memory": self.room / self.shortest_stay,
-            "all of it together, simulated": fleet.capacity(traffic, self.stack, tp=self.gpus, max_num_seqs=self.slots),
+            "all of these together, simulated": fleet.capacity(
+                traffic, self.stack, tp=self.gpus, max_num_seqs=self.slots
+            ),
         }
 
 
@@ -361,8 +363,8 @@ def waterfall_stages(ask: Ask, headroom: float) -> dict[str, float]:
     flops = ask.peak / ask.flops
     knee = plan(ask.qps, ask.prompt, ask.answer, gpus=ask.gpus, headroom=headroom).found.knee
     return {
-        "FLOPs on the data sheet": flops,
-        "x what products reach": flops * ask.share_reached,
+        "the data sheet's FLOP/s": flops,
+        "what matrix products reach": flops * ask.share_reached,
         "+ weights, links, launches (simulated)": simulated,
         "within the SLO (the knee)": knee,
         f"less {headroom:.0%} headroom": knee * (1 - headroom),

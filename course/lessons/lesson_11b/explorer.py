@@ -78,6 +78,6 @@ def rare_traffic() -> Explorer:
     return Explorer(
         idle_table,
         per_hour=choices("requests per hour", [1, 3, 10, 30, 100, 300], 10),
-        keep_s=choices("let go after, s", [60.0, 300.0, 900.0, 3600.0], 300.0),
+        keep_s=choices("released after, s", [60.0, 300.0, 900.0, 3600.0], 300.0),
         start=choices("brought back by", list(STARTS)),
     )

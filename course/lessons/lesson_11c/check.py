@@ -25,8 +25,9 @@ def checks(troubles: Sequence[MissedSlo], route: Route, price: float) -> Checks:
         found = []
         for said, trouble in zip(given, troubles):
             key = _mend(trouble)
+            kept = bill(trouble, 1, True, price).attainment
             words = {
-                "setting": f"{trouble.change} alone keeps {bill(trouble, 1, True, price).attainment:.0%} within SLO",
+                "setting": f"with {trouble.change} alone, {kept:.0%} are within the SLO",
                 "replicas": f"{trouble.enough(False)} replicas reach {TARGET:.0%}; the setting alone doesn't",
                 "neither": f"neither reaches {TARGET:.0%} here",
             }[key]
@@ -36,10 +37,11 @@ def checks(troubles: Sequence[MissedSlo], route: Route, price: float) -> Checks:
     def q2(answer: object) -> tuple[Criterion, ...]:
         two = bill(troubles[0], 2, False, price)
         slips = {
-            two.per_million / 2: "that's for one replica: the second costs as much, and the traffic is the same",
-            two.per_hour: "those are dollars an hour: divide by the millions of output tokens in it",
-            two.per_million / GPUS: "that is for one GPU in each: a replica has four",
-            two.per_million * 3600: "that is per second: an hour has 3600",
+            two.per_million
+            / 2: "that's for one replica; a second one doubles the rent, and the traffic stays the same",
+            two.per_hour: "those are dollars an hour; divide by the millions of output tokens in an hour",
+            two.per_million / GPUS: "that counts one GPU per replica; there are four",
+            two.per_million * 3600: "rent is per hour, tokens are per second: an hour has 3600 of those",
         }
         return (near(answer, two.per_million, "dollars for a million", slips, TOLERANCE),)
 
@@ -47,9 +49,9 @@ def checks(troubles: Sequence[MissedSlo], route: Route, price: float) -> Checks:
         wrong = 0.1
         key = 1000 * route.routed(wrong)
         slips = {
-            1000 * route.routed(0.0): "that is without a mistake",
-            1000 * route.large: "that is all to the large model",
-            route.routed(wrong): "that is for one request",
+            1000 * route.routed(0.0): "that's with no misrouted requests",
+            1000 * route.large: "that's with everything sent to the large model",
+            route.routed(wrong): "that's for one request, not a thousand",
         }
         return (near(answer, key, "dollars for 1000", slips, TOLERANCE),)
 
@@ -82,5 +84,5 @@ def _mend(trouble: MissedSlo) -> str:
 
 def _listed(answer: object) -> Sequence[object]:
     if not isinstance(answer, (list, tuple)):
-        raise TypeError("it should be a list")
+        raise TypeError("give your answers as a list")
     return answer

@@ -64,7 +64,7 @@ def regimes_table(gpu_price: float, fill: float) -> Html:
         f"${gpu_price:.2f} per GPU hour, {fill:.0%} full",
         run.regimes(),
         {
-            "run at a time": lambda r: str(r.slots),
+            "running requests": lambda r: str(r.slots),
             "requests/s": lambda r: number(r.rate),
             "1,000 requests": lambda r: f"${1000 * r.per_request(rent):.2f}",
             "1M input tokens": lambda r: f"${r.input_price(rent):.2f}",

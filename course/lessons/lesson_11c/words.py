@@ -180,8 +180,8 @@ def three_numbers(price: float) -> Html:
             "for a million input and a million output tokens of chat, on a replica that's always full",
             f"rent over tokens, at {dollars(price)} per GPU hour, simulated",
         ),
-        (f"×{reasoning:.0f}", "a reasoning request over a chat, in dollars", "the bet above"),
-        ("×3", "a request on replicas that are a third full, over one on full replicas", "1 / fill"),
+        (f"×{reasoning:.0f}", "what a reasoning request costs, against a chat", "the bet above"),
+        ("×3", "what a request costs on replicas that are a third full, against full ones", "1 / fill"),
     )
 
 

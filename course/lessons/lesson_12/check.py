@@ -43,7 +43,7 @@ def checks(first: Incident, second: Incident, truth: Reveal) -> Checks:
 
     def q3(answer: object) -> tuple[Criterion, ...]:
         shares = second.ask("phases").data["share"]
-        known = {shares["decode"]: "that is decode's share"}
+        known = {shares["decode"]: "that's decode's share"}
         return (near(answer, float(shares["queue"]), "share of the queue", known, TOLERANCE, percent=True),)
 
     def q4(answer: object) -> tuple[Criterion, ...]:
@@ -51,7 +51,7 @@ def checks(first: Incident, second: Incident, truth: Reveal) -> Checks:
 
     def q5(answer: object) -> tuple[Criterion, ...]:
         price = first.window.service.price_per_hour()
-        whole = {2 * price: "that's the whole bill: the question is what doubling adds"}
+        whole = {2 * price: "that's the whole bill; the question is what doubling adds"}
         return (near(answer, price, "dollars an hour", whole, TOLERANCE),)
 
     questions = {

@@ -27,8 +27,10 @@ def checks(dump: DrawnDrill) -> Checks:
         return (close_to(answer, 100 * derived["decode_share"].value, "decoding, %"),)
 
     questions = {
-        "q1": Question("If every gap were as long as its p99: how long does an average answer take to generate?", "s"),
-        "q2": Question("The prompts alone: how many times what two A100s can compute on paper?", "times"),
+        "q1": Question(
+            "If every gap were as long as the p99 of ITL, how long would an average answer take to generate?", "s"
+        ),
+        "q2": Question("How many times what two A100s can compute on paper do the prompts alone ask for?", "times"),
         "q3": Question(
             "If every request took that TTFT and decoded that long, how many are in flight? (Little's law)", "requests"
         ),

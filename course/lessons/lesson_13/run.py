@@ -15,8 +15,8 @@ from course.simulator.workload.lengths import LogNormal
 SERVER = {"model": "llama-2-13b", "profile": "a100-80gb", "tp": 2}
 QPS, PROMPT, OUTPUT = 60.0, 2200, 180
 """Requests a second; mean tokens in and out."""
-TTFT_S, ITL_S = 3.2, 0.080
-"""Its p99 of either."""
+ITL_S = 0.080
+"""Its p99."""
 TRAFFIC = Independent(
     prompt=LogNormal(median=2000, sigma=0.44, high=3600), output=LogNormal(median=160, sigma=0.5, high=400)
 )
@@ -34,7 +34,7 @@ class ServerDemand:
     flops: float
     """Prefill's FLOP/s that it asks for, over the peak of the GPUs on their data sheet."""
     kv: float
-    """KV tokens that it holds by Little's law, over the room there is."""
+    """KV tokens of decoding requests (Little's law, with gaps as long as the dump's p99), over the room there is."""
     capacity: float
     """Requests a second that the simulated server can do."""
     ttft_at_full: float
@@ -62,7 +62,7 @@ def fit_of(on: Deployment, capacity: float, full: FleetRun, dump: FleetRun) -> S
         dump: at QPS.
     """
     peak = on.placement.tp * on.profile.hardware.peak_flops("bfloat16")
-    in_flight = QPS * (TTFT_S + ITL_S * OUTPUT)
+    decoding = QPS * ITL_S * (OUTPUT - 1)  # by Little's law; those that wait hold no KV
     lines = [
         record.timeline for record in full.records if record.completed and abs(record.num_tokens - OUTPUT) <= OUTPUT / 3
     ]
@@ -70,7 +70,7 @@ def fit_of(on: Deployment, capacity: float, full: FleetRun, dump: FleetRun) -> S
     itl = full.summary().metrics["itl"].p99
     return ServerDemand(
         flops=QPS * PROMPT * 2 * on.model.layer_params / peak,
-        kv=in_flight * (PROMPT + OUTPUT / 2) / (simulated_70b.room_tokens(on)),
+        kv=decoding * (PROMPT + OUTPUT / 2) / (simulated_70b.room_tokens(on)),
         capacity=capacity,
         ttft_at_full=_ttft(visits_of(full)),
         ttft_at_dump=_ttft(visits_of(dump)),

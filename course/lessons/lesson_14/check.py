@@ -23,7 +23,7 @@ def checks(ledger: Ledger, cells: Sequence[TechniqueFactor]) -> Checks:
         counts = ledger.counts()
         said, conditional = float(answer), counts["holds"] + counts["only when"]
         if said == conditional and counts["only when"]:
-            words = f"that counts those that are true in part, too: there are {counts['only when']}"
+            words = f"that includes the {counts['only when']} that are true in part"
             return (Criterion("claims", 0, 1, words, f"{counts['holds']} hold as they stand."),)
         words = f"the ledger has {counts['holds']} now; it changes as more rows are measured"
         return (Criterion("claims", float(said == counts["holds"]), 1, "", words),)
@@ -46,9 +46,11 @@ def checks(ledger: Ledger, cells: Sequence[TechniqueFactor]) -> Checks:
         found = {(cell.technique, cell.workload): cell.factor for cell in cells}
         key, other = found["continuous batching", CROWD], found["static batching", CROWD]
         if float(answer) == CLAIMED["continuous batching"] and abs(float(answer) / key - 1) > 0.1:
-            return (Criterion("factor", 0, 1, "that is the article's figure", f"Here it was {key:.2f}."),)
+            return (Criterion("factor", 0, 1, "that's the article's figure", f"Here it was {key:.2f}."),)
         if abs(float(answer) / other - 1) < 0.02 and abs(float(answer) / key - 1) > 0.1:
-            return (Criterion("factor", 0, 1, "that is static batching's", f"Continuous had {key:.2f}."),)
+            return (
+                Criterion("factor", 0, 1, "that's static batching's factor", f"Continuous batching had {key:.2f}."),
+            )
         return (close_to(answer, key, "factor"),)
 
     def q5(answer: object) -> tuple[Criterion, ...]:
@@ -60,9 +62,9 @@ def checks(ledger: Ledger, cells: Sequence[TechniqueFactor]) -> Checks:
             row = ledger.row(claim)
             about = "queue" in row.entry.phases
             right = about and row.kind == "only when"
-            words = f"{claim}: {row.label}" + ("" if about else ", and it is not about the queue")
+            words = f"{claim}: {row.label}" + ("" if about else ", and it isn't about the queue")
             criteria.append(Criterion(claim, float(right), 1, words))
-        missing = [Criterion("another id", 0, 1, "two different ones were asked for")] * (2 - len(criteria))
+        missing = [Criterion("another id", 0, 1, "the question asks for two different ones")] * (2 - len(criteria))
         return (*criteria, *missing)
 
     questions = {

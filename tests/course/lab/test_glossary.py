@@ -18,12 +18,12 @@ def prose_of(path) -> list[str]:
 
 
 def test_entries_are_whole_in_order_and_shown_by_the_lesson_they_name() -> None:
-    headings = re.findall(r"^### (.+)$", FILE.read_text(), re.M)
+    headings = re.findall(r"^## (.+)$", FILE.read_text(), re.M)
     assert headings == [term.name for term in terms()] == sorted(headings, key=str.lower)
     assert len(KNOWN) == len(headings) and set(ORDINARY) < {*headings}
     known = lessons()
     for term in terms():
-        told = re.search(rf"### {re.escape(term.name)}\n\n.*\(([^)]*)\)\n", FILE.read_text() + "\n")
+        told = re.search(rf"## {re.escape(term.name)}\n\n.*\(([^)]*)\)\n", FILE.read_text() + "\n")
         assert told and told.group(1) == known[term.lesson].file
         prose = "\n".join(text for kind, text in known[term.lesson].cells if kind == "markdown")
         missing = [word for word in re.findall(r"\w+", term.name) if word.lower() not in prose.lower()]
