@@ -36,8 +36,8 @@ lab = open_lab()
 # - **multiply**: each weight is used for two operations (**FLOPs**), a multiplication and an addition, per token
 #   generated.
 #
-# Those are two of a step's three **clocks**; the third is **overhead**, everything else the step waits for. Reading and
-# multiplying can go on side by side; then only the slower of the two counts.
+# Those are two of a step's three **clocks**; the third is **overhead**, everything else the step waits for. Reading
+# and multiplying can overlap, and then only the slower of the two counts.
 #
 # How fast can this machine do either? The run below measures both limits on the spot and puts an NVIDIA H100's data
 # sheet beside them.
@@ -171,8 +171,8 @@ simulated.drift()
 #
 # **The line**
 #
-# > "A dense decode step reads all weights and all KV, so ITL's floor is weight bytes over bandwidth. More requests cost
-# > little until linear layers wait for arithmetic, at a batch of FLOP/s over bytes/s: about 300 on H100s. KV and
+# > "A dense model's decode step reads all weights once, so ITL's floor is weight bytes over bandwidth. Extra requests
+# > are nearly free until the linear layers are compute-bound, at a batch of about 300 on an H100. KV reads and
 # > overhead bend ITL sooner."
 #
 # **Follow-ups**
@@ -187,10 +187,10 @@ simulated.drift()
 # </details>
 # <details><summary>"GPU utilization is 100%. Are we at the limit?"</summary>
 #
-# It only says that some kernel was running: it can read 100% for a single request, with the arithmetic units idle. I'd
-# look at DRAM activity (close to MBU) and tensor-pipe activity (close to MFU): `DCGM_FI_PROF_DRAM_ACTIVE` and
-# `DCGM_FI_PROF_PIPE_TENSOR_ACTIVE`. High MBU with a small batch means there's arithmetic to spare for more requests, if
-# KV has room.
+# That number only says that some kernel was running. It can read 100% for a single request, with the arithmetic units
+# mostly idle. I'd look at DRAM activity (close to MBU) and tensor-pipe activity (close to MFU):
+# `DCGM_FI_PROF_DRAM_ACTIVE` and `DCGM_FI_PROF_PIPE_TENSOR_ACTIVE`. High MBU with a small batch means there's
+# arithmetic to spare for more requests, if KV has room.
 #
 # </details>
 #
@@ -198,7 +198,7 @@ simulated.drift()
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "As large as fits in memory." | "The largest whose ITL p99 meets the SLO." | "At our contexts, when answers are longest: ITL against batch, from the floor to the knee. Then whichever ends first, SLO, KV capacity, or the knee; minus headroom for prompts in the same steps. And I'd alert on ITL, because throughput won't tell us." |
+# | "As large as fits in memory." | "The largest whose ITL p99 meets the SLO." | "I'd measure ITL against batch at our contexts, with answers at their longest. Then I'd take whichever comes first of the SLO, KV capacity and the knee, minus headroom for prompts in the same steps. And I'd alert on ITL, because throughput won't tell us." |
 #
 # **Three numbers to know cold**
 
@@ -208,7 +208,7 @@ words.three_numbers()
 # %% [markdown]
 # **On the whiteboard**
 #
-# <details><summary>The knee from two numbers of the card, and why attention has none</summary>
+# <details><summary>Where's the knee, and why doesn't attention have one?</summary>
 #
 # P weights in W bytes, a card with F FLOP/s and M bytes/s, B requests with c tokens of context each, k bytes of KV per
 # token, L layers, q numbers in a query (heads × head size).
@@ -216,7 +216,8 @@ words.three_numbers()
 # 1. Linear layers: read W bytes once, do 2 P B FLOPs for a batch of B.
 # 2. Memory-bound while 2 P B / F < W / M, so up to B = (F / M) × W / (2 P). In 16 bits W = 2 P: B = F / M.
 # 3. H100: 989e12 / 3.35e12 ≈ 295. Contexts don't appear in it.
-# 4. Attention: each request reads its own KV, c k bytes, for 4 L q c FLOPs. Intensity 4 L q / k: no B, no c.
+# 4. Attention: each request reads its own KV, c k bytes, for 4 L q c FLOPs. Its intensity is 4 L q / k, with neither B
+#    nor c in it.
 # 5. In 16 bits that's query heads per KV head: 1 with MHA, 8 for a 70B. That's far below 295, so attention is
 #    memory-bound at every batch. (MLA is the exception: 06b.)
 # 6. The step is their sum: ITL ≥ max(W/M, 2PB/F) + B c k / M + overhead.
@@ -274,8 +275,8 @@ stack(roofs_table([roof]), pictures.dots_table(sweep, roof))
 # %% [markdown]
 # ### The third clock: profile a step
 #
-# Where does overhead come from? PyTorch's profiler records every operation. So here the engine launches them one by
-# one from Python, which makes its step longer.
+# Where does overhead come from? PyTorch's profiler can record every operation of a step, if the engine launches them
+# one by one from Python. That makes the step longer.
 
 # %%
 profiled = run.profile_steps(lab, batch=1)
@@ -325,27 +326,27 @@ words.launches(whole, apart)
 
 # %% [markdown]
 # vLLM does both by default (`-O2`); `--enforce-eager` turns both off. SGLang's switch is `--cuda-graph-backend-decode
-# disabled`. The price: start-up time, memory for the graphs, and padding to the recorded batch sizes. By default vLLM
-# replays a step of decodes alone as one graph, and a step that also prefills in pieces, attention launched between
-# them (`FULL_AND_PIECEWISE`). Steps larger than the largest recorded one gain little from graphs: the GPU is busy
-# long enough for its host to run ahead.
+# disabled`. You pay with start-up time, memory for the graphs, and padding to the recorded batch sizes. By default
+# vLLM replays a step of decodes alone as one graph, and a step that also prefills as several pieces with attention
+# launched between them (`FULL_AND_PIECEWISE`). Steps larger than the largest recorded one gain little from graphs: the
+# GPU is busy long enough for its host to run ahead.
 #
-# <details><summary>What graphs leave: the host's work and sampling</summary>
+# <details><summary>What graphs don't remove: the host's other work, and sampling</summary>
 #
 # **Async scheduling** hides the host's other work: [lesson 05](05_first_token.ipynb) has a picture to drag.
-# **Sampling** runs on the GPU, after the last layer: top-p over a vocabulary of 128k took this engine 1.3
-# milliseconds more than greedy for 128 requests on an H100, an eighth of the step ([measured](../docs/measured.md)).
-# Kernels for other batch sizes also add numbers up in another order, so greedy output can change with the load;
-# batch-invariant kernels (vLLM: `VLLM_BATCH_INVARIANT=1`) avoid that, at a price in speed.
+# **Sampling** runs on the GPU, after the last layer: top-p over a vocabulary of 128k took this engine 1.3 milliseconds
+# more than greedy for 128 requests on an H100, an eighth of the step ([measured](../docs/measured.md)). At another
+# batch size kernels also add numbers up in another order, so greedy output can change with the load. Batch-invariant
+# kernels (vLLM: `VLLM_BATCH_INVARIANT=1`) avoid that, but they're slower.
 #
 # </details>
 #
 # ### The roofline
 #
 # The x axis is **arithmetic intensity**, operations per byte read; the y axis is operations per second. The roof is
-# what the machine allows: memory limits the slope, arithmetic the flat part, and they meet at the **bend** (the *ridge
-# point*). A step is its **linear layers**, then its **attention**, each with an intensity of its own, so its limit lies
-# at or below the roof. Each press adds a dot.
+# what the machine allows. Memory is the limit on the slope and arithmetic on the flat part, and they meet at the
+# **bend** (the *ridge point*). A step is its **linear layers**, then its **attention**, each with an intensity of its
+# own, so its limit lies at or below the roof. Each press adds a dot.
 
 # %%
 pictures.roofline_lab(lab, roof, sweep)
@@ -369,13 +370,13 @@ pictures.roofline_lab(lab, roof, sweep)
 #
 # ### Longer contexts, on this machine
 #
-# One batch, over longer contexts: until KV outweighs the weights, if memory allows.
+# Here one batch runs with longer and longer contexts, until KV outweighs the weights (if memory allows).
 
 # %%
 batch, context = run.longest_contexts(lab, roof)
 growth = lab.predict(
     "contexts",
-    f"{batch} requests, and contexts grow from a few words to about {context:,} tokens. ITL grows by:",
+    f"{batch} requests, and contexts grow from a few words to about {context:,} tokens. How much does ITL grow?",
     list(run.GROWTH),
 )
 growth
@@ -401,8 +402,10 @@ words.growth(grown, roof)
 # - **The linear layers** are compute-bound from $B = \frac{F}{M} \cdot \frac{W}{2P}$ on, at *any* context. With
 #   16-bit weights that's $B = F/M$; in $b$ bits $\frac{b}{16} F/M$, if products still run in 16 bits.
 # - **Attention** has $4\,L\,q/k$ operations per byte in any batch and context. In 16 bits that's the query heads per
-#   KV head: 1 with MHA, 8 for Llama-3-70B. GPUs bend far above that, so it's memory-bound at *every* batch. (MLA
-#   comes close to the bend: [lesson 06b](06b_moe.ipynb).)
+#   KV head: 1 with MHA, 8 for Llama-3-70B. GPUs bend far above that, so it's memory-bound at *every* batch. (With few
+#   requests and long contexts, kernels also split one request's KV over the whole GPU and merge the parts, as
+#   FlashDecoding does; otherwise most of the GPU would idle.) (MLA comes close to the bend: [lesson
+#   06b](06b_moe.ipynb).)
 # - **KV equals weights** at $B\,c = W/k$. Going from MHA to GQA multiplies that by the group size.
 #
 # On the back of an envelope, *weight bytes over bandwidth is a floor under ITL*. With an 8B on one H100, good servers

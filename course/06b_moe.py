@@ -2,8 +2,8 @@
 # # 06b · Mixture of experts, MLA and parallelism
 #
 # A dense model's decode step reads all the weights once (lesson 06). Most large open models today are mixtures of
-# experts, and for them that's false. This lesson follows one thread: which experts a step reads, what that does to ITL,
-# why experts are spread over many GPUs, and why the KV cache then has to be spread another way.
+# experts, and for them that's false. Here you'll see which experts a step reads, what that does to ITL, why experts
+# are spread over many GPUs, and why the KV cache then has to be spread another way.
 #
 # - **Five minutes** (five): which weights does a step of a mixture of experts read? A bet.
 # - **The lab** (ten): ITL, expert parallelism over a few GPUs and over many, latent attention.
@@ -110,18 +110,18 @@ pictures.imbalance()
 # %% [markdown]
 # <details><summary>Which imbalance counts, that of rows or that of experts read?</summary>
 #
-# In decode, an expert with a few rows is memory-bound, so a GPU's time goes with the *experts it reads*, and those are
-# nearly even from a few dozen tokens on. Rows count once experts have enough of them to be compute-bound: in prefill,
-# and at very large batches. There chance has averaged out, and popularity hasn't: with 1.5 times the even share, GPU
-# 0 stays the straggler at any batch. The cure is to replicate popular experts, or move them.
+# In decode, an expert with a few rows is memory-bound, so a GPU's time depends on how many *experts it reads*, and
+# from a few dozen tokens on that's nearly the same for all GPUs. Rows count once experts have enough of them to be
+# compute-bound, in prefill and at very large batches. By then chance has averaged out, but popularity hasn't: with 1.5
+# times the even share, GPU 0 stays the straggler at any batch. The cure is to replicate popular experts, or move them.
 #
 # </details>
 #
 # ### Wide EP, in numbers
 #
 # Why spread one model over dozens of GPUs? The table has DeepSeek-V3, its weights in fp8 and 64 tokens per GPU in each
-# step. Change that number, and find the width from which an expert's product is compute-bound: about 206 rows on an
-# H200 in fp8.
+# step. Change that number, and find how many GPUs it takes before an expert's product is compute-bound, at about 206
+# rows on an H200 in fp8.
 
 # %%
 pictures.wide_ep_table(tokens_per_gpu=64)
@@ -150,11 +150,11 @@ pictures.wide_ep_table(tokens_per_gpu=64)
 pictures.kv_table()
 
 # %% [markdown]
-# That's less than a third of GQA with eight heads, at the quality of full attention (say MLA's authors). But TP
-# splits the KV cache by heads, and a latent vector has no heads to split. There are three ways to spread attention,
+# That's less than a third of GQA with eight heads, at the quality of full attention (according to MLA's authors). But
+# TP splits the KV cache by heads, and a latent vector has no heads to split. There are three ways to spread attention,
 # here on eight GPUs:
 #
-# | attention | KV on each GPU | its price | made for |
+# | attention | KV on each GPU | cost | good for |
 # |---|---|---|---|
 # | TP | **a copy of all of it** | KV memory | low traffic, low latency |
 # | **Data parallel attention** (DP attention) | that of its own requests | attention weights on every GPU; a request's attention runs on one GPU | high traffic |
@@ -168,18 +168,18 @@ pictures.latent_room()
 #
 # **The line**
 #
-# > "An MoE step reads the experts its tokens activate: 8 of 128 is 6% for one request, most of them for 64. So
-# > small batches read the active parameters, large ones nearly all. At high traffic, I run MLA attention data parallel
-# > and experts wide."
+# > "An MoE step reads whichever experts its tokens activate: with 8 of 128, that's 6% for one request and most of them
+# > for 64. Small batches read the active parameters, large ones nearly everything. At scale, I'd run MLA attention
+# > data-parallel with wide EP."
 #
 # **Follow-ups**
 #
 # <details><summary>"Does speculation pay on an MoE?"</summary>
 #
-# Less than on a dense model at small batch. There a second query token reads the same weights; here it activates
-# other experts, so a single request's step with one draft token reads almost twice the experts. At large batch most
-# experts are read anyway, so drafts (say from MTP, a multi-token prediction head) cost little until the experts are
-# compute-bound.
+# Less than on a dense model, at small batch. In a dense model a second query token reads the same weights. Here it
+# activates other experts, so a single request's step with one draft token reads almost twice as many. At large batch
+# most experts are read anyway, so drafts (say from MTP, a multi-token prediction head) cost little until the experts
+# are compute-bound.
 #
 # </details>
 # <details><summary>"Is MLA decode memory-bound?"</summary>
@@ -195,7 +195,7 @@ pictures.latent_room()
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "TP 8 on one node." | "EP with data parallel attention, since TP copies the latent KV." | "By traffic. Low and latency-bound: TP 8, with DCP for long contexts. High: prefill and decode apart, DP attention, EP as wide as the fast links reach, redundant copies of hot experts; and I'd track balancedness and tokens per expert." |
+# | "TP 8 on one node." | "EP with data parallel attention, since TP copies the latent KV." | "It depends on traffic. If it's low and latency matters, TP 8, with DCP for long contexts. If it's high, I'd disaggregate prefill and decode, run DP attention with EP as wide as the fast links reach, and replicate hot experts. Then I'd watch balancedness and tokens per expert." |
 #
 # **Three numbers to know cold**
 
@@ -265,7 +265,7 @@ print(inspect.getsource(MoE.forward))
 # %% [markdown]
 # ### Reference
 #
-# Nothing here is needed for the line. Look it up when you deploy one.
+# You don't need any of this for the interview. Look it up when you deploy one.
 #
 # <details><summary>Flags of vLLM and SGLang, and where each loses</summary>
 #
