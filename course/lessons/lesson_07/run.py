@@ -336,9 +336,9 @@ def question(lab: Lab, gb: float, tokens: int) -> str:
     own = ModelShape.of_lab(lab)
     cost, width = own.cost, NUMBER_BYTES[own.kv_dtype]
     return (
-        f"The pool has {gb} GB (1e9 bytes each). The model has {cost.layers} layers, {cost.num_kv_heads} heads with "
-        f"keys and values of their own, {cost.head_dim} numbers in each, {width} bytes a number. How many chats of "
-        f"{tokens} tokens fit at once?"
+        f"The pool has {gb} GB (1e9 bytes each). The model has {cost.layers} layers, {cost.num_kv_heads} KV heads of "
+        f"{cost.head_dim} numbers each, and {width} bytes per number. "
+        f"How many chats of {tokens} tokens fit at the same time?"
     )
 
 

@@ -162,7 +162,7 @@ def test_the_bill_is_what_the_pool_allocates(tiny_lab: Lab) -> None:
     for dtype in ("float32", "bfloat16", "int8"):
         own = replace(next(iter(run.accounts(tiny_lab).values())), kv_dtype=dtype)
         assert own.token_bytes == run.allocated(tiny_lab, dtype)
-    assert "2 layers, 2 heads" in run.question(tiny_lab, 0.1, 500)
+    assert "2 layers, 2 KV heads" in run.question(tiny_lab, 0.1, 500)
 
 
 def test_groups_are_those_of_the_model() -> None:
