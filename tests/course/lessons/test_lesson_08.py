@@ -382,3 +382,5 @@ def test_a_story_player_has_as_many_steps_as_its_answer() -> None:
         assert panel.controls["step"].max == steps
         panel.controls["step"].value = steps
         assert f"Step {steps}:" in panel.static_html()
+    panel.controls["step"].value = 1
+    assert "after 1 step:" in panel.static_html() and "after 1 steps" not in panel.static_html()
