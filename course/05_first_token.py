@@ -128,8 +128,8 @@ stack(draw_rhythm(rushed), words.rush(rushed))
 #
 # Llama-3 70B on four **replicas** of four H100s each, simulated, with two chunk sizes. The last bar is
 # **disaggregated**: some replicas only prefill, the others only decode ([lesson 05b](05b_disaggregation.ipynb) takes
-# that apart). Set the load and press *Simulate*. You can also set the network between client and server (it adds round
-# trips and nothing else). (Here TTFT is split by phase: the simulator's timestamps don't say whose tokens a step
+# that apart). Set the load and press *Simulate*. You can also set the network between client and server, which adds
+# round trips and nothing else. (Here TTFT is split by phase: the simulator's timestamps don't say whose tokens a step
 # computed. A bar that would dwarf the others is cut off, at //.)
 
 # %%

@@ -53,7 +53,7 @@ pictures.transfer_explorer()
 # %%
 bet = lab.predict(
     "smooth",
-    "How many times as long is ITL p99 with whole prompts as it is disaggregated?",
+    "How many times as long is ITL p99 with whole prompts as with the split?",
     unit="x",
     between=(1, 50),
 )
@@ -130,8 +130,8 @@ pictures.stay_or_go_table()
 # **The line**
 #
 # > "Disaggregation buys isolation: no decode step carries a prompt, so ITL p99 stays flat. The same GPUs don't give
-# > you more throughput, but more goodput when TPOT is the limit. You pay in KV transfers, and the split has to match
-# > your token mix."
+# > more throughput, but they do give more goodput when TPOT is the limit. You pay in KV transfers, and the split must
+# > match your token mix."
 #
 # **Follow-ups**
 #

@@ -402,10 +402,9 @@ words.growth(grown, roof)
 # - **The linear layers** are compute-bound from $B = \frac{F}{M} \cdot \frac{W}{2P}$ on, at *any* context. With
 #   16-bit weights that's $B = F/M$; in $b$ bits $\frac{b}{16} F/M$, if products still run in 16 bits.
 # - **Attention** has $4\,L\,q/k$ operations per byte in any batch and context. In 16 bits that's the query heads per
-#   KV head: 1 with MHA, 8 for Llama-3-70B. GPUs bend far above that, so it's memory-bound at *every* batch. (With few
-#   requests and long contexts, kernels also split one request's KV over the whole GPU and merge the parts, as
-#   FlashDecoding does; otherwise most of the GPU would idle.) (MLA comes close to the bend: [lesson
-#   06b](06b_moe.ipynb).)
+#   KV head: 1 with MHA, 8 for Llama-3-70B. GPUs bend far above that, so it's memory-bound at *every* batch. (MLA comes
+#   close to the bend: [lesson 06b](06b_moe.ipynb).) At small batch and long context a kernel also has to split each
+#   request's KV over the GPU and merge the parts, as FlashDecoding does, or most of the GPU would idle.
 # - **KV equals weights** at $B\,c = W/k$. Going from MHA to GQA multiplies that by the group size.
 #
 # On the back of an envelope, *weight bytes over bandwidth is a floor under ITL*. With an 8B on one H100, good servers

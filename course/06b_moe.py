@@ -111,7 +111,7 @@ pictures.imbalance()
 # <details><summary>Which imbalance counts, that of rows or that of experts read?</summary>
 #
 # In decode, an expert with a few rows is memory-bound, so a GPU's time depends on how many *experts it reads*, and
-# from a few dozen tokens on that's nearly the same for all GPUs. Rows count once experts have enough of them to be
+# from a few dozen tokens on, that's nearly the same on all GPUs. Rows count once experts have enough of them to be
 # compute-bound, in prefill and at very large batches. By then chance has averaged out, but popularity hasn't: with 1.5
 # times the even share, GPU 0 stays the straggler at any batch. The cure is to replicate popular experts, or move them.
 #
@@ -143,8 +143,9 @@ pictures.wide_ep_table(tokens_per_gpu=64)
 #
 # ### Latent attention: less KV per token
 #
-# **Multi-head latent attention** (MLA) keeps one compressed vector per token and layer, for all heads, and expands it
-# when it's needed. For DeepSeek-V3's layers and heads, in 16 bits:
+# **Multi-head latent attention** (MLA) keeps one compressed vector per token and layer, for all heads. Prefill expands
+# it into keys and values. In decode the expansion is folded into the projections around attention, so a step reads
+# only the vector. For DeepSeek-V3's layers and heads, in 16 bits:
 
 # %%
 pictures.kv_table()
@@ -168,8 +169,8 @@ pictures.latent_room()
 #
 # **The line**
 #
-# > "An MoE step reads whichever experts its tokens activate: with 8 of 128, that's 6% for one request and most of them
-# > for 64. Small batches read the active parameters, large ones nearly everything. At scale, I'd run MLA attention
+# > "An MoE step reads whichever experts its tokens activate: with 8 of 128, that's 6% for one request and most for 64.
+# > Small batches read the active parameters, large ones nearly everything. At scale, I'd run MLA attention
 # > data-parallel with wide EP."
 #
 # **Follow-ups**
@@ -184,8 +185,8 @@ pictures.latent_room()
 # </details>
 # <details><summary>"Is MLA decode memory-bound?"</summary>
 #
-# I'd count per GPU. In DeepSeek-V3 all 128 heads share one latent vector: 128 × 2 × (576 + 512) FLOPs for 576 × 2
-# bytes, some 240 per byte, close to an H100's bend at 295. Under TP 8 a GPU has 16 of the heads, so about 30:
+# I'd count per GPU. In DeepSeek-V3's decode all 128 heads attend to one latent vector: 128 × 2 × (576 + 512) FLOPs for
+# 576 × 2 bytes, some 240 per byte, close to an H100's bend at 295. Under TP 8 a GPU has 16 of the heads, so about 30:
 # memory-bound like any attention. With DP attention and one MTP draft, two query tokens share the bytes. That's about
 # 480, so it's *compute-bound* in decode.
 #
@@ -272,7 +273,7 @@ print(inspect.getsource(MoE.forward))
 # | | vLLM | SGLang | where it loses |
 # |---|---|---|---|
 # | EP | `--enable-expert-parallel` (experts over TP × DP GPUs) | `--ep-size`, `--moe-a2a-backend deepep` | where the all-to-all's latency is more than it saves: measure it against TP |
-# | hot experts | `--enable-eplb`, `--eplb-config '{"num_redundant_experts": 32}'` | not checked | copies take memory |
+# | hot experts | `--enable-eplb`, `--eplb-config '{"num_redundant_experts": 32}'` | `--enable-eplb`, `--ep-num-redundant-experts 32` | copies take memory |
 # | DP attention | `--data-parallel-size 8 --enable-expert-parallel`, with `--tensor-parallel-size 1` | `--tp 8 --dp 8 --enable-dp-attention` (deprecated in 0.5.23 for `--attn-dp-size`) | at low load: a request's attention runs on one GPU of eight |
 # | DCP | `--tensor-parallel-size 8 --decode-context-parallel-size 8` | `--tp 8 --dcp-size 8` | at short contexts |
 #

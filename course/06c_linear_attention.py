@@ -47,7 +47,7 @@ pictures.kinds_table()
 
 # %%
 bet = lab.predict(
-    "short", "How much does Qwen3.5 397B keep of 1,000 tokens, against full attention everywhere?", list(run.BETS)
+    "short", "At 1,000 tokens, how much does Qwen3.5 397B keep, against full attention everywhere?", list(run.BETS)
 )
 bet
 

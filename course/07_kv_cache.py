@@ -177,7 +177,7 @@ words.three_numbers(run.large(run.accounts(lab)))
 # %%
 twice = lab.predict(
     "twice",
-    f"The pool shrinks to {run.TIGHT_POOL} blocks. What share of the tokens it computes will have been computed before?",
+    f"The pool shrinks to {run.TIGHT_POOL} blocks. What share of all tokens computed will be repeats?",
     unit="%",
     between=(1, 90),
 )

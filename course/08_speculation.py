@@ -267,7 +267,7 @@ pictures.draw_strips(kinds)
 # %%
 crowd = lab.predict(
     "crowd",
-    "Many requests copy at the same time, always drafting. How fast does each decode, against no drafts?",
+    "Many requests copy at the same time, always drafting. Is each faster or slower than without drafts?",
     list(run.CROWDED),
 )
 crowd

@@ -108,7 +108,7 @@ def slo_explorer(dots: Sequence[Dot], single_s: float, start: float = 3.0) -> Ex
     """The price of a batch, with the ITL SLO on a slider: in ITLs of a single request, which is `single_s`."""
     return Explorer(
         lambda times: draw_price(dots, times * single_s),
-        times=slider("ITL SLO, times that of a single request", 1.2, 20.0, start, 0.1),
+        times=slider("ITL SLO, as a multiple of a single request's", 1.2, 20.0, start, 0.1),
     )
 
 
