@@ -95,9 +95,9 @@ stack(draw_rhythm(runs), pictures.draw_runs(runs), words.policies(runs))
 #
 # ### Run a policy yourself
 #
-# Pick a policy and an arrival rate, then press *Run it*: the real engine gets the same arrivals each time. (There's no
-# server in front here: the way in and out is missing, and tokenizing is part of the queue.) Rates are shares of what
-# this machine can prefill, measured with four newcomers together: **calm** is a quarter of it, **busy** (the run
+# Pick a policy and an arrival rate, then press *Run it*. The real engine gets the same arrivals each time. (There's no
+# server in front here, so the way in and out is missing, and tokenizing is part of the queue.) Rates are shares of
+# what this machine can prefill, measured with four newcomers together: **calm** is a quarter of it, **busy** (the run
 # above) about 60%, and **rush** twice what it can take. Every run stays in the picture, so you can compare.
 
 # %%
@@ -129,8 +129,8 @@ stack(draw_rhythm(rushed), words.rush(rushed))
 # Llama-3 70B on four **replicas** of four H100s each, simulated, with two chunk sizes. The last bar is
 # **disaggregated**: some replicas only prefill, the others only decode ([lesson 05b](05b_disaggregation.ipynb) takes
 # that apart). Set the load and press *Simulate*. You can also set the network between client and server, which adds
-# round trips and nothing else. (Here TTFT is split by phase: the simulator's timestamps don't say whose tokens a step
-# computed. A bar that would dwarf the others is cut off, at //.)
+# round trips and nothing else. (Here TTFT is split by phase, because the simulator's timestamps don't say whose tokens
+# a step computed. A bar that would dwarf the others is cut off, at //.)
 
 # %%
 fleet = pictures.at_70b()
@@ -163,9 +163,9 @@ simulated_70b.error_band(simulated_70b.deployment())
 #
 # <details><summary>"You halve the token budget. Who notices?"</summary>
 #
-# Every request that decodes beside prompts does: its steps get shorter, so ITL p99 falls. So does every long prompt:
-# it takes twice as many steps, and its TTFT rises, most of all below the bend of [lesson 03](03_prefill.ipynb), where
-# fewer tokens don't make a step shorter. A request that has the server to itself gets only the longer TTFT.
+# Requests that decode beside prompts get shorter steps, so ITL p99 falls. Long prompts take twice as many steps, so
+# their TTFT rises, most of all below the bend of [lesson 03](03_prefill.ipynb), where fewer tokens don't make a step
+# shorter. A request that has the server to itself gets only the longer TTFT.
 #
 # </details>
 # <details><summary>"Slots are free, and queue time is half of TTFT. Why?"</summary>
@@ -199,8 +199,8 @@ words.three_numbers()
 # 4. ITL p99 ≤ that. Choose b = r × (SLO − F − D d).
 # 5. The prompt of n tokens takes n / (b − d) steps, and each adds the fixed cost and the decodes: its TTFT ≈ n / r +
 #    n / (b − d) × (F + D d).
-# 6. So a smaller budget moves waiting from me to the long prompt, and makes the total longer: every extra step adds a
-#    fixed cost.
+# 6. So a smaller budget moves waiting from me to the long prompt, and makes the total longer, because every extra step
+#    adds a fixed cost.
 #
 # </details>
 #
@@ -217,7 +217,7 @@ check.card()
 #
 # ### When requests never meet
 #
-# Short questions, one at a time: each is sent when the previous one has been answered.
+# These are short questions, each sent when the previous one has been answered.
 
 # %%
 quiet = lab.predict(
@@ -237,9 +237,9 @@ words.calm(calm)
 # %% [markdown]
 # ### Async scheduling: when the host gets out of the way
 #
-# Before each step the host has work to do: schedule, prepare inputs, handle the last step's tokens. **Async
-# scheduling** does that for step n+1 while the GPU computes step n. It's on by default in vLLM (since 0.14), in SGLang
-# (its overlap scheduler), and in this engine on a GPU. Each bar is a step; drag its two parts.
+# Before each step the host has to schedule, prepare inputs and handle the last step's tokens. **Async scheduling**
+# does that for step n+1 while the GPU computes step n. It's on by default in vLLM (since 0.14), in SGLang (its overlap
+# scheduler), and in this engine on a GPU. Each bar is a step; drag its two parts.
 
 # %%
 pictures.async_explorer()
@@ -299,9 +299,9 @@ print(f"{len(gaps)} first tokens; the causes miss TTFT by at most {max(gaps):.1e
 print(inspect.getsource(ttft_causes.share_out))
 
 # %% [markdown]
-# Why not simply split a step by its tokens? Because a step has a fixed cost: a small one mostly reads the weights,
+# Why not simply split a step by its tokens? Because a step has a fixed cost. A small one mostly reads the weights,
 # however few tokens are in it. By tokens, a prompt of 16 beside 3 decodes would be blamed for 84% of the step. What it
-# really costs the 3 is its *marginal* cost: how much longer the step takes because of it. That's what counts here and
+# really costs the 3 is its *marginal* cost, how much longer the step takes because of it. That's what counts here and
 # in `timeline.lost["stalled_by_prefill"]`. `minillm/observe/step_cost.py` estimates how long the step would have taken
 # without it.
 #
@@ -321,13 +321,13 @@ print(inspect.getsource(Scheduler.schedule).split("batch = ScheduledBatch")[0])
 #
 # ### What articles say
 #
-# D19 compares a prompt's token with an answer's. A prompt's tokens are computed side by side, and the weights
-# are read once for all of them. An answer's tokens depend on each other: one step each. With $B$ requests decoding, a
-# step's time is shared by $B$ tokens:
+# D19 compares a prompt's token with an answer's. A prompt's tokens are computed side by side, and the weights are read
+# once for all of them. An answer's tokens depend on each other, so they take one step each. With $B$ requests
+# decoding, a step's time is shared by $B$ tokens:
 #
 # $$\frac{\text{decode, seconds per token}}{\text{prefill, seconds per token}} \approx \frac{T_\text{step}(B)/B}{T_\text{step}(n)/n}$$
 #
-# Another claim, D21, needs a baseline: better than what?
+# Another claim, D21, doesn't say what its cut is measured against.
 
 # %%
 shrinking = lab.run(run.shrinking(lab), max_num_seqs=8, max_num_batched_tokens=2048)

@@ -22,9 +22,9 @@ lab = Lab()  # everything in this lesson is simulated: no model is loaded
 # %% [markdown]
 # ## Five minutes
 #
-# Four requests are decoding, and two prompts arrive, one after the other. A box is a step: its width is its duration,
-# its height the tokens in it (a decode's token is drawn about twice as tall as a prompt's). With whole prompts the
-# decodes stall for the length of a prompt; chunks spread it over several steps, each a bit longer; with a split, a
+# Four requests are decoding, and two prompts arrive, one after the other. Each box is a step, as wide as it's long in
+# time and as tall as it has tokens (a decode's token is drawn about twice as tall as a prompt's). With whole prompts
+# the decodes stall for the length of a prompt; chunks spread it over several steps, each a bit longer; with a split, a
 # decode GPU never runs a prompt, and the prefill GPU idles between prompts. Change the chunk size, and watch the
 # longest gap, on the right.
 
@@ -41,8 +41,8 @@ pictures.transfer_explorer()
 # %% [markdown]
 # 4,096 tokens are 1.3 GB. Over one 400 Gb/s network card with RDMA (from one GPU's memory into another's, past both
 # CPUs) that takes a tenth of the time it took to compute them. An HGX H100 typically has a card for each GPU, so each
-# of the four can send its own quarter: divide by four. **On a good link the transfer is cheap; on 10 Gigabit Ethernet
-# it takes longer than the prefill.**
+# of the four can send its own quarter, and you divide by four. **On a good link the transfer is cheap; on 10 Gigabit
+# Ethernet it takes longer than the prefill.**
 #
 # ### Predict
 #

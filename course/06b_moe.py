@@ -24,8 +24,8 @@ lab = open_lab()
 #
 # After attention, each layer of a model has an MLP (its feed-forward part), where most of its weights are. In a
 # **mixture of experts** (MoE) that's many small MLPs, the **experts**, and a **router** sends each token to a few of
-# them: in Qwen3 30B-A3B, 8 of 128 in each layer. The model stores 30 billion parameters, and a token is multiplied by
-# about 3 billion. A single request reads only those. But a batch activates the experts of *all* its tokens.
+# them. In Qwen3 30B-A3B it's 8 of 128 in each layer. The model stores 30 billion parameters, and a token is multiplied
+# by about 3 billion. A single request reads only those. But a batch activates the experts of *all* its tokens.
 #
 # ### Predict
 #
@@ -67,14 +67,13 @@ pictures.share_explorer(found)
 # <details><summary>Why would an engine read fewer experts than the dashed curve?</summary>
 #
 # The curve, 1 − (1 − k/E)^B with k of E experts per token and B tokens, assumes that tokens choose independently, and
-# that all experts are equally likely. This run breaks the first assumption: its prompts are the beginnings of 16
-# questions with a number in front, so a batch of 64 has four near-copies of each, which are sent to much the same
-# experts. It may break the second, too: a router is one fixed matrix, and if the hidden states share a direction, the
+# that all experts are equally likely. This run breaks the first assumption, because its prompts are the beginnings of
+# 16 questions with a number in front, so a batch of 64 has four near-copies of each, which are sent to much the same
+# experts. It may break the second, too. A router is one fixed matrix, and if the hidden states share a direction, the
 # same experts score high for all tokens.
 #
 # Look at batch 16 in the chart, where no question occurs twice. If the measured point is below the curve already, the
-# copies can't be the whole reason. Two counts that this run doesn't take would separate the causes: the share with
-# unrelated texts, and the tokens per expert over many texts.
+# copies can't be the whole reason.
 #
 # </details>
 #
@@ -88,9 +87,9 @@ pictures.share_explorer(found)
 stack(pictures.dense_table(), simulated_70b.error_band(simulated.stack(simulated_70b.TODAY, pictures.PAIR[0], tp=2)))
 
 # %% [markdown]
-# The gain is large for a single request and small in the middle, where the MoE reads nearly as many bytes per step.
-# It grows again at large batch: the dense model has 2.7 times as much KV per token to read, and beyond a batch of about
-# 300 its linear layers become compute-bound.
+# The gain is large for a single request and small in the middle, where the MoE reads nearly as many bytes per step. It
+# grows again at large batch, where the dense model has 2.7 times as much KV per token to read, and beyond a batch of
+# about 300 its linear layers become compute-bound.
 #
 # **It loses on memory.** All experts have to be resident, so an MoE that can be as fast as a 3B model needs the memory
 # of a 30B one. At low traffic you pay for weights that few tokens use. So the weights go on several GPUs, and the next
@@ -101,8 +100,8 @@ stack(pictures.dense_table(), simulated_70b.error_band(simulated.stack(simulated
 # **Tensor parallelism** (TP) cuts every expert into slices, and narrow experts become very narrow. **Expert
 # parallelism** (EP) gives each GPU whole experts. A token's hidden state then has to reach its experts. With TP
 # attention every GPU has it already, and one all-reduce adds the results up, as before. With data parallel attention
-# (below) it travels there and back: two **all-to-alls** (each GPU sends to all others) per layer. Either way, a layer
-# takes as long as its slowest GPU.
+# (below) it travels there and back, in two **all-to-alls** (each GPU sends to all others) per layer. Either way, a
+# layer takes as long as its slowest GPU.
 
 # %%
 pictures.imbalance()
@@ -186,9 +185,9 @@ pictures.latent_room()
 # <details><summary>"Is MLA decode memory-bound?"</summary>
 #
 # I'd count per GPU. In DeepSeek-V3's decode all 128 heads attend to one latent vector: 128 × 2 × (576 + 512) FLOPs for
-# 576 × 2 bytes, some 240 per byte, close to an H100's bend at 295. Under TP 8 a GPU has 16 of the heads, so about 30:
-# memory-bound like any attention. With DP attention and one MTP draft, two query tokens share the bytes. That's about
-# 480, so it's *compute-bound* in decode.
+# 576 × 2 bytes, some 240 per byte, close to an H100's bend at 295. Under TP 8 a GPU has 16 of the heads, so it's about
+# 30, memory-bound like any attention. With DP attention and one MTP draft, two query tokens share the bytes. That's
+# about 480, so it's *compute-bound* in decode.
 #
 # </details>
 #
@@ -282,7 +281,7 @@ print(inspect.getsource(MoE.forward))
 #   prefill.
 # - Published figures don't all point one way: TensorRT-LLM had EP ahead of TP for a single request
 #   ([docs](../docs/simulator.md)).
-# - With DP attention, experts tie all **ranks** (the GPUs of the group) together: every step takes as long as the rank
+# - With DP attention, experts tie all **ranks** (the GPUs of the group) together. Every step takes as long as the rank
 #   with the most work, and a rank without requests runs dummy passes. Prefix caches are one per rank, so send a
 #   conversation back to its rank. TensorRT-LLM calls it attention DP.
 #
@@ -295,12 +294,12 @@ print(inspect.getsource(MoE.forward))
 # there's one new token, so what can be split is the KV it attends to: DCP, above.
 # (*Sequence* parallelism is something else: Megatron's way to split norms and their activations between all-reduces.)
 #
-# **Pipeline parallelism** gives each GPU whole layers. Activations are handed on once per stage, so slow links
-# between servers are fine. For **ITL** it buys nothing: one token still goes through all stages, one after the other.
-# See it with `minillm simulate --model llama-3-70b --hardware h100-sxm --tp 1 --pp 4 --qps 1 --traffic chat`, and again
-# with `--tp 4 --pp 1`. It does shorten the **TTFT of a long prompt**, whose chunks follow each other through the stages
-# ([05b](05b_disaggregation.ipynb) has the table). Our simulator doesn't model that: there, a chunk waits until the one
-# before has left the last stage.
+# **Pipeline parallelism** gives each GPU whole layers. Activations are handed on once per stage, so slow links between
+# servers are fine. For **ITL** it buys nothing, since a token still goes through all stages, one after the other. See
+# it with `minillm simulate --model llama-3-70b --hardware h100-sxm --tp 1 --pp 4 --qps 1 --traffic chat`, and again
+# with `--tp 4 --pp 1`. It does shorten the **TTFT of a long prompt**, whose chunks follow each other through the
+# stages ([05b](05b_disaggregation.ipynb) has the table). Our simulator doesn't model that. There, a chunk waits until
+# the one before has left the last stage.
 #
 # Rule of thumb: TP inside the NVLink domain, EP with DP attention for large MoEs, PP across servers when the model
 # doesn't fit one, or for the prefill of very long prompts.
@@ -334,8 +333,8 @@ print(inspect.getsource(MoE.forward))
 #
 # Repeat it with more `--max-concurrency`, and with a dense model as large (`Qwen/Qwen3-32B`). A single request's ITL
 # follows the active parameters, so the MoE should be ahead. With more requests its ITL should climb earlier than the
-# dense model's: each token activates other experts. `GPU KV cache size` at start (SGLang: `max_total_num_tokens`) shows
-# what's left once *all* experts are loaded.
+# dense model's, because each token activates other experts. `GPU KV cache size` at start (SGLang:
+# `max_total_num_tokens`) shows what's left once *all* experts are loaded.
 #
 # Balance is logged as `balancedness` (mean load over the largest; 1 is even) or kept in `sglang:eplb_balancedness`.
 # It should rise with the batch, and fall when all traffic is about one subject.

@@ -7,7 +7,7 @@
 #
 # After this lesson you can read off a `config.json` how much memory a request takes and how much of it a step moves,
 # and say why the prefix cache of such a model doesn't behave the way you're used to. Everything here is arithmetic on
-# published sizes: no model is loaded.
+# published sizes, so no model is loaded.
 #
 # - **Five minutes** (five): four models, and a bet on a short chat.
 # - **The lab** (five): what's kept, what's read, and what snapshots cost.
@@ -74,7 +74,7 @@ pictures.bytes_explorer()
 #
 # - *Kept*: the hybrid starts out nearly flat (at 2,000 tokens it keeps 257 MB, 195 of them states) and then grows at a
 #   quarter of the pace of full attention everywhere. The sparse model keeps every token's latent vector, and an index
-#   key on top: sparse attention saves no memory at all.
+#   key on top, so sparse attention saves no memory at all.
 # - *Read*: the sparse model bends at 2,048 tokens; after that it's the index keys that grow, at a tenth of the pace.
 #   The hybrid's floor is twice its state, which is read *and* written back in every step.
 # - So a hybrid makes room for more long requests. Sparse attention makes room for none, but a step reads less of each.
@@ -116,7 +116,7 @@ pictures.snapshots_explorer()
 #   kept fewer.
 # - At 8,192, a system prompt of 3,000 tokens is never found. A fleet of short chats sees a hit rate of zero, and no
 #   error.
-# - So engines couple the two: vLLM makes attention's block as large as a state (hundreds of tokens, up to some
+# - So engines couple the two. vLLM makes attention's block as large as a state (hundreds of tokens, up to some
 #   thousands). Behind a flag, and so far only with MTP or EAGLE drafts (lesson 08), it also keeps a snapshot where an
 #   earlier request with the same prefix stopped.
 #
@@ -144,7 +144,7 @@ pictures.snapshots_explorer()
 #
 # <details><summary>"Does DSA let us run twice the batch?"</summary>
 #
-# Memory doesn't allow it: everything is kept, plus an index key. What DSA cuts is how much a step reads at long
+# Memory doesn't allow it, since everything is kept, plus an index key. What DSA cuts is how much a step reads at long
 # contexts, and so ITL, and attention's FLOPs in prefill. If the batch was limited by ITL at 100k tokens, yes; if by KV
 # memory, no.
 #

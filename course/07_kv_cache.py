@@ -29,17 +29,17 @@ lab = open_lab()
 # %% [markdown]
 # ## Five minutes
 #
-# To generate a token, a model attends to every token before it. It doesn't recompute them: for each one, every layer
+# To generate a token, a model attends to every token before it. It doesn't recompute them. For each one, every layer
 # keeps a **key** (what the token can be found by) and a **value** (what it contributes). That's the **KV cache**. It
 # grows with every token, and every running request has its own.
 #
-# The memory for it is set aside when the server starts: the **pool**, cut into **blocks**, often of 16 tokens. A
+# The memory for it, the **pool**, is set aside when the server starts. It's cut into **blocks**, often of 16 tokens. A
 # request gets another block whenever it has filled the last one. That's **paging**, the way an operating system
 # manages a program's memory; LLM servers got it from *PagedAttention*.
 #
 # Here are eight requests on the real engine. Each cell is a block, labelled with the request that holds it and filled
-# as far as it has tokens. One with several numbers is **shared**: requests that begin with the same text use the same
-# blocks.
+# as far as it has tokens. One with several numbers is **shared**, because requests that begin with the same text use
+# the same blocks.
 
 # %%
 roomy = run.eight(lab, run.ROOMY_POOL)
@@ -79,9 +79,9 @@ stack(draw_frame(full, title="One chat more than fits: which one waits?"), words
 #
 # ### The pool, live
 #
-# These are the same eight requests in half the room. *On demand*, that's enough. Press play, or drag the step. *Follow*
-# a request: the line joins its blocks in the order of its text, and small numbers count them. That's its **block
-# table**. Then choose *max_len*, or 32 or 24 blocks, and press *Run these*.
+# These are the same eight requests in half the room. *On demand*, that's enough. Press play, or drag the step.
+# *Follow* a request, and a line joins its blocks in the order of its text, with small numbers that count them. That's
+# its **block table**. Then choose *max_len*, or 32 or 24 blocks, and press *Run these*.
 
 # %%
 pool = pictures.PoolMap(lab, run.eight(lab, run.SMALL_POOL))
@@ -170,9 +170,9 @@ words.three_numbers(run.large(run.accounts(lab)))
 # ### Where it hurts: thrashing
 #
 # Paging admits more than may eventually fit; that's the point. When the pool runs out under running requests, one of
-# them, the last to be admitted, is **preempted**: its blocks go to the others. It comes back in one of two ways. With
-# *recompute*, its prompt and what it had generated are prefilled once more. With *swap*, its blocks were copied to host
-# memory and are copied back. (vLLM v1 recomputes, unless KV offloading is on and still has the blocks.)
+# them, the last to be admitted, is **preempted**, and its blocks go to the others. It comes back in one of two ways.
+# With *recompute*, its prompt and what it had generated are prefilled once more. With *swap*, its blocks were copied
+# to host memory and are copied back. (vLLM v1 recomputes, unless KV offloading is on and still has the blocks.)
 
 # %%
 twice = lab.predict(
@@ -198,8 +198,8 @@ stack(pictures.traces_table(every), words.thrashing(shrunk))
 # %% [markdown]
 # In an operating system this is **thrashing**, and the cure is the same: admit less. `max_num_seqs` limits it, and so
 # does admitting a request only when its whole prompt fits (vLLM's default, `scheduler_reserve_full_isl`; SGLang
-# reserves part of the expected answer as well). Prefix caching softens the blow: a preempted request's blocks can be
-# found again until another request needs them.
+# reserves part of the expected answer as well). Prefix caching softens the blow, because a preempted request's blocks
+# can be found again until another request needs them.
 #
 # ### The bill
 #
@@ -219,7 +219,7 @@ kv_bytes_explorer(shapes, "Llama-3-70B")
 # - *Twice the tokens per chat?* Twice the bytes: KV is linear in length, not quadratic.
 # - *MQA and MLA on four GPUs?* A single head, or a single latent vector, can't be split four ways. With tensor
 #   parallelism each GPU keeps a copy, and the bar counts all four.
-# - *The same with DCP?* **Decode context parallelism** deals out positions instead of heads: each GPU keeps a quarter
+# - *The same with DCP?* **Decode context parallelism** deals out positions instead of heads. Each GPU keeps a quarter
 #   of every chat's tokens, attends to those, and the four partial results are combined. Without copies, four times as
 #   many chats fit. In return each layer exchanges queries and partial outputs (vLLM: `--decode-context-parallel-size`;
 #   SGLang: `--dcp-size`). For GQA with eight heads on four GPUs it changes nothing, since heads divide evenly. DP
@@ -240,8 +240,8 @@ stack(pictures.crowd_table(crowd), words.crowd(crowd))
 # %% [markdown]
 # ### The same at 70B
 #
-# Llama-3 70B on four H100s, simulated: the same scheduler and block pool, with priced steps. Shrink the pool, or raise
-# the load.
+# Llama-3 70B on four H100s, simulated with the same scheduler and block pool, and priced steps. Shrink the pool, or
+# raise the load.
 
 # %%
 simulated.pool_too_small()
@@ -297,7 +297,7 @@ print(inspect.getsource(Scheduler._preempt))
 # %% [markdown]
 # ### What articles say
 #
-# Six claims. The cost ladder behind A15 comes first: each technique is added to the ones before, on chats that share
+# Six claims. The cost ladder behind A15 comes first. Each technique is added to the ones before, on chats that share
 # nothing and on long conversations that repeat everything said so far.
 
 # %%

@@ -69,37 +69,37 @@ pictures.tier_explorer()
 # <details><summary>What to look for</summary>
 #
 # - At 50 GB/s (one PCIe 5.0 x16 link; four GPUs have four) fetching wins by about ten to one for long prefixes. The
-#   longer the prefix, the larger the factor: bytes grow in proportion to tokens, and FLOPs a bit faster, since
-#   attention's grow with the square.
+#   factor grows with the prefix, because bytes grow in proportion to tokens and FLOPs a bit faster (attention's grow
+#   with the square).
 # - That's with the link's whole bandwidth. Copies of a block in many small pieces, one per layer, reach a fraction of
 #   it; engines that lay blocks out in one piece for this get most of it.
 # - Somewhere around 5 GB/s for all four GPUs (1.2 GB/s each) the two curves meet. Below that, a tier makes TTFT worse,
 #   however high its hit rate. The remote store above is right at that border.
 # - Latency matters for short prefixes only.
 # - A smaller model doesn't move the border by much. An 8B on one H100 prefills a token in less time, but its KV is
-#   smaller by about the same factor: by the formula below it, too, breaks even near 5 GB/s, over a single link.
+#   smaller by about the same factor. By the formula below, it breaks even near 5 GB/s too, over a single link.
 #
 # </details>
 #
 # ### 8-bit KV
 #
-# One byte per number instead of two, plus a scale per token and head: nearly twice the blocks in the same memory. The
-# quality gate (`minillm bench quality`) decodes a text token by token with each configuration and compares how
-# surprised each is by the actual next token (**perplexity**), how far apart their distributions are (**KL**, in nats:
-# 0 means the same), and how often they agree on the most likely token. The table's header has the worst values we'd
-# accept, set beforehand: a maximum for perplexity and KL, which rise as a model gets worse, and a minimum for
-# agreement. (The last two rows are there to fail: a model that may look back only 128 tokens, without and with the
-# very first four. More on such windows in *Going deeper*.)
+# One byte per number instead of two, plus a scale per token and head, gives nearly twice the blocks in the same
+# memory. The quality gate (`minillm bench quality`) decodes a text token by token with each configuration and compares
+# how surprised each is by the actual next token (**perplexity**), how far apart their distributions are (**KL**, in
+# nats: 0 means the same), and how often they agree on the most likely token. The table's header has the worst values
+# we'd accept, set beforehand: a maximum for perplexity and KL, which rise as a model gets worse, and a minimum for
+# agreement. (The last two rows are there to fail. They may look back only 128 tokens, without and with the very first
+# four. More on such windows in *Going deeper*.)
 
 # %%
 rounded = run.measure_losses(lab)
 stack(pictures.losses_table(rounded), words.rounding(rounded))
 
 # %% [markdown]
-# Run the gate on your model, your texts, and the scheme that you deploy. This one has a scale for each token and
-# head. vLLM's `--kv-cache-dtype fp8` has one per tensor, 1.0 unless the checkpoint brings calibrated ones, and with
-# FlashAttention-3 it computes queries and attention's products in FP8, too. So the gate above says nothing about it:
-# calibrate (llm-compressor), then run your evals. `int8_per_token_head` is scaled as here, but not every attention
+# Run the gate on your model, your texts, and the scheme that you deploy. This one has a scale for each token and head.
+# vLLM's `--kv-cache-dtype fp8` has one per tensor, 1.0 unless the checkpoint brings calibrated ones, and with
+# FlashAttention-3 it computes queries and attention's products in FP8, too. So the gate above says nothing about it.
+# Calibrate (llm-compressor), then run your evals. `int8_per_token_head` is scaled as here, but not every attention
 # backend reads it, so compare ITL before and after.
 #
 # 8-bit KV also halves the reads of long contexts, which a capacity table doesn't show. On an H100, our 8B's step with
@@ -129,7 +129,7 @@ stack(pictures.losses_table(rounded), words.rounding(rounded))
 # <details><summary>"FP8 KV passed your perplexity check. Do you ship it?"</summary>
 #
 # Not on that alone. Which scales did it use? vLLM takes 1.0 unless the checkpoint brings calibrated ones. And short
-# text, scored token by token, is the easy case: long reasoning, retrieval at depth and tool calls break first. I'd run
+# text, scored token by token, is the easy case. Long reasoning, retrieval at depth and tool calls break first. I'd run
 # those at our lengths, and compare ITL, since the dtype also picks the attention kernel.
 #
 # </details>
@@ -173,8 +173,8 @@ check.card()
 # ### A sliding window, and what it forgets
 #
 # With a **sliding window** a token attends only to a fixed number of tokens before it. A token that falls out of the
-# window is never read again, so its blocks go back to the pool. **Sinks** are the first few tokens, which stay:
-# attention that has nowhere better to go lands there, and models not trained with a window break without them. Here's
+# window is never read again, so its blocks go back to the pool. **Sinks** are the first few tokens, which stay.
+# Attention that has nowhere better to go lands there, and models not trained with a window break without them. Here's
 # one request growing, on the real engine:
 
 # %%
@@ -213,7 +213,7 @@ stack(pictures.draw_needle(found, run.reach(lab, window)), words.forgotten(found
 # ### An agent waits for its tool
 #
 # An agent calls a tool, and for ten seconds nothing reads its KV. The call ended a request, so its blocks are merely
-# cached, and LRU decides how long they live: about *the pool over the bytes of new KV per second*. You can pin them,
+# cached, and LRU decides how long they live, about *the pool over the bytes of new KV per second*. You can pin them,
 # move them to host memory through a **KV connector** (vLLM: `--kv-offloading-size`, or LMCache; SGLang: HiCache), or
 # let them go. At which tool time does keeping them stop making sense?
 

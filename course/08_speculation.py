@@ -30,9 +30,9 @@ from course.lessons.lesson_08.words import a14, d4, d5, d6, f2
 # %% [markdown]
 # ## Five minutes
 #
-# A model generates one token per step, and a step with few requests waits for memory: it reads all the weights to
-# produce one token (lesson 06). Checking five tokens in one step reads those weights only once as well, for five
-# **query tokens** (the tokens that a step computes). So:
+# A model generates one token per step, and a step with few requests waits for memory, because it reads all the weights
+# to produce a token for each (lesson 06). Checking five tokens in one step reads those weights only once as well, for
+# five **query tokens** (the tokens that a step computes). So:
 #
 # - **Draft.** Something cheap guesses the next few tokens: a small model, a trained head on the model itself, or a
 #   lookup in the text so far ("last time these words came up, what followed?": **n-gram** or **prompt lookup**).
@@ -79,8 +79,8 @@ bet.score(run.alone(point, checking))
 #
 # A draft token counts only if all the ones before it were accepted. The first is accepted with probability α, the
 # second counts with α², and so on; the model's own token is always there. So a verification yields 1 + α + α² + … +
-# α^k tokens. The popular "k × α" is wrong twice: it forgets the model's own token, and it ignores that later
-# positions are reached less and less often.
+# α^k tokens. The popular "k × α" is wrong twice. It forgets the model's own token, and it ignores that later positions
+# are reached less and less often.
 #
 # To test that, the model here drafts for itself and gets some tokens wrong on purpose. That saves no time, but α is
 # known. Add points of your own; each press is a run.
@@ -126,8 +126,8 @@ pictures.price_lab(checking)
 # %% [markdown]
 # <details><summary>Three questions to try, answered</summary>
 #
-# - *With α = 0.6 and a draft cost of 0.1 steps per token, which k is best at batch 1?* Two or three on most machines:
-#   position k adds α^k tokens and costs 0.1 steps plus the time to check it. The chart's title says which.
+# - *With α = 0.6 and a draft cost of 0.1 steps per token, which k is best at batch 1?* Two or three on most machines,
+#   since position k adds α^k tokens and costs 0.1 steps plus the time to check it. The chart's title says which.
 # - *Free drafts, all accepted: does any batch lose?* Only where checking k draft tokens takes more than k + 1 plain
 #   steps. Look for such a batch in the table.
 # - *c = 1, as if the model drafted for itself?* It can't gain, because each draft token costs a step and saves one at
@@ -226,8 +226,8 @@ pictures.drafters_table()
 #
 # ### Copying, chat and verse
 #
-# Prompt lookup on three kinds of text, one request at a time: copying a paragraph, everyday questions, and verse
-# sampled at temperature 1. Each is served three ways: without drafts, *always* drafting, and with the engine's
+# This is prompt lookup on three kinds of text, one request at a time: copying a paragraph, everyday questions, and
+# verse sampled at temperature 1. Each is served three ways: without drafts, *always* drafting, and with the engine's
 # **gates**, which watch acceptance and decide whether to draft, and how far.
 
 # %%
@@ -282,8 +282,8 @@ stack(pictures.served_table(together), words.crowd(together, checking))
 # %% [markdown]
 # ### The same at 70B
 #
-# Llama-3 70B on four H100s, simulated, by batch size, then over α and batch. A 1B draft model's c is 0.15 here, not the
-# 0.018 of bytes alone: launch and host overhead dominate such short steps.
+# Llama-3 70B on four H100s, simulated, by batch size, then over α and batch. A 1B draft model's c is 0.15 here, not
+# the 0.018 of bytes alone, because launch and host overhead dominate such short steps.
 
 # %%
 simulated.load_lab()
@@ -296,8 +296,8 @@ pictures.gain_map()
 #
 # - Lookup keeps its gain longest. The 1B model also takes steps of its own, and at short contexts they cost a growing
 #   share of a target's step as the batch grows.
-# - At long contexts the gain survives larger batches: a verification reads a request's KV once for all its query
-#   tokens.
+# - At long contexts the gain survives larger batches, because a verification reads a request's KV once for all its
+#   query tokens.
 #
 # </details>
 
@@ -308,7 +308,7 @@ simulated_70b.error_band(simulated_70b.deployment())
 # ### A mixture of experts is another matter
 #
 # In a mixture of experts (lesson 06b) each token picks its own experts, so a step that checks five tokens reads more
-# weights than a plain one. Such models often come with an MTP module: set k = 1, α = 0.85 and c = 0.03, and find the
+# weights than a plain one. Such models often come with an MTP module. Set k = 1, α = 0.85 and c = 0.03, and find the
 # batch at which it gains least. Two H100s, simulated:
 
 # %%
@@ -347,7 +347,7 @@ simulated_70b.error_band(simulated_70b.deployment(model=simulated.MIXTURE, tp=si
 #
 # </details>
 #
-# Make the drafter as bad as you like: you lose acceptance, and the distribution stays the same. Then try the other two
+# Make the drafter as bad as you like. You lose acceptance, but the distribution stays the same. Then try the other two
 # rules. The title gives the **total variation** between what comes out and the model's own distribution (the largest
 # difference in probability over any set of tokens), and what a thousand plain samples of that size stay *within*.
 
@@ -398,8 +398,8 @@ in_short(
 #
 # Raise `--max-concurrency`: at these short contexts a dense model's gain shrinks, then turns into a loss. Random
 # prompts are hard to draft for, so send your own traffic, or add `"rejection_sample_method":"synthetic"` and
-# `"synthetic_acceptance_length":2.5` to vLLM's object: answers become nonsense, the timing stays real, and you see what
-# *any* drafter with that length is worth.
+# `"synthetic_acceptance_length":2.5` to vLLM's object. Answers become nonsense, the timing stays real, and you see
+# what *any* drafter with that length is worth.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #

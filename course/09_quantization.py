@@ -34,7 +34,7 @@ shelf = Shelf(lab, instead_of=globals().get("shelf"))
 # ## Five minutes
 #
 # A model is a few hundred large matrices of **weights**, published in 16 bits each. **Quantization** stores them in
-# fewer: each weight is rounded to the nearest level of a **grid** (the charts draw levels as lines), and what's stored
+# fewer. Each weight is rounded to the nearest level of a **grid** (the charts draw levels as lines), and what's stored
 # is that level's number. With 4 bits there are 16 levels. The lowest level and the distance between levels (the
 # **scale**) are stored once per **group** of weights.
 #
@@ -48,7 +48,7 @@ pictures.rounding_lab(matrix)
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - One bit less: half as many levels, so the error roughly doubles.
+# - One bit less means half as many levels, so the error roughly doubles.
 # - One **outlier** stretches its whole group's grid, and all its neighbours are rounded more coarsely. Small groups
 #   contain the damage, but each group's scale and offset cost bits.
 # - *As it came*, at 4 bits in groups of 32: is the error nearly zero? The course's default checkpoint was rounded to
@@ -112,18 +112,18 @@ stack(pictures.draw_speedups(found), words.by_batch(found, roof))
 pictures.h100_table()
 
 # %% [markdown]
-# At batch 128 our int4 and int8 lose to bf16, although its step still waits for memory: they unpack the same weights
-# again for each block of rows. (A simulated H100 prices bytes, and doesn't show that.) Production kernels push that
-# border out; beyond it FP8 leads, because it multiplies in 8 bits.
+# At batch 128 our int4 and int8 lose to bf16, although its step still waits for memory, because they unpack the same
+# weights again for each block of rows. (A simulated H100 prices bytes, and doesn't show that.) Production kernels push
+# that border out; beyond it FP8 leads, because it multiplies in 8 bits.
 
 # %% [markdown]
 # ### Faster, but is it still the same model?
 #
-# *Measured here.* A faster model with worse answers is a cheaper product, not an optimization. So before you believe
-# a speedup, write down a **quality floor**: the worst you'll accept. In numbers it's three limits, on a text the model
-# didn't write. A worse model raises **perplexity** (how surprised it is by what really comes next) and **KL divergence**
-# (how far its next-token probabilities have moved, in nats), so each gets an upper limit. It lowers how often both would
-# pick the **same most likely token**, so that gets a lower one.
+# *Measured here.* A faster model with worse answers is a cheaper product, not an optimization. So before you believe a
+# speedup, write down a **quality floor**, the worst you'll accept. In numbers it's three limits, on a text the model
+# didn't write. A worse model raises **perplexity** (how surprised it is by what really comes next) and **KL
+# divergence** (how far its next-token probabilities have moved, in nats), so each gets an upper limit. It lowers how
+# often both would pick the **same most likely token**, so that gets a lower one.
 
 # %%
 scores = run.score_formats(shelf)
@@ -134,7 +134,7 @@ words.quality(scores, matrix.share_on_grid)
 
 # %% [markdown]
 # `minillm bench quality` applies the same rule to more tokens. A few hundred tokens expose a broken model, not a
-# slightly worse one: evaluate on your own tasks.
+# slightly worse one, so evaluate on your own tasks.
 #
 # ### Which format when?
 #
@@ -260,9 +260,9 @@ own
 # "Quantization can't help a queue" (claim A2, lesson 02) sounds right, because nothing is computed while a request
 # waits. But it waits for other requests' decode, or for the memory they hold. Shorten their decode or make room for
 # more of them, and the queue shrinks. With the pool fixed, smaller weights free no KV blocks, so only faster decode
-# shortens the queue. int4 reads a third of the bytes but has to unpack them. Past the knee fewer bytes don't matter: on
-# two cores that's within the first dozen requests (lesson 06 measures yours), on an H100 in bf16 at some three hundred.
-# A kernel can lose before that, as ours do.
+# shortens the queue. int4 reads a third of the bytes but has to unpack them. Past the knee fewer bytes don't matter.
+# On two cores that's within the first dozen requests (lesson 06 measures yours), on an H100 in bf16 at some three
+# hundred. A kernel can lose before that, as ours do.
 #
 # </details>
 
@@ -278,8 +278,8 @@ simulated.phases_lab()
 # %% [markdown]
 # <details><summary>Three things to try, answered</summary>
 #
-# - *Chat, quiet, int8*: decode gains. On the **stack of 2023** it barely moves: kernel launches set a floor that no
-#   format lowers.
+# - *Chat, quiet, int8*: decode gains. On the **stack of 2023** it barely moves, because kernel launches set a floor
+#   that no format lowers.
 # - *Long prompts, busy, int8 against fp8*: prefill is compute-bound. Dequantizing makes it longer and multiplying in
 #   8 bits makes it shorter; "quantization helps prefill a little" describes neither.
 # - *Overrun*: more requests arrive than 16 bits can serve. fp8 raises capacity the most, so its queue vanishes first.
@@ -310,7 +310,7 @@ pictures.four_bits_explorer(matrix)
 # - As they are, four bits move weights by about a tenth in any of these formats. It takes an outlier to separate the
 #   formats.
 # - int4's levels are evenly spaced, so one outlier coarsens its whole group. FP4's are dense near zero, and NVFP4's
-#   groups are small: fewer neighbours pay.
+#   groups are small, so fewer neighbours pay.
 # - A power of two wastes up to half of the range: MXFP4 is the coarser of the two, and on Hopper it runs as W4A16,
 #   because nothing there multiplies in 4 bits.
 # - Activations have worse outliers than weights. NVFP4 rounds those as well (W4A4), so calibrate (PTQ), or train with
@@ -327,8 +327,8 @@ pictures.formats_explorer()
 # <details><summary>What to look for</summary>
 #
 # - At small batch the order is by bytes: W4A16 and NVFP4 first, bf16 last.
-# - W4A16 turns upwards first, at about a quarter of bf16's knee: it multiplies at the same rate and has less to read.
-#   At large batch it's no faster than bf16 (and a real kernel is slower, because it unpacks).
+# - W4A16 turns upwards first, at about a quarter of bf16's knee, because it multiplies at the same rate and has less
+#   to read. At large batch it's no faster than bf16 (and a real kernel is slower, because it unpacks).
 # - FP8 halves both sides, so on paper it beats bf16 everywhere. NVFP4 nearly halves them again, on hardware that has
 #   it.
 #
@@ -354,7 +354,7 @@ stack(simulated.cramped_table(cramped), words.cramped(cramped))
 # columns, heads or layers makes a smaller dense model: fast everywhere, and hardest on quality. Claim B5 measures the
 # first kind.
 #
-# **Distillation** trains a smaller model on a larger one's outputs. For latency it's simply another model: half the
+# **Distillation** trains a smaller model on a larger one's outputs. For latency it's simply another model. Half the
 # parameters means about half the bytes and half the FLOPs in every phase, with nothing to unpack. It costs a training
 # run, and quality on whatever the training data didn't cover.
 #
@@ -422,7 +422,7 @@ in_short(
 # FP8 helps, 4 bits don't.
 #
 # `GPU KV cache size` (`max_total_num_tokens`) grows by the bytes saved. If `vllm:num_requests_waiting` vanishes with
-# it, you gained slots, not speed. Whether the answers are as good is in no metric: run your evaluation on each.
+# it, you gained slots, not speed. No metric says whether the answers are as good, so run your evaluation on each.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #

@@ -57,7 +57,7 @@ def draw_clocks(dots: Sequence[Dot], roof: Roof) -> Picture:
             body += text(
                 scale(dot.itl) - 5, y + 50, f"the rest: {rest / dot.itl:.0%}", size=11, text_anchor="end", fill="#000"
             )
-        told.append(f"{dot.called}: {', '.join(said)}; {rest / dot.itl:.0%} of it is neither")
+        told.append(f"{dot.called}: {', '.join(said)}; {rest / dot.itl:.0%} of it is overhead")
     return Picture(
         "What does a step wait for: memory, arithmetic, or overhead?", body, bottom + 34, description="; ".join(told)
     )

@@ -253,7 +253,7 @@ def test_a_profile_says_whose_time_it_has(clock: str, parts: tuple[float, ...], 
 
 
 def test_pictures_tell_what_happened() -> None:
-    assert "of it is neither" in pictures.draw_clocks(SWEEP[:1], ROOF).description
+    assert "of it is overhead" in pictures.draw_clocks(SWEEP[:1], ROOF).description
     assert "holds up to batch 16" in pictures.draw_price(SWEEP, 1.0).title
     assert "of what its parts allow" in pictures.draw_roofline(ROOF, SWEEP).description
 

@@ -222,7 +222,7 @@ def test_too_small_a_pool_makes_everybody_wait(monkeypatch: pytest.MonkeyPatch) 
     explorer.set(gb=24)
     assert explorer.view.value != before
     explorer.set(rate=0.5, gb=8)
-    assert ", 0% done twice" in explorer.view.value
+    assert ", 0% computed twice" in explorer.view.value
 
 
 def test_the_ladder_shrinks_the_cache_more_than_the_cost() -> None:
