@@ -32,7 +32,7 @@ def checks(large: Account, losses: Mapping[str, Loss]) -> Checks:
         broken = loss.broken(QualityLimits())
         rise = with_minus(f"{loss.rise:+.1%}")
         told = f"perplexity {rise}, KL {loss.kl:.4f}, same most likely token in {loss.agreement:.1%}"
-        words = f"{told}: breaks {', '.join(broken)}" if broken else f"{told}: all three limits are kept"
+        words = f"{told}; it breaks {', '.join(broken)}" if broken else f"{told}; it keeps all three limits"
         return choice(answer, "no" if broken else "yes", {"yes": words, "no": words})
 
     def q3(answer: object) -> tuple[Criterion, ...]:
