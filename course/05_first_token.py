@@ -1,12 +1,11 @@
 # %% [markdown]
 # # 05 · First token: what TTFT is made of
 #
-# "Our time to first token doubled, and we didn't touch the model." What did it wait for?
+# "Our time to first token doubled, and we didn't touch the model." Where did the time go?
 #
-# **TTFT** is the first number a user feels: from pressing Enter to the first word. It has many parts, and on a busy
-# server most of it can belong to *other requests*. In this lesson you split one TTFT by
-# cause until nothing is left over, then change the scheduling policy and watch the parts move from one request to
-# another.
+# **TTFT**, the time from pressing Enter to the first word, is the first number a user feels. It has many parts, and on
+# a busy server most of it can belong to *other requests*. In this lesson you split one TTFT by cause until nothing is
+# left over, then change the scheduling policy and watch the parts move from one request to another.
 #
 # - **Five minutes** (five): one first token, alone and beside others; three policies, and a bet.
 # - **The lab** (ten): run any policy, overload it, then the same at 70B, with the network.
@@ -34,14 +33,15 @@ lab = open_lab(max_num_seqs=run.SLOTS)
 # already decoding. A step ends for all of its requests together. So you wait for every request in your step.
 #
 # The next cell starts a real server, `minillm serve`, on a real port. Three requests come one after the other. Then
-# they come again, close together, while others are decoding. Its picture splits the last one's first token by cause:
-# each bar begins where the one above it ended, and the thin outline is the same request, alone.
+# they come again, close together, while others are decoding. The picture splits the last one's TTFT by cause. Each bar
+# begins where the one above it ended, and the thin outline is the same request, alone.
 #
 # - **Queue**: until a step that includes the request begins. There are slots for all, but the step before it may still
 #   be running.
 # - **Others' prompts, others' answers**: what other requests in the same steps added to them.
 # - **Own prefill**: what this request's own tokens added.
-# - **Fixed cost**: what those steps take whatever is in them (the weights are read once for all).
+# - **Fixed cost**: what those steps would take however few tokens were in them (the weights are read once for all of
+#   them).
 # - The rest is the way in and out: HTTP, JSON, tokenizing, sampling, detokenizing.
 
 # %%
@@ -55,25 +55,26 @@ draw_waterfall(met.causes[-1], alone.causes[-1], "The last one to arrive: what i
 words.waterfall(met.causes[-1], alone.causes[-1])
 
 # %% [markdown]
-# How to split a step that several requests share is a convention. Here each request is charged for how much *longer*
-# its tokens made the step, and no request is charged for the fixed cost. All three prompts begin with the same rules:
-# where those are in the **prefix cache**, they aren't prefilled again.
+# There's no single right way to split a step among the requests in it. Here each request is charged for how much
+# *longer* its tokens made the step, and no request is charged for the fixed cost. All three prompts begin with the
+# same rules; once those are in the **prefix cache**, they aren't prefilled again.
 #
 # ### Predict
 #
 # So it should matter which tokens go into a step. Four **writers** are decoding long answers when five **newcomers**
-# arrive, one after another, each with a long prompt. Three policies decide, each a few fields of `EngineConfig`:
+# arrive, one after another, each with a long prompt. Compare three policies, each a few fields of `EngineConfig`:
 #
 # - **prefill first**: a newcomer's whole prompt goes into the very next step. Writers get one token out of that long
 #   step.
 # - **mixed**: a step has a small token budget (32 on a CPU; on a GPU a few hundred, about where more tokens begin to
-#   take time, as in [lesson 03](03_prefill.ipynb)). Writers' tokens go in first; the rest is a **chunk** of a prompt.
+#   take time, as in [lesson 03](03_prefill.ipynb)). Writers' tokens go in first; what's left of the budget goes to a
+#   **chunk** of a prompt.
 # - **decode first**: no prompt is prefilled while any answer is being decoded.
 
 # %%
 bet = lab.predict(
     "policy",
-    "A writer's p99 gap between tokens: how many times as long under 'prefill first' as under 'mixed'?",
+    "How many times as long is a writer's p99 gap between tokens under 'prefill first' as under 'mixed'?",
     unit="x",
     between=(1, 50),
 )
@@ -84,7 +85,7 @@ runs = {name: lab.run(run.company(lab, pace), **fields) for name, fields in poli
 bet.score(words.pauses(runs))
 
 # %% [markdown]
-# Read a strip from left to right as the writer would: every green tick is a token.
+# Read each strip from left to right, as the writer would. Every green tick is a token.
 
 # %%
 stack(draw_rhythm(runs), pictures.draw_runs(runs), words.policies(runs))
@@ -94,10 +95,10 @@ stack(draw_rhythm(runs), pictures.draw_runs(runs), words.policies(runs))
 #
 # ### Run a policy yourself
 #
-# Pick a policy and an arrival rate, then press *Run it*: the real engine gets the same arrivals each time. (There's no
-# server in front here: the way in and out is missing, and tokenizing is part of the queue.) Rates are shares of what
-# this machine can prefill, measured with four newcomers together: **calm** is a quarter of it, **busy** (the run above)
-# about 60%, **rush** twice as much. Every run stays in the picture, so you can compare.
+# Pick a policy and an arrival rate, then press *Run it*. The real engine gets the same arrivals each time. (There's no
+# server in front here, so the way in and out is missing, and tokenizing is part of the queue.) Rates are shares of
+# what this machine can prefill, measured with four newcomers together: **calm** is a quarter of it, **busy** (the run
+# above) about 60%, and **rush** twice what it can take. Every run stays in the picture, so you can compare.
 
 # %%
 bench = pictures.PolicyBench(lab, pace, runs)
@@ -127,9 +128,9 @@ stack(draw_rhythm(rushed), words.rush(rushed))
 #
 # Llama-3 70B on four **replicas** of four H100s each, simulated, with two chunk sizes. The last bar is
 # **disaggregated**: some replicas only prefill, the others only decode ([lesson 05b](05b_disaggregation.ipynb) takes
-# that apart). Set the load and press *Simulate*. You can also set the network between client and server, as round trips
-# and nothing more. (Here TTFT is split by phase: the simulator's timestamps don't say whose tokens a step computed. A
-# bar that would dwarf the others is cut off, at //.)
+# that apart). Set the load and press *Simulate*. You can also set the network between client and server, which adds
+# round trips and nothing else. (Here TTFT is split by phase, because the simulator's timestamps don't say whose tokens
+# a step computed. A bar that would dwarf the others is cut off, at //.)
 
 # %%
 fleet = pictures.at_70b()
@@ -141,8 +142,8 @@ simulated_70b.error_band(simulated_70b.deployment())
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - A chunk of 512 adds some TTFT: the same amount up to medium load, several times that at the highest. In return the
-#   gaps get shorter.
+# - A chunk of 512 adds some TTFT, about the same up to medium load and several times that at the highest. In return
+#   the gaps get shorter.
 # - At the lowest load the gaps are all the same, and a chunk of 512 still adds a little TTFT. *Decode first* about
 #   doubles the mean TTFT even there, because some newcomers wait for an answer to end.
 # - At low load, a distant client on a new connection pays more in round trips than any policy can save.
@@ -154,23 +155,25 @@ simulated_70b.error_band(simulated_70b.deployment())
 #
 # **The line**
 #
-# > "First I ask how much of the TTFT is mine. If it's others' prompts, the token budget trades TTFT for smooth gaps. If
-# > it's queue: for a slot, memory, or a step? At low load I look at cache and prompt instead."
+# > "First I'd split TTFT into the request's own work and everyone else's. If it's their prompts, the token budget
+# > trades TTFT against ITL. If it's queue time, I ask what for: a slot, memory or a step. At low load I'd check prompt
+# > and cache."
 #
 # **Follow-ups**
 #
 # <details><summary>"You halve the token budget. Who notices?"</summary>
 #
-# Every request that decodes beside prompts: its steps get shorter, so ITL p99 falls. And every long prompt: it takes
-# twice the steps, so its TTFT rises, most of all below the bend of [lesson 03](03_prefill.ipynb), where fewer tokens
-# don't make a step shorter. A request that has the server to itself only gets the longer TTFT.
+# Requests that decode beside prompts get shorter steps, so ITL p99 falls. Long prompts take twice as many steps, so
+# their TTFT rises, most of all below the bend of [lesson 03](03_prefill.ipynb), where fewer tokens don't make a step
+# shorter. A request that has the server to itself gets only the longer TTFT.
 #
 # </details>
 # <details><summary>"Slots are free, and queue time is half of TTFT. Why?"</summary>
 #
-# A request waits for a step to begin, not just for a slot: for the running step to end (with async scheduling, for
-# the next one as well, if that's already launched), for room in the step's token budget, or for KV blocks. Compare
-# queue time with step time: if they're about equal, shorten steps.
+# A slot isn't all that a request needs. It also waits for the running step to end (with async scheduling, for the next
+# one too, if that's already launched), for room in the step's token budget, and for KV blocks. vLLM also counts a
+# request as waiting while its grammar compiles or its KV arrives from another server. Compare queue time with step
+# time: if they're about equal, shorten steps.
 #
 # </details>
 #
@@ -178,7 +181,7 @@ simulated_70b.error_band(simulated_70b.deployment())
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Add GPUs until it comes back down." | "Check whether prompts got longer or load went up." | "Split it by cause for the slow requests. Queue: arrivals or long steps. Others' prompts: one new client with long prompts can do that. Own prefill: longer prompts, or a broken prefix cache. Then fix that one, and show the same split afterwards." |
+# | "Add GPUs until it comes back down." | "Check whether prompts got longer or load went up." | "I'd split TTFT by cause for the slow requests. If it's queue, load went up or steps got longer. If it's other requests' prompts, one new client with long prompts can do that. If it's own prefill, prompts grew or the prefix cache broke. Then I'd fix that one and show the same split again." |
 #
 # **Three numbers to know cold**
 
@@ -196,8 +199,8 @@ words.three_numbers()
 # 4. ITL p99 ≤ that. Choose b = r × (SLO − F − D d).
 # 5. The prompt of n tokens takes n / (b − d) steps, and each adds the fixed cost and the decodes: its TTFT ≈ n / r +
 #    n / (b − d) × (F + D d).
-# 6. So a smaller budget moves waiting from me to the long prompt, and makes the total longer: every extra step adds a
-#    fixed cost.
+# 6. So a smaller budget moves waiting from me to the long prompt, and makes the total longer, because every extra step
+#    adds a fixed cost.
 #
 # </details>
 #
@@ -214,7 +217,7 @@ check.card()
 #
 # ### When requests never meet
 #
-# Short questions, one at a time: each is sent when the previous one has been answered.
+# These are short questions, each sent when the previous one has been answered.
 
 # %%
 quiet = lab.predict(
@@ -234,16 +237,16 @@ words.calm(calm)
 # %% [markdown]
 # ### Async scheduling: when the host gets out of the way
 #
-# Before each step the host has work to do: schedule, prepare inputs, handle the last step's tokens. **Async
-# scheduling** does that for step n+1 while the GPU computes step n. It's the default of vLLM (since 0.14), of SGLang
-# (its overlap scheduler), and of this engine on a GPU. Each bar is a step; drag its two parts.
+# Before each step the host has to schedule, prepare inputs and handle the last step's tokens. **Async scheduling**
+# does that for step n+1 while the GPU computes step n. It's on by default in vLLM (since 0.14), in SGLang (its overlap
+# scheduler), and in this engine on a GPU. Each bar is a step; drag its two parts.
 
 # %%
 pictures.async_explorer()
 
 # %% [markdown]
-# Try a large model (30 milliseconds on the GPU), then a small one (4) with a slow host (6). Where does overlapping
-# gain most, and where nothing?
+# Try a large model (30 milliseconds on the GPU), then a small one (4) with a slow host (6). Where does overlap gain
+# most, and where does it gain nothing?
 #
 # <details><summary>Answer</summary>
 #
@@ -258,8 +261,8 @@ pictures.async_explorer()
 # ### Structured output: a mask per token
 #
 # With a JSON schema the sampler may only pick tokens that keep the answer valid. A library (here llguidance; vLLM and
-# SGLang also use XGrammar) walks the grammar and produces a **mask** over the vocabulary for every token. The first
-# use of a grammar also compiles it, and that's part of TTFT.
+# SGLang also use XGrammar) walks the grammar and produces a **mask** over the vocabulary for every token. A grammar is
+# compiled when it's first used, and that's part of TTFT.
 
 # %%
 guided = run.measure_masks(lab)
@@ -296,9 +299,9 @@ print(f"{len(gaps)} first tokens; the causes miss TTFT by at most {max(gaps):.1e
 print(inspect.getsource(ttft_causes.share_out))
 
 # %% [markdown]
-# Why not simply split a step by its tokens? Because a step has a fixed cost: a small one mostly reads the weights,
+# Why not simply split a step by its tokens? Because a step has a fixed cost. A small one mostly reads the weights,
 # however few tokens are in it. By tokens, a prompt of 16 beside 3 decodes would be blamed for 84% of the step. What it
-# really costs the 3 is its *marginal* cost: how much longer the step takes because of it. That's what counts here and
+# really costs the 3 is its *marginal* cost, how much longer the step takes because of it. That's what counts here and
 # in `timeline.lost["stalled_by_prefill"]`. `minillm/observe/step_cost.py` estimates how long the step would have taken
 # without it.
 #
@@ -318,13 +321,13 @@ print(inspect.getsource(Scheduler.schedule).split("batch = ScheduledBatch")[0])
 #
 # ### What articles say
 #
-# D19 compares a prompt's token with an answer's. A prompt's tokens are computed side by side, and the weights
-# are read once for all of them. An answer's tokens depend on each other: one step each. With $B$ requests decoding, a
-# step's time is shared by $B$ tokens:
+# D19 compares a prompt's token with an answer's. A prompt's tokens are computed side by side, and the weights are read
+# once for all of them. An answer's tokens depend on each other, so they take one step each. With $B$ requests
+# decoding, a step's time is shared by $B$ tokens:
 #
 # $$\frac{\text{decode, seconds per token}}{\text{prefill, seconds per token}} \approx \frac{T_\text{step}(B)/B}{T_\text{step}(n)/n}$$
 #
-# Another claim, D21, needs a baseline: better than what?
+# Another claim, D21, doesn't say what its cut is measured against.
 
 # %%
 shrinking = lab.run(run.shrinking(lab), max_num_seqs=8, max_num_batched_tokens=2048)
@@ -345,12 +348,13 @@ in_short(
 # ```
 #
 # With its last flag vLLM prints a line for each step: `context tokens`, `generation requests`, `iteration elapsed
-# time`. Steps with context tokens take longer, and every generation request in them waits. SGLang runs the two apart
-# unless told otherwise (`Prefill batch` and `Decode batch` lines), prompts first, so answers stall during a
-# prefill; `--enable-mixed-chunk` puts both into one batch. Expect ITL p99 to fall with it, and TTFT to rise.
+# time`. Steps with context tokens take longer, and every generation request in them waits. Unless told otherwise,
+# SGLang runs prefill and decode in separate batches (`Prefill batch` and `Decode batch` lines), prefill first, so
+# decodes stall during a prefill; `--enable-mixed-chunk` puts both into one batch. Expect ITL p99 to fall with it, and
+# TTFT to rise.
 #
 # `vllm:time_to_first_token_seconds` is about `vllm:request_queue_time_seconds` plus
-# `vllm:request_prefill_time_seconds`; what it has on top is the API server's own work. `capacity` or `deferred` in
+# `vllm:request_prefill_time_seconds`; the rest is the API server's own work. `capacity` or `deferred` in
 # `vllm:num_requests_waiting_by_reason` says why requests wait.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)

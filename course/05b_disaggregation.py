@@ -22,18 +22,18 @@ lab = Lab()  # everything in this lesson is simulated: no model is loaded
 # %% [markdown]
 # ## Five minutes
 #
-# Four requests are decoding, and two prompts arrive, one after the other. A box is a step: its width is its duration,
-# its height the tokens in it (a decode's token is drawn about twice as tall as a prompt's). With whole prompts the
-# decodes stall for the length of a prompt; chunks spread it over several steps, each a bit longer; with a split, a
+# Four requests are decoding, and two prompts arrive, one after the other. Each box is a step, as wide as it's long in
+# time and as tall as it has tokens (a decode's token is drawn about twice as tall as a prompt's). With whole prompts
+# the decodes stall for the length of a prompt; chunks spread it over several steps, each a bit longer; with a split, a
 # decode GPU never runs a prompt, and the prefill GPU idles between prompts. Change the chunk size, and watch the
-# longest gap at the right.
+# longest gap, on the right.
 
 # %%
 pictures.budget_explorer()
 
 # %% [markdown]
-# The price is the **transfer**: all the KV that prefill computed has to reach the other GPU. Its size is KV per token
-# (328 kB for Llama-3 70B; lesson 07 derives it) times tokens. Divide that by the link's bandwidth:
+# You pay for it with a **transfer**. All the KV that prefill computed has to reach the other GPU, and that's KV per
+# token (328 kB for Llama-3 70B; lesson 07 derives it) times the number of tokens. Divide it by the link's bandwidth:
 
 # %%
 pictures.transfer_explorer()
@@ -41,8 +41,8 @@ pictures.transfer_explorer()
 # %% [markdown]
 # 4,096 tokens are 1.3 GB. Over one 400 Gb/s network card with RDMA (from one GPU's memory into another's, past both
 # CPUs) that takes a tenth of the time it took to compute them. An HGX H100 typically has a card for each GPU, so each
-# of the four can send its own quarter: divide by four. **On a good link the transfer is cheap; on 10 Gigabit Ethernet
-# it takes longer than the prefill.**
+# of the four can send its own quarter, and you divide by four. **On a good link the transfer is cheap; on 10 Gigabit
+# Ethernet it takes longer than the prefill.**
 #
 # ### Predict
 #
@@ -53,7 +53,7 @@ pictures.transfer_explorer()
 # %%
 bet = lab.predict(
     "smooth",
-    "ITL p99: how many times as long with whole prompts as disaggregated?",
+    "How many times as long is ITL p99 with whole prompts as with the split?",
     unit="x",
     between=(1, 50),
 )
@@ -72,8 +72,8 @@ stack(pictures.draw_ways(quiet, 8.0), words.load(quiet, 8.0))
 # ### Which split?
 #
 # A fixed split suits one mix of prompts and answers. The chart has TTFT p99 by load, for each way to divide four
-# replicas. (This traffic is mostly prompt, so 3 + 1 looks best. Its price isn't in this chart: a single replica decodes
-# for all.)
+# replicas. (This traffic is mostly prompt, so 3 + 1 looks best. What that costs isn't in this chart, because a single
+# replica then does all the decoding.)
 
 # %%
 pictures.draw_splits()
@@ -81,9 +81,9 @@ pictures.draw_splits()
 # %% [markdown]
 # ### Goodput
 #
-# **Goodput** is what counts for a service: the requests per second that meet *every* SLO. The table has the highest
-# load of the chart at which nine of ten requests met both limits, TTFT and TPOT, once with a loose limit on TPOT and
-# once with a strict one. (24 is the highest shown; at 28, none of the four meets even the loose limits.)
+# What counts for a service is **goodput**, the requests per second that meet *every* SLO. The table has the highest
+# load of the chart at which nine of ten requests met both limits, TTFT and TPOT, first with a loose limit on TPOT and
+# then with a strict one. (24 is the highest shown; at 28, none of the four meets even the loose limits.)
 
 # %%
 goodputs = run.goodputs()
@@ -95,19 +95,19 @@ simulated_70b.error_band(simulated_70b.deployment())
 # %% [markdown]
 # ### Which prompts stay?
 #
-# A split needn't be all or nothing. In **conditional disaggregation** the router looks at each request: how many of
-# its prompt tokens aren't cached on the decode side, and how busy the prefill pool is. A turn of an agent repeats a
-# long history and adds a few tokens; sending those away and their KV back costs more than one slightly longer step
-# does. Here's a prompt of 8,192 tokens with a growing share cached: the step that other requests share with the rest of
-# it if it stays, and the transfer if it goes:
+# A split needn't be all or nothing. In **conditional disaggregation** the router decides for each request, by how many
+# of its prompt tokens aren't cached on the decode side and by how busy the prefill pool is. An agent's next turn
+# repeats a long history and adds a few tokens. Sending those away and their KV back costs more than making one decode
+# step slightly longer. The table takes a prompt of 8,192 tokens and caches more and more of it. If the prompt stays,
+# other requests wait through a step that computes the rest. If it goes, the KV of the rest has to be transferred.
 
 # %%
 pictures.stay_or_go_table()
 
 # %% [markdown]
-# From which share on may the prompt stay, with an ITL limit of 25 milliseconds? And with 100? (A step is priced by its
-# new tokens; the other requests' decodes, and attention over the cached tokens, come on top.) Only *uncached* tokens
-# stall a step, so the more of a prompt is cached, the less a split has to offer. (NVIDIA Dynamo:
+# How much has to be cached before the prompt may stay, with an ITL limit of 25 milliseconds? And with 100? (A step is
+# priced by its new tokens; the other requests' decodes, and attention over the cached tokens, come on top.) Only
+# *uncached* tokens stall a step, so the more of a prompt is cached, the less a split has to offer. (NVIDIA Dynamo:
 # `--router-conditional-disagg`, experimental in November 2026.)
 #
 # ### Where it loses
@@ -129,8 +129,9 @@ pictures.stay_or_go_table()
 #
 # **The line**
 #
-# > "Disaggregation buys isolation: no decode step holds a prompt, so ITL p99 is flat. The same GPUs give no more
-# > throughput, but more goodput when TPOT binds. The price is moving KV, and a split that has to match the token mix."
+# > "Disaggregation buys isolation: no decode step carries a prompt, so ITL p99 stays flat. The same GPUs don't give
+# > more throughput, but they do give more goodput when TPOT is the limit. You pay in KV transfers, and the split must
+# > match your token mix."
 #
 # **Follow-ups**
 #
@@ -154,7 +155,7 @@ pictures.stay_or_go_table()
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Yes, everybody does; it's faster." | "If ITL p99 breaks because of long prompts, and the network is good." | "What's the goodput of chunks at our SLOs, and which limit binds? If TPOT binds: the ratio from our token mix, the KV bytes against the links, cached turns kept local, and a plan for the day the mix drifts." |
+# | "Yes, everybody does; it's faster." | "If long prompts ruin ITL p99, and the network is good." | "First, what goodput does chunked prefill give us at our SLOs, and which limit binds? If it's TPOT, I'd set the ratio from our token mix, check KV bytes against the links, keep cached turns local, and plan for the day the mix drifts." |
 #
 # **Three numbers to know cold**
 
@@ -226,11 +227,11 @@ print(inspect.getsource(run.transfer_s))
 # %% [markdown]
 # ### Chunks in a pipeline
 #
-# **Pipeline parallelism** can shorten a long prefill, which it can't do for a decode step. Each GPU holds a part of the
-# layers, and one prompt's chunks follow each other through them: while chunk 1 is in stage 2, chunk 2 is in stage 1.
-# With $s$ stages and $c$ equal chunks a prompt takes $c + s - 1$ turns instead of $c \cdot s$. Only activations pass
-# between stages, once each, so slower links will do than tensor parallelism needs. A prompt of 32,768 tokens on four
-# stages:
+# **Pipeline parallelism** can shorten a long prefill, which it can't do for a decode step. Each GPU holds a part of
+# the layers, and one prompt's chunks follow each other through them: while chunk 1 is in stage 2, chunk 2 is in
+# stage 1. With $s$ stages and $c$ equal chunks a prompt takes $c + s - 1$ turns instead of $c \cdot s$. Only
+# activations pass between stages, once per stage, so the links can be slower than tensor parallelism needs. A prompt
+# of 32,768 tokens on four stages:
 
 # %%
 pictures.pipeline_table()
@@ -249,10 +250,10 @@ pictures.pipeline_table()
 # curl -s http://127.0.0.1:8000/metrics | grep -E "nixl|kv_transfer"
 # ```
 #
-# Each pool is a server of its own (SGLang's second one runs with `--disaggregation-mode decode`), and a router stands
-# in front, as their docs show. The transfer has metrics: `vllm:nixl_xfer_time_seconds` and
-# `vllm:nixl_bytes_transferred`, `sglang:kv_transfer_latency_ms` and `sglang:kv_transfer_speed_gb_s`. Its bytes should
-# be prompt tokens times KV per token.
+# Each pool is a server of its own (SGLang's second one runs with `--disaggregation-mode decode`), with a router in
+# front, as their docs show. Watch the transfer in `vllm:nixl_xfer_time_seconds` and `vllm:nixl_bytes_transferred`,
+# `sglang:kv_transfer_latency_ms` and `sglang:kv_transfer_speed_gb_s`. Its bytes should be prompt tokens times KV per
+# token.
 #
 # Compare with the same GPUs, not split, under long prompts. Expect ITL p99 to go flat, TTFT to grow by the transfer,
 # and tokens per second not to rise. Then change the mix of prompts and answers: `vllm:num_requests_waiting` should
@@ -265,8 +266,8 @@ pictures.pipeline_table()
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Overlap.** Real connectors send one layer's KV while the next is computed; the simulator sends all of it
-#   afterwards, so its gap after the first token is pessimistic by most of a transfer.
+# - **Overlap.** Some connectors send one layer's KV while the next is computed. The simulator sends all of it
+#   afterwards, so against those its gap after the first token is too long by most of a transfer.
 # - **Contention.** Transfers here take turns on one link; real networks share theirs with everything else.
 # - **Different hardware per pool.** Compute-rich cards for prefill, memory-rich ones for decode: price it with
 #   `--plan`.

@@ -36,8 +36,8 @@ lab = open_lab()
 # - **multiply**: each weight is used for two operations (**FLOPs**), a multiplication and an addition, per token
 #   generated.
 #
-# Those are two of a step's three **clocks**; the third is **overhead**, everything else the step waits for. Reading and
-# multiplying can go on side by side; then only the slower of the two counts.
+# Those are two of a step's three **clocks**; the third is **overhead**, everything else the step waits for. Reading
+# and multiplying can overlap, and then only the slower of the two counts.
 #
 # How fast can this machine do either? The run below measures both limits on the spot and puts an NVIDIA H100's data
 # sheet beside them.
@@ -47,9 +47,9 @@ roof = this_machine(lab)
 roofs_table([roof, on_paper()])
 
 # %% [markdown]
-# The number to remember is **FLOP per byte**: how many operations fit into the time it takes to read one byte. A
-# 16-bit weight is two bytes, and a single request uses it for two operations: one FLOP per byte. So at batch size 1
-# the arithmetic units are mostly idle. Here's one request, one step, on the lab's engine.
+# The number to remember is **FLOP per byte**, how many operations fit into the time it takes to read one byte. A
+# 16-bit weight is two bytes, and a single request uses it for two operations, so it needs one FLOP per byte. So at
+# batch size 1 the arithmetic units are mostly idle. Here's one request, one step, on the lab's engine.
 
 # %%
 alone = run.measure(lab, batch=1)
@@ -63,8 +63,8 @@ stack(pictures.draw_clocks([alone], roof), words.clocks(alone, roof, simulated.p
 #
 # ### Predict
 #
-# So is doubling the batch free? What users see is **ITL** (inter-token latency): for a decoding request, the length
-# of a step.
+# So is doubling the batch free? What users see is **ITL** (inter-token latency), which for a decoding request is the
+# length of a step.
 
 # %%
 four = run.doubled_batches(lab, roof)
@@ -92,9 +92,9 @@ stack(pictures.draw_clocks([doubled[0], doubled[-1]], roof), words.doublings(dou
 #
 # ### The same at 70B
 #
-# Llama-3 70B on four H100s, simulated: each bar is one decode step, split by what it waits for, with an ITL SLO drawn
-# across. Operators don't look for the "best" batch. They take the largest one that keeps the SLO, because more tokens
-# per second per GPU means fewer GPUs. Change the stack, the card, the model.
+# Here's Llama-3 70B on four H100s, simulated. Each bar is one decode step, split by what it waits for, with an ITL SLO
+# drawn across. Operators don't look for the "best" batch. They take the largest one that keeps the SLO, because more
+# tokens per second per GPU means fewer GPUs. Change the stack, the card, the model.
 
 # %%
 simulated.step_parts()
@@ -111,12 +111,12 @@ stack(*(simulated_70b.error_band(simulated.stack(name)) for name in (simulated_7
 #
 # <details><summary>Answer</summary>
 #
-# 1. A batch of 1 takes over half as long again: the GPUs wait for launches. Batch 256 doesn't change at all. The
-#    largest batch within the SLO falls to less than a third, because no step can be shorter than its launches.
+# 1. A batch of 1 takes over half as long again, because the GPUs wait for launches. Batch 256 doesn't change at all.
+#    The largest batch within the SLO falls to less than a third, because no step can be shorter than its launches.
 # 2. A batch of 32 fits; 64 doesn't. Weights are still the longest part, but KV is catching up, and no batch makes
 #    it cheaper.
-# 3. Weights and KV shrink, by the ratio of the bandwidths. Launch gaps, host time and much of the communication stay:
-#    the better the card, the more of the step is overhead. (The host's part is what vLLM 0.19 took per step and
+# 3. Weights and KV shrink, by the ratio of the bandwidths. Launch gaps, host time and much of the communication stay,
+#    so the better the card, the more of the step is overhead. (The host's part is what vLLM 0.19 took per step and
 #    request. Newer versions take less: vLLM 0.30 served 256 short requests at a time in up to 30% less time than this
 #    forecast ([compared](../docs/simulator.md)). So don't conclude from the large batches that host time dominates.)
 #
@@ -143,9 +143,9 @@ pictures.weights_or_kv(three, "Llama-3-70B")
 # %% [markdown]
 # <details><summary>Things to try, and what they show</summary>
 #
-# - One request, at any length these models were trained for: its step still reads more weights than KV.
+# - A single request's step reads more weights than KV, at any length these models were trained for.
 # - 16 chats of 2048 tokens: Llama-2-13B (MHA) is over the border, Llama-3-70B (GQA) is nowhere near it.
-# - Weights in 4 bits move the border left: shrink the weights and KV matters sooner. KV in 8 bits moves it back.
+# - Weights in 4 bits move the border left, since KV overtakes smaller weights sooner. KV in 8 bits moves it back.
 # - KV traffic can exceed weight traffic only if the KV cache is larger than the weights, unless requests share a
 #   prefix, which is stored once and read for each of them. The dotted line is the KV capacity.
 #
@@ -162,17 +162,17 @@ simulated.drift()
 
 # %% [markdown]
 # How much longer does the last token take than the first? And where does the line end with 64 requests, or with 128?
-# The dashed line is what a dashboard shows when requests are at different places in their answers: steady, and above
-# what a test with short answers measured. So test an ITL SLO with answers of the length you expect, and size the KV
-# cache for prompt *and* answer.
+# The dashed line is what a dashboard shows when requests are at different places in their answers. It's steady, and
+# above what a test with short answers measured. So test an ITL SLO with answers of the length you expect, and size the
+# KV cache for prompt *and* answer.
 
 # %% [markdown]
 # ## In the interview
 #
 # **The line**
 #
-# > "A dense decode step reads all weights and all KV, so ITL's floor is weight bytes over bandwidth. More requests cost
-# > little until linear layers wait for arithmetic, at a batch of FLOP/s over bytes/s: about 300 on H100s. KV and
+# > "A dense model's decode step reads all weights once, so ITL's floor is weight bytes over bandwidth. Extra requests
+# > are nearly free until the linear layers are compute-bound, at a batch of about 300 on an H100. KV reads and
 # > overhead bend ITL sooner."
 #
 # **Follow-ups**
@@ -187,10 +187,10 @@ simulated.drift()
 # </details>
 # <details><summary>"GPU utilization is 100%. Are we at the limit?"</summary>
 #
-# It only says that some kernel was running: it can read 100% for a single request, with the arithmetic units idle. I'd
-# look at DRAM activity (close to MBU) and tensor-pipe activity (close to MFU): `DCGM_FI_PROF_DRAM_ACTIVE` and
-# `DCGM_FI_PROF_PIPE_TENSOR_ACTIVE`. High MBU with a small batch means there's arithmetic to spare for more requests, if
-# KV has room.
+# That number only says that some kernel was running. It can read 100% for a single request, with the arithmetic units
+# mostly idle. I'd look at DRAM activity (close to MBU) and tensor-pipe activity (close to MFU):
+# `DCGM_FI_PROF_DRAM_ACTIVE` and `DCGM_FI_PROF_PIPE_TENSOR_ACTIVE`. High MBU with a small batch means there's
+# arithmetic to spare for more requests, if KV has room.
 #
 # </details>
 #
@@ -198,7 +198,7 @@ simulated.drift()
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "As large as fits in memory." | "The largest whose ITL p99 meets the SLO." | "At our contexts, when answers are longest: ITL against batch, from the floor to the knee. Then whichever ends first, SLO, KV capacity, or the knee; minus headroom for prompts in the same steps. And I'd alert on ITL, because throughput won't tell us." |
+# | "As large as fits in memory." | "The largest whose ITL p99 meets the SLO." | "I'd measure ITL against batch at our contexts, with answers at their longest. Then I'd take whichever comes first of the SLO, KV capacity and the knee, minus headroom for prompts in the same steps. And I'd alert on ITL, because throughput won't tell us." |
 #
 # **Three numbers to know cold**
 
@@ -208,7 +208,7 @@ words.three_numbers()
 # %% [markdown]
 # **On the whiteboard**
 #
-# <details><summary>The knee from two numbers of the card, and why attention has none</summary>
+# <details><summary>Where's the knee, and why doesn't attention have one?</summary>
 #
 # P weights in W bytes, a card with F FLOP/s and M bytes/s, B requests with c tokens of context each, k bytes of KV per
 # token, L layers, q numbers in a query (heads × head size).
@@ -216,7 +216,8 @@ words.three_numbers()
 # 1. Linear layers: read W bytes once, do 2 P B FLOPs for a batch of B.
 # 2. Memory-bound while 2 P B / F < W / M, so up to B = (F / M) × W / (2 P). In 16 bits W = 2 P: B = F / M.
 # 3. H100: 989e12 / 3.35e12 ≈ 295. Contexts don't appear in it.
-# 4. Attention: each request reads its own KV, c k bytes, for 4 L q c FLOPs. Intensity 4 L q / k: no B, no c.
+# 4. Attention: each request reads its own KV, c k bytes, for 4 L q c FLOPs. Its intensity is 4 L q / k, with neither B
+#    nor c in it.
 # 5. In 16 bits that's query heads per KV head: 1 with MHA, 8 for a 70B. That's far below 295, so attention is
 #    memory-bound at every batch. (MLA is the exception: 06b.)
 # 6. The step is their sum: ITL ≥ max(W/M, 2PB/F) + B c k / M + overhead.
@@ -274,8 +275,8 @@ stack(roofs_table([roof]), pictures.dots_table(sweep, roof))
 # %% [markdown]
 # ### The third clock: profile a step
 #
-# Where does overhead come from? PyTorch's profiler records every operation. So here the engine launches them one by
-# one from Python, which makes its step longer.
+# Where does overhead come from? PyTorch's profiler can record every operation of a step, if the engine launches them
+# one by one from Python. That makes the step longer.
 
 # %%
 profiled = run.profile_steps(lab, batch=1)
@@ -296,7 +297,7 @@ stack(pictures.profile_table(profiled), words.profiled(profiled, alone))
 # nsys stats report1.nsys-rep        # kernels by total time: products (gemm), attention (flash), the small ones
 # ```
 #
-# In the timeline, look for white space between kernels of a decode step: that's where the GPU waits for its host. For
+# In the timeline, look for white space between kernels of a decode step, where the GPU waits for its host. For
 # PyTorch's view of a vLLM server: `--profiler-config '{"profiler": "torch", "torch_profiler_dir": "./trace"}'`, then
 # POST to `/start_profile` and `/stop_profile`.
 #
@@ -325,27 +326,27 @@ words.launches(whole, apart)
 
 # %% [markdown]
 # vLLM does both by default (`-O2`); `--enforce-eager` turns both off. SGLang's switch is `--cuda-graph-backend-decode
-# disabled`. The price: start-up time, memory for the graphs, and padding to the recorded batch sizes. By default vLLM
-# replays a step of decodes alone as one graph, and a step that also prefills in pieces, attention launched between
-# them (`FULL_AND_PIECEWISE`). Steps larger than the largest recorded one gain little from graphs: the GPU is busy
-# long enough for its host to run ahead.
+# disabled`. You pay with start-up time, memory for the graphs, and padding to the recorded batch sizes. By default
+# vLLM replays a step of decodes alone as one graph, and a step that also prefills as several pieces with attention
+# launched between them (`FULL_AND_PIECEWISE`). Steps larger than the largest recorded one gain little from graphs,
+# because the GPU is busy long enough for its host to run ahead.
 #
-# <details><summary>What graphs leave: the host's work and sampling</summary>
+# <details><summary>What graphs don't remove: the host's other work, and sampling</summary>
 #
 # **Async scheduling** hides the host's other work: [lesson 05](05_first_token.ipynb) has a picture to drag.
-# **Sampling** runs on the GPU, after the last layer: top-p over a vocabulary of 128k took this engine 1.3
-# milliseconds more than greedy for 128 requests on an H100, an eighth of the step ([measured](../docs/measured.md)).
-# Kernels for other batch sizes also add numbers up in another order, so greedy output can change with the load;
-# batch-invariant kernels (vLLM: `VLLM_BATCH_INVARIANT=1`) avoid that, at a price in speed.
+# **Sampling** runs on the GPU, after the last layer. Top-p over a vocabulary of 128k took this engine 1.3 milliseconds
+# more than greedy for 128 requests on an H100, an eighth of the step ([measured](../docs/measured.md)). At another
+# batch size kernels also add numbers up in another order, so greedy output can change with the load. Batch-invariant
+# kernels (vLLM: `VLLM_BATCH_INVARIANT=1`) avoid that, but they're slower.
 #
 # </details>
 #
 # ### The roofline
 #
 # The x axis is **arithmetic intensity**, operations per byte read; the y axis is operations per second. The roof is
-# what the machine allows: memory limits the slope, arithmetic the flat part, and they meet at the **bend** (the *ridge
-# point*). A step is its **linear layers**, then its **attention**, each with an intensity of its own, so its limit lies
-# at or below the roof. Each press adds a dot.
+# what the machine allows. Memory is the limit on the slope and arithmetic on the flat part, and they meet at the
+# **bend** (the *ridge point*). A step is its **linear layers**, then its **attention**, each with an intensity of its
+# own, so its limit lies at or below the roof. Each press adds a dot.
 
 # %%
 pictures.roofline_lab(lab, roof, sweep)
@@ -355,9 +356,10 @@ pictures.roofline_lab(lab, roof, sweep)
 #
 # <details><summary>Answer</summary>
 #
-# With short contexts and 16-bit weights, intensity is about the batch: each doubling moves the dot right by a factor
-# of two, and up by nearly as much until it nears the bend. Long contexts move it left, since each request brings
-# bytes that it shares with no other. How far depends on the model: a large one has many weights for each token of KV.
+# With short contexts and 16-bit weights, intensity is about the batch, so each doubling moves the dot right by a
+# factor of two, and up by nearly as much until it nears the bend. Long contexts move it left, since each request
+# brings bytes that it shares with no other. How far depends on the model, since a large one has many weights for each
+# token of KV.
 #
 # The linear layers bend at a batch of about *FLOP/s divided by bytes/s*, at any context: small for most CPUs (not those
 # with matrix units, such as Intel's AMX), about 300 for an H100. Attention's intensity is the same in any batch, so
@@ -369,13 +371,13 @@ pictures.roofline_lab(lab, roof, sweep)
 #
 # ### Longer contexts, on this machine
 #
-# One batch, over longer contexts: until KV outweighs the weights, if memory allows.
+# Here one batch runs with longer and longer contexts, until KV outweighs the weights (if memory allows).
 
 # %%
 batch, context = run.longest_contexts(lab, roof)
 growth = lab.predict(
     "contexts",
-    f"{batch} requests, and contexts grow from a few words to about {context:,} tokens. ITL grows by:",
+    f"{batch} requests, and contexts grow from a few words to about {context:,} tokens. How much does ITL grow?",
     list(run.GROWTH),
 )
 growth
@@ -401,16 +403,17 @@ words.growth(grown, roof)
 # - **The linear layers** are compute-bound from $B = \frac{F}{M} \cdot \frac{W}{2P}$ on, at *any* context. With
 #   16-bit weights that's $B = F/M$; in $b$ bits $\frac{b}{16} F/M$, if products still run in 16 bits.
 # - **Attention** has $4\,L\,q/k$ operations per byte in any batch and context. In 16 bits that's the query heads per
-#   KV head: 1 with MHA, 8 for Llama-3-70B. GPUs bend far above that, so it's memory-bound at *every* batch. (MLA
-#   comes close to the bend: [lesson 06b](06b_moe.ipynb).)
+#   KV head: 1 with MHA, 8 for Llama-3-70B. GPUs bend far above that, so it's memory-bound at *every* batch. (MLA comes
+#   close to the bend: [lesson 06b](06b_moe.ipynb).) At small batch and long context a kernel also has to split each
+#   request's KV over the GPU and merge the parts, as FlashDecoding does, or most of the GPU would idle.
 # - **KV equals weights** at $B\,c = W/k$. Going from MHA to GQA multiplies that by the group size.
 #
 # On the back of an envelope, *weight bytes over bandwidth is a floor under ITL*. With an 8B on one H100, good servers
 # land at some 1.4 times that at batch size 1; with a 70B on four, at 1.5 to 1.8 times. Small models land much higher.
 #
-# **Tensor parallelism** splits every matrix over $n$ GPUs, so $F$ and $M$ both grow $n$-fold: the floor drops, and
-# the bend stays. But twice per layer the GPUs have to add up their partial results (an **all-reduce**), and that
-# isn't free (batch 64, contexts of 1024; two H100s have no room for that much KV):
+# **Tensor parallelism** splits every matrix over $n$ GPUs, so $F$ and $M$ both grow $n$-fold. The floor drops, and the
+# bend stays. But twice per layer the GPUs have to add up their partial results (an **all-reduce**), and that isn't
+# free (batch 64, contexts of 1024; two H100s have no room for that much KV):
 
 # %%
 simulated.tp_table()

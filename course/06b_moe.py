@@ -2,8 +2,8 @@
 # # 06b · Mixture of experts, MLA and parallelism
 #
 # A dense model's decode step reads all the weights once (lesson 06). Most large open models today are mixtures of
-# experts, and for them that's false. This lesson follows one thread: which experts a step reads, what that does to ITL,
-# why experts are spread over many GPUs, and why the KV cache then has to be spread another way.
+# experts, and for them that's false. Here you'll see which experts a step reads, what that does to ITL, why experts
+# are spread over many GPUs, and why the KV cache then has to be spread another way.
 #
 # - **Five minutes** (five): which weights does a step of a mixture of experts read? A bet.
 # - **The lab** (ten): ITL, expert parallelism over a few GPUs and over many, latent attention.
@@ -24,8 +24,8 @@ lab = open_lab()
 #
 # After attention, each layer of a model has an MLP (its feed-forward part), where most of its weights are. In a
 # **mixture of experts** (MoE) that's many small MLPs, the **experts**, and a **router** sends each token to a few of
-# them: in Qwen3 30B-A3B, 8 of 128 in each layer. The model stores 30 billion parameters, and a token is multiplied by
-# about 3 billion. A single request reads only those. But a batch activates the experts of *all* its tokens.
+# them. In Qwen3 30B-A3B it's 8 of 128 in each layer. The model stores 30 billion parameters, and a token is multiplied
+# by about 3 billion. A single request reads only those. But a batch activates the experts of *all* its tokens.
 #
 # ### Predict
 #
@@ -67,14 +67,13 @@ pictures.share_explorer(found)
 # <details><summary>Why would an engine read fewer experts than the dashed curve?</summary>
 #
 # The curve, 1 − (1 − k/E)^B with k of E experts per token and B tokens, assumes that tokens choose independently, and
-# that all experts are equally likely. This run breaks the first assumption: its prompts are the beginnings of 16
-# questions with a number in front, so a batch of 64 has four near-copies of each, which are sent to much the same
-# experts. It may break the second, too: a router is one fixed matrix, and if the hidden states share a direction, the
+# that all experts are equally likely. This run breaks the first assumption, because its prompts are the beginnings of
+# 16 questions with a number in front, so a batch of 64 has four near-copies of each, which are sent to much the same
+# experts. It may break the second, too. A router is one fixed matrix, and if the hidden states share a direction, the
 # same experts score high for all tokens.
 #
 # Look at batch 16 in the chart, where no question occurs twice. If the measured point is below the curve already, the
-# copies can't be the whole reason. Two counts that this run doesn't take would separate the causes: the share with
-# unrelated texts, and the tokens per expert over many texts.
+# copies can't be the whole reason.
 #
 # </details>
 #
@@ -88,9 +87,9 @@ pictures.share_explorer(found)
 stack(pictures.dense_table(), simulated_70b.error_band(simulated.stack(simulated_70b.TODAY, pictures.PAIR[0], tp=2)))
 
 # %% [markdown]
-# The gain is large for a single request and small in the middle, where the MoE reads nearly as many bytes per step.
-# It grows again at large batch: the dense model has 2.7 times as much KV per token to read, and beyond a batch of about
-# 300 its linear layers become compute-bound.
+# The gain is large for a single request and small in the middle, where the MoE reads nearly as many bytes per step. It
+# grows again at large batch, where the dense model has 2.7 times as much KV per token to read, and beyond a batch of
+# about 300 its linear layers become compute-bound.
 #
 # **It loses on memory.** All experts have to be resident, so an MoE that can be as fast as a 3B model needs the memory
 # of a 30B one. At low traffic you pay for weights that few tokens use. So the weights go on several GPUs, and the next
@@ -101,8 +100,8 @@ stack(pictures.dense_table(), simulated_70b.error_band(simulated.stack(simulated
 # **Tensor parallelism** (TP) cuts every expert into slices, and narrow experts become very narrow. **Expert
 # parallelism** (EP) gives each GPU whole experts. A token's hidden state then has to reach its experts. With TP
 # attention every GPU has it already, and one all-reduce adds the results up, as before. With data parallel attention
-# (below) it travels there and back: two **all-to-alls** (each GPU sends to all others) per layer. Either way, a layer
-# takes as long as its slowest GPU.
+# (below) it travels there and back, in two **all-to-alls** (each GPU sends to all others) per layer. Either way, a
+# layer takes as long as its slowest GPU.
 
 # %%
 pictures.imbalance()
@@ -110,18 +109,18 @@ pictures.imbalance()
 # %% [markdown]
 # <details><summary>Which imbalance counts, that of rows or that of experts read?</summary>
 #
-# In decode, an expert with a few rows is memory-bound, so a GPU's time goes with the *experts it reads*, and those are
-# nearly even from a few dozen tokens on. Rows count once experts have enough of them to be compute-bound: in prefill,
-# and at very large batches. There chance has averaged out, and popularity hasn't: with 1.5 times the even share, GPU
-# 0 stays the straggler at any batch. The cure is to replicate popular experts, or move them.
+# In decode, an expert with a few rows is memory-bound, so a GPU's time depends on how many *experts it reads*, and
+# from a few dozen tokens on, that's nearly the same on all GPUs. Rows count once experts have enough of them to be
+# compute-bound, in prefill and at very large batches. By then chance has averaged out, but popularity hasn't: with 1.5
+# times the even share, GPU 0 stays the straggler at any batch. The cure is to replicate popular experts, or move them.
 #
 # </details>
 #
 # ### Wide EP, in numbers
 #
 # Why spread one model over dozens of GPUs? The table has DeepSeek-V3, its weights in fp8 and 64 tokens per GPU in each
-# step. Change that number, and find the width from which an expert's product is compute-bound: about 206 rows on an
-# H200 in fp8.
+# step. Change that number, and find how many GPUs it takes before an expert's product is compute-bound, at about 206
+# rows on an H200 in fp8.
 
 # %%
 pictures.wide_ep_table(tokens_per_gpu=64)
@@ -143,18 +142,19 @@ pictures.wide_ep_table(tokens_per_gpu=64)
 #
 # ### Latent attention: less KV per token
 #
-# **Multi-head latent attention** (MLA) keeps one compressed vector per token and layer, for all heads, and expands it
-# when it's needed. For DeepSeek-V3's layers and heads, in 16 bits:
+# **Multi-head latent attention** (MLA) keeps one compressed vector per token and layer, for all heads. Prefill expands
+# it into keys and values. In decode the expansion is folded into the projections around attention, so a step reads
+# only the vector. For DeepSeek-V3's layers and heads, in 16 bits:
 
 # %%
 pictures.kv_table()
 
 # %% [markdown]
-# That's less than a third of GQA with eight heads, at the quality of full attention (say MLA's authors). But TP
-# splits the KV cache by heads, and a latent vector has no heads to split. There are three ways to spread attention,
+# That's less than a third of GQA with eight heads, at the quality of full attention (according to MLA's authors). But
+# TP splits the KV cache by heads, and a latent vector has no heads to split. There are three ways to spread attention,
 # here on eight GPUs:
 #
-# | attention | KV on each GPU | its price | made for |
+# | attention | KV on each GPU | cost | good for |
 # |---|---|---|---|
 # | TP | **a copy of all of it** | KV memory | low traffic, low latency |
 # | **Data parallel attention** (DP attention) | that of its own requests | attention weights on every GPU; a request's attention runs on one GPU | high traffic |
@@ -168,26 +168,26 @@ pictures.latent_room()
 #
 # **The line**
 #
-# > "An MoE step reads the experts its tokens activate: 8 of 128 is 6% for one request, most of them for 64. So
-# > small batches read the active parameters, large ones nearly all. At high traffic, I run MLA attention data parallel
-# > and experts wide."
+# > "An MoE step reads whichever experts its tokens activate: with 8 of 128, that's 6% for one request and most for 64.
+# > Small batches read the active parameters, large ones nearly everything. At scale, I'd run MLA attention
+# > data-parallel with wide EP."
 #
 # **Follow-ups**
 #
 # <details><summary>"Does speculation pay on an MoE?"</summary>
 #
-# Less than on a dense model at small batch. There a second query token reads the same weights; here it activates
-# other experts, so a single request's step with one draft token reads almost twice the experts. At large batch most
-# experts are read anyway, so drafts (say from MTP, a multi-token prediction head) cost little until the experts are
-# compute-bound.
+# Less than on a dense model, at small batch. In a dense model a second query token reads the same weights. Here it
+# activates other experts, so a single request's step with one draft token reads almost twice as many. At large batch
+# most experts are read anyway, so drafts (say from MTP, a multi-token prediction head) cost little until the experts
+# are compute-bound.
 #
 # </details>
 # <details><summary>"Is MLA decode memory-bound?"</summary>
 #
-# I'd count per GPU. In DeepSeek-V3 all 128 heads share one latent vector: 128 × 2 × (576 + 512) FLOPs for 576 × 2
-# bytes, some 240 per byte, close to an H100's bend at 295. Under TP 8 a GPU has 16 of the heads, so about 30:
-# memory-bound like any attention. With DP attention and one MTP draft, two query tokens share the bytes. That's about
-# 480, so it's *compute-bound* in decode.
+# I'd count per GPU. In DeepSeek-V3's decode all 128 heads attend to one latent vector: 128 × 2 × (576 + 512) FLOPs for
+# 576 × 2 bytes, some 240 per byte, close to an H100's bend at 295. Under TP 8 a GPU has 16 of the heads, so it's about
+# 30, memory-bound like any attention. With DP attention and one MTP draft, two query tokens share the bytes. That's
+# about 480, so it's *compute-bound* in decode.
 #
 # </details>
 #
@@ -195,7 +195,7 @@ pictures.latent_room()
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "TP 8 on one node." | "EP with data parallel attention, since TP copies the latent KV." | "By traffic. Low and latency-bound: TP 8, with DCP for long contexts. High: prefill and decode apart, DP attention, EP as wide as the fast links reach, redundant copies of hot experts; and I'd track balancedness and tokens per expert." |
+# | "TP 8 on one node." | "EP with data parallel attention, since TP copies the latent KV." | "It depends on traffic. If it's low and latency matters, TP 8, with DCP for long contexts. If it's high, I'd disaggregate prefill and decode, run DP attention with EP as wide as the fast links reach, and replicate hot experts. Then I'd watch balancedness and tokens per expert." |
 #
 # **Three numbers to know cold**
 
@@ -265,14 +265,14 @@ print(inspect.getsource(MoE.forward))
 # %% [markdown]
 # ### Reference
 #
-# Nothing here is needed for the line. Look it up when you deploy one.
+# You don't need any of this for the interview. Look it up when you deploy one.
 #
 # <details><summary>Flags of vLLM and SGLang, and where each loses</summary>
 #
 # | | vLLM | SGLang | where it loses |
 # |---|---|---|---|
 # | EP | `--enable-expert-parallel` (experts over TP × DP GPUs) | `--ep-size`, `--moe-a2a-backend deepep` | where the all-to-all's latency is more than it saves: measure it against TP |
-# | hot experts | `--enable-eplb`, `--eplb-config '{"num_redundant_experts": 32}'` | not checked | copies take memory |
+# | hot experts | `--enable-eplb`, `--eplb-config '{"num_redundant_experts": 32}'` | `--enable-eplb`, `--ep-num-redundant-experts 32` | copies take memory |
 # | DP attention | `--data-parallel-size 8 --enable-expert-parallel`, with `--tensor-parallel-size 1` | `--tp 8 --dp 8 --enable-dp-attention` (deprecated in 0.5.23 for `--attn-dp-size`) | at low load: a request's attention runs on one GPU of eight |
 # | DCP | `--tensor-parallel-size 8 --decode-context-parallel-size 8` | `--tp 8 --dcp-size 8` | at short contexts |
 #
@@ -281,7 +281,7 @@ print(inspect.getsource(MoE.forward))
 #   prefill.
 # - Published figures don't all point one way: TensorRT-LLM had EP ahead of TP for a single request
 #   ([docs](../docs/simulator.md)).
-# - With DP attention, experts tie all **ranks** (the GPUs of the group) together: every step takes as long as the rank
+# - With DP attention, experts tie all **ranks** (the GPUs of the group) together. Every step takes as long as the rank
 #   with the most work, and a rank without requests runs dummy passes. Prefix caches are one per rank, so send a
 #   conversation back to its rank. TensorRT-LLM calls it attention DP.
 #
@@ -294,12 +294,12 @@ print(inspect.getsource(MoE.forward))
 # there's one new token, so what can be split is the KV it attends to: DCP, above.
 # (*Sequence* parallelism is something else: Megatron's way to split norms and their activations between all-reduces.)
 #
-# **Pipeline parallelism** gives each GPU whole layers. Activations are handed on once per stage, so slow links
-# between servers are fine. For **ITL** it buys nothing: one token still goes through all stages, one after the other.
-# See it with `minillm simulate --model llama-3-70b --hardware h100-sxm --tp 1 --pp 4 --qps 1 --traffic chat`, and again
-# with `--tp 4 --pp 1`. It does shorten the **TTFT of a long prompt**, whose chunks follow each other through the stages
-# ([05b](05b_disaggregation.ipynb) has the table). Our simulator doesn't model that: there, a chunk waits until the one
-# before has left the last stage.
+# **Pipeline parallelism** gives each GPU whole layers. Activations are handed on once per stage, so slow links between
+# servers are fine. For **ITL** it buys nothing, since a token still goes through all stages, one after the other. See
+# it with `minillm simulate --model llama-3-70b --hardware h100-sxm --tp 1 --pp 4 --qps 1 --traffic chat`, and again
+# with `--tp 4 --pp 1`. It does shorten the **TTFT of a long prompt**, whose chunks follow each other through the
+# stages ([05b](05b_disaggregation.ipynb) has the table). Our simulator doesn't model that. There, a chunk waits until
+# the one before has left the last stage.
 #
 # Rule of thumb: TP inside the NVLink domain, EP with DP attention for large MoEs, PP across servers when the model
 # doesn't fit one, or for the prefill of very long prompts.
@@ -333,8 +333,8 @@ print(inspect.getsource(MoE.forward))
 #
 # Repeat it with more `--max-concurrency`, and with a dense model as large (`Qwen/Qwen3-32B`). A single request's ITL
 # follows the active parameters, so the MoE should be ahead. With more requests its ITL should climb earlier than the
-# dense model's: each token activates other experts. `GPU KV cache size` at start (SGLang: `max_total_num_tokens`) shows
-# what's left once *all* experts are loaded.
+# dense model's, because each token activates other experts. `GPU KV cache size` at start (SGLang:
+# `max_total_num_tokens`) shows what's left once *all* experts are loaded.
 #
 # Balance is logged as `balancedness` (mean load over the largest; 1 is even) or kept in `sglang:eplb_balancedness`.
 # It should rise with the batch, and fall when all traffic is about one subject.

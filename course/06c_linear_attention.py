@@ -1,13 +1,13 @@
 # %% [markdown]
 # # 06c · Linear and sparse attention
 #
-# "KV grows with every token": half of this course rests on it, and for many of this year's models it's only partly
-# true. Some keep one state of fixed size in most layers, however long the text. Others keep everything and read little
-# of it. Which of the rules still hold?
+# Half of this course rests on "KV grows with every token", and for many of this year's models that's only partly true.
+# Some keep one state of fixed size in most layers, however long the text. Others keep everything and read little of
+# it. Which of the rules still hold?
 #
 # After this lesson you can read off a `config.json` how much memory a request takes and how much of it a step moves,
 # and say why the prefix cache of such a model doesn't behave the way you're used to. Everything here is arithmetic on
-# published sizes: no model is loaded.
+# published sizes, so no model is loaded.
 #
 # - **Five minutes** (five): four models, and a bet on a short chat.
 # - **The lab** (five): what's kept, what's read, and what snapshots cost.
@@ -27,14 +27,14 @@ lab = open_lab()
 # **Full attention** keeps a key and a value of every token (or one latent vector, MLA), and each new token reads all
 # of them. There are two ways out:
 #
-# - **Linear attention** (Mamba-2, Gated DeltaNet, Kimi Delta Attention) keeps one matrix per head, the **state**.
-#   Each token updates it, and nothing else stays (but the last few inputs of a small convolution). A state of fixed
-#   size can't recall everything word for word, so models mix such layers with some full ones: a **hybrid**.
+# - **Linear attention** (Mamba-2, Gated DeltaNet, Kimi Delta Attention) keeps one matrix per head, the **state**. Each
+#   token updates it, and nothing else is kept except the last few inputs of a small convolution. A state of fixed size
+#   can't recall everything word for word, so models mix such layers with some full ones: a **hybrid**.
 # - **Sparse attention** (DeepSeek's DSA) keeps everything. A small **indexer** scores all tokens, and attention reads
 #   the best 2,048.
 #
-# So the first saves memory and reads, and the second saves only reads. (A state is written back in every step, so a
-# step moves it twice.)
+# So linear attention saves memory and reads, and sparse attention saves only reads. (A state is written back in every
+# step, so a step moves it twice.)
 
 # %%
 pictures.kinds_table()
@@ -47,7 +47,7 @@ pictures.kinds_table()
 
 # %%
 bet = lab.predict(
-    "short", "Qwen3.5 397B, 1,000 tokens: how much does it keep, against full attention everywhere?", list(run.BETS)
+    "short", "At 1,000 tokens, how much does Qwen3.5 397B keep, against full attention everywhere?", list(run.BETS)
 )
 bet
 
@@ -74,7 +74,7 @@ pictures.bytes_explorer()
 #
 # - *Kept*: the hybrid starts out nearly flat (at 2,000 tokens it keeps 257 MB, 195 of them states) and then grows at a
 #   quarter of the pace of full attention everywhere. The sparse model keeps every token's latent vector, and an index
-#   key on top: sparse attention saves no memory at all.
+#   key on top, so sparse attention saves no memory at all.
 # - *Read*: the sparse model bends at 2,048 tokens; after that it's the index keys that grow, at a tenth of the pace.
 #   The hybrid's floor is twice its state, which is read *and* written back in every step.
 # - So a hybrid makes room for more long requests. Sparse attention makes room for none, but a step reads less of each.
@@ -83,8 +83,8 @@ pictures.bytes_explorer()
 #
 # ### A flat fee, times the batch
 #
-# Weights are shared by a batch. States aren't: each request brings its own. How long does moving a batch's KV and
-# states take at least, at the bandwidth of one B200? (Over several GPUs, each moves its share.)
+# A batch shares the weights, but every request brings its own state. What's the least time that moving a batch's KV
+# and states takes, at the bandwidth of one B200? (Over several GPUs, each moves its share.)
 
 # %%
 pictures.reads_explorer()
@@ -92,18 +92,18 @@ pictures.reads_explorer()
 # %% [markdown]
 # <details><summary>Two to try, answered</summary>
 #
-# - *128 requests of 1,000 tokens*: the hybrid moves more than any of the others. A large batch of short chats is the
-#   wrong workload for it.
+# - *128 requests of 1,000 tokens*: the hybrid moves more than any of the others. A large batch of short chats is its
+#   worst case.
 # - *32 requests of 128,000*: now only the sparse model moves less.
 #
 # </details>
 #
 # ### A prefix cache of snapshots
 #
-# The KV of a prompt's first 700 tokens is simply the first part of its KV: you can cut it anywhere. You can't cut a
-# state: it's a running sum over all tokens, so a prompt that shares 700 tokens with an earlier one needs the state *at*
-# 700, or at some point before. Engines keep **snapshots** on a grid, one every so many tokens, and a hit resumes at the
-# last one within the shared prefix. How far apart should they be?
+# The KV of a prompt's first 700 tokens is simply the first part of its KV, so you can cut it anywhere. A state can't
+# be cut, because it's a running sum over all tokens. A prompt that shares 700 tokens with an earlier one needs the
+# state *at* 700, or at some point before. Engines keep **snapshots** on a grid, one every so many tokens, and a hit
+# resumes at the last one within the shared prefix. How far apart should they be?
 
 # %%
 pictures.snapshots_explorer()
@@ -112,10 +112,11 @@ pictures.snapshots_explorer()
 # <details><summary>What to look for</summary>
 #
 # - At 16 tokens, the usual size of a block, a cached token takes hundreds of times its KV, nearly all of it states.
-#   vLLM found snapshots in 80% of its blocks at 128 tokens, and hit rates collapsed until it kept fewer.
+#   With 128 tokens between them, vLLM found that snapshots took 80% of its blocks, and hit rates collapsed until it
+#   kept fewer.
 # - At 8,192, a system prompt of 3,000 tokens is never found. A fleet of short chats sees a hit rate of zero, and no
 #   error.
-# - So engines couple the two: vLLM makes attention's block as large as a state (hundreds of tokens, up to some
+# - So engines couple the two. vLLM makes attention's block as large as a state (hundreds of tokens, up to some
 #   thousands). Behind a flag, and so far only with MTP or EAGLE drafts (lesson 08), it also keeps a snapshot where an
 #   earlier request with the same prefix stopped.
 #
@@ -126,25 +127,26 @@ pictures.snapshots_explorer()
 #
 # **The line**
 #
-# > "Linear layers keep a state per request instead of KV per token: a flat fee that pays at long contexts. Sparse
-# > attention keeps everything and reads little. Either way I redo the math. With states I also check prefix caching:
-# > states can't be cut."
+# > "Linear layers keep a fixed state per request instead of KV per token, so they pay off at long contexts. Sparse
+# > attention keeps all the KV and reads little of it. With states I'd also check prefix caching, because you can't
+# > truncate a state."
 #
 # **Follow-ups**
 #
 # <details><summary>"Since we moved to a hybrid, the prefix hit rate is 0. It was 60%. Why?"</summary>
 #
-# First, is it on? vLLM before 0.28 left prefix caching off for hybrids unless asked. Then the grid: a hit can only
-# resume at a snapshot, and blocks are as large as a state, hundreds to thousands of tokens. System prompts shorter than
-# one block never hit. I'd read the block size from the startup log, compare it with the shared length, then make shared
-# parts longer, or keep snapshots at the end of shared prefixes where the engine can.
+# First, is it on? Before 0.28, vLLM left prefix caching off for hybrids unless you asked for it. Then I'd look at the
+# grid. A hit can only resume at a snapshot, and blocks are as large as a state, hundreds to thousands of tokens.
+# System prompts shorter than one block never hit. I'd read the block size from the startup log, compare it with the
+# shared length, then make shared parts longer, or keep snapshots at the end of shared prefixes where the engine can.
 #
 # </details>
 #
 # <details><summary>"Does DSA let us run twice the batch?"</summary>
 #
-# Not by memory: everything is kept, and an index key on top. What it cuts is the reads of a step at long contexts, and
-# so ITL, and attention's FLOPs in prefill. If the batch was limited by ITL at 100k tokens, yes; if by KV memory, no.
+# Memory doesn't allow it, since everything is kept, plus an index key. What DSA cuts is how much a step reads at long
+# contexts, and so ITL, and attention's FLOPs in prefill. If the batch was limited by ITL at 100k tokens, yes; if by KV
+# memory, no.
 #
 # </details>
 #
@@ -152,7 +154,7 @@ pictures.snapshots_explorer()
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Yes, linear attention is O(n), so it's faster." | "For long contexts: KV shrinks by the share of linear layers, so more requests fit and decode reads less." | "At which lengths, and with how much prefix reuse? Below the break-even of a few thousand tokens the state costs more than it saves, and every request in the batch moves its own twice a step. If half our prompt tokens are cache hits today, a coarse grid may lose more TTFT than decode gains. I'd replay a day of real traffic: hit rate, ITL by context, retrieval evals at our p99 length." |
+# | "Yes, linear attention is O(n), so it's faster." | "For long contexts, yes. KV shrinks by the share of linear layers, so more requests fit and decode reads less." | "At which lengths, and with how much prefix reuse? Below the break-even of a few thousand tokens the state costs more than it saves, and every request in the batch moves its own twice a step. If half our prompt tokens are cache hits today, a coarse grid may lose more TTFT than decode gains. I'd replay a day of real traffic: hit rate, ITL by context, retrieval evals at our p99 length." |
 #
 # **Three numbers to know cold**
 
@@ -207,8 +209,8 @@ check.card()
 #   copy, like latent vectors.
 # - **Admission**: "will it fit?" gains a fixed term. A request needs all of its state from its first token on, so
 #   `max_num_seqs` × state has to fit beside the KV.
-# - **Quality**: recall of exact strings is what a state is worst at; that's why some layers stay full. Sparse
-#   attention errs where the indexer does. Test retrieval at *your* lengths.
+# - **Quality**: a state is worst at recalling exact strings, which is why some layers stay full. Sparse attention errs
+#   where the indexer does. Test retrieval at *your* lengths.
 
 # %% [markdown]
 # <details><summary>The same on vLLM and SGLang</summary>

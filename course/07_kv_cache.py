@@ -29,17 +29,17 @@ lab = open_lab()
 # %% [markdown]
 # ## Five minutes
 #
-# To generate a token, a model attends to every token before it. It doesn't recompute them: for each one, every layer
+# To generate a token, a model attends to every token before it. It doesn't recompute them. For each one, every layer
 # keeps a **key** (what the token can be found by) and a **value** (what it contributes). That's the **KV cache**. It
 # grows with every token, and every running request has its own.
 #
-# The memory for it is set aside when the server starts: the **pool**, cut into **blocks**, often of 16 tokens. A
+# The memory for it, the **pool**, is set aside when the server starts. It's cut into **blocks**, often of 16 tokens. A
 # request gets another block whenever it has filled the last one. That's **paging**, the way an operating system
 # manages a program's memory; LLM servers got it from *PagedAttention*.
 #
 # Here are eight requests on the real engine. Each cell is a block, labelled with the request that holds it and filled
-# as far as it has tokens. One with several numbers is **shared**: requests that begin with the same text use the same
-# blocks.
+# as far as it has tokens. One with several numbers is **shared**, because requests that begin with the same text use
+# the same blocks.
 
 # %%
 roomy = run.eight(lab, run.ROOMY_POOL)
@@ -79,9 +79,9 @@ stack(draw_frame(full, title="One chat more than fits: which one waits?"), words
 #
 # ### The pool, live
 #
-# These are the same eight requests in half the room. *On demand*, that's enough. Press play, or drag the step. *Follow*
-# a request: the line joins its blocks in the order of its text, and small numbers count them. That's its **block
-# table**. Then choose *max_len*, or 32 or 24 blocks, and press *Run these*.
+# These are the same eight requests in half the room. *On demand*, that's enough. Press play, or drag the step.
+# *Follow* a request, and a line joins its blocks in the order of its text, with small numbers that count them. That's
+# its **block table**. Then choose *max_len*, or 32 or 24 blocks, and press *Run these*.
 
 # %%
 pool = pictures.PoolMap(lab, run.eight(lab, run.SMALL_POOL))
@@ -94,7 +94,7 @@ pool
 # | go to the last steps | dashed blocks: no request holds them, and they still cache a prefix. They count as *free*. |
 # | *max_len*, run | nearly empty blocks, and a long queue |
 # | *keep prefixes* off, run | no block with several numbers, and more blocks held |
-# | *on_demand*, 24 blocks, run | crossed-out stretches: a request is preempted, and prefills what it had once more |
+# | *on_demand*, 24 blocks, run | crossed-out stretches: a request is preempted, and later prefills again what it had |
 #
 # ### Where the room goes
 #
@@ -107,26 +107,26 @@ traces = run.reservations(lab)
 stack(pictures.traces_table(traces), draw_frame(traces["max_len"]), words.reserved(traces))
 
 # %% [markdown]
-# LLM servers page today, so that reservation is history. The arithmetic isn't: **what a request holds, times how many
-# would run, is the working set**. Where it's larger than the pool, requests queue, whatever the GPU could compute. With
-# paging it also grows while they run, because answers do, so the pool can run out under requests that are already
-# running. What happens then is a bet of its own, in *Going deeper*.
+# Today's LLM servers page, so that reservation is history. The arithmetic still applies: **what a request holds, times
+# how many would run, is the working set**. If it's larger than the pool, requests queue, however fast the GPU is. With
+# paging it also grows as answers do, so the pool can run out under requests that are already running. *Going deeper*
+# has a bet on what happens then.
 
 # %% [markdown]
 # ## In the interview
 #
 # **The line**
 #
-# > "KV per token is two times layers, KV heads, head size and bytes. Divide free memory by that and by context length:
-# > that many requests fit. If they queue with KV full, I free KV until the queue's gone. Faster steps only end requests
-# > sooner."
+# > "KV per token is two times layers times KV heads times head size times bytes. Divide free memory by that times
+# > context length, and that's how many requests fit. If requests queue while KV is full, I'd free KV memory before I
+# > bought compute."
 #
 # **Follow-ups**
 #
 # <details><summary>"Preemptions climb, and the GPU is 95% busy. Busy with what?"</summary>
 #
-# Partly with work it has done before: a preempted request prefills its prompt and its answer so far again.
-# `vllm:num_preemptions_total` rises, usage sits at 1, throughput falls. I'd admit less first (`max_num_seqs`),
+# Partly with work it has done before, because a preempted request prefills its prompt and its answer so far again.
+# `vllm:num_preemptions_total` rises, KV usage sits at 1, and throughput falls. I'd admit less first (`max_num_seqs`),
 # because a restart is all it takes. If tokens per second go up with fewer running, it was thrashing.
 #
 # </details>
@@ -134,7 +134,7 @@ stack(pictures.traces_table(traces), draw_frame(traces["max_len"]), words.reserv
 # <details><summary>"You doubled the pool and nothing changed. Why?"</summary>
 #
 # The working set already fit. Arrivals per second × seconds in a slot × KV of each was below the old pool, so no
-# request was waiting for a block: KV usage well under 1 would have said so beforehand. If requests still queue, the
+# request was waiting for a block. KV usage well under 1 would have told you beforehand. If requests still queue, the
 # limit is slots, or compute.
 #
 # </details>
@@ -143,7 +143,7 @@ stack(pictures.traces_table(traces), draw_frame(traces["max_len"]), words.reserv
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "The GPUs are overloaded, so I'd add replicas or quantize." | "Flat ITL points to the queue. If KV usage is at 1 while slots are free, we're out of KV memory: 8-bit KV, shorter contexts, or more memory for the pool." | "Then which factor of the working set grew overnight: arrivals, seconds in a slot, or context? Answers twice as long are worse than twice the traffic: more KV, held for longer. I'd cap `max_tokens` or admission now, since both can be undone, then put 8-bit KV behind an eval. I'd expect usage below 1 and TTFT back within one answer's time. If it isn't, I was wrong about memory." |
+# | "The GPUs are overloaded, so I'd add replicas or quantize." | "Flat ITL points to the queue. If KV usage is at 1 while slots are free, we're out of KV memory: 8-bit KV, shorter contexts, or more memory for the pool." | "Which factor of the working set grew overnight: arrivals, seconds in a slot, or context? Answers twice as long are worse than twice the traffic, because each holds more KV for longer. I'd cap `max_tokens` or admission now, since both can be undone, then put 8-bit KV behind an eval. I'd expect usage below 1 and TTFT back within one answer's time. If it isn't, I was wrong about memory." |
 #
 # **Three numbers to know cold**
 
@@ -159,7 +159,7 @@ words.three_numbers(run.large(run.accounts(lab)))
 # 2. A slot is held for about $S = m \cdot \text{ITL}$, with $m$ answer tokens.
 # 3. Each holds $k\,(n + m/2)$ bytes on average: $n$ prompt tokens, and half of the answer.
 # 4. Working set: $W = \lambda\, m \cdot \text{ITL} \cdot k\,(n + m/2)$.
-# 5. With $m \gg n$ it goes with $m^2$: answers twice as long need up to four times the pool.
+# 5. With $m \gg n$ it grows with $m^2$, so answers twice as long need up to four times the pool.
 # 6. Pool below $W$: the queue grows without end. So size it for the peak hour's $W$, with headroom for bursts.
 #
 # </details>
@@ -170,14 +170,14 @@ words.three_numbers(run.large(run.accounts(lab)))
 # ### Where it hurts: thrashing
 #
 # Paging admits more than may eventually fit; that's the point. When the pool runs out under running requests, one of
-# them, the last to be admitted, is **preempted**: its blocks go to the others. It comes back in one of two ways. With
-# *recompute*, its prompt and what it had generated are prefilled once more. With *swap*, its blocks were copied to host
-# memory and are copied back. (vLLM v1 recomputes, unless KV offloading is on and still has the blocks.)
+# them, the last to be admitted, is **preempted**, and its blocks go to the others. It comes back in one of two ways.
+# With *recompute*, its prompt and what it had generated are prefilled once more. With *swap*, its blocks were copied
+# to host memory and are copied back. (vLLM v1 recomputes, unless KV offloading is on and still has the blocks.)
 
 # %%
 twice = lab.predict(
     "twice",
-    f"The pool shrinks to {run.TIGHT_POOL} blocks. How much of all computed tokens will have been computed before?",
+    f"The pool shrinks to {run.TIGHT_POOL} blocks. What share of all tokens computed will be repeats?",
     unit="%",
     between=(1, 90),
 )
@@ -198,8 +198,8 @@ stack(pictures.traces_table(every), words.thrashing(shrunk))
 # %% [markdown]
 # In an operating system this is **thrashing**, and the cure is the same: admit less. `max_num_seqs` limits it, and so
 # does admitting a request only when its whole prompt fits (vLLM's default, `scheduler_reserve_full_isl`; SGLang
-# reserves part of the expected answer as well). Prefix caching softens the blow: a preempted request's blocks can be
-# found again until another request needs them.
+# reserves part of the expected answer as well). Prefix caching softens the blow, because a preempted request's blocks
+# can be found again until another request needs them.
 #
 # ### The bill
 #
@@ -219,18 +219,18 @@ kv_bytes_explorer(shapes, "Llama-3-70B")
 # - *Twice the tokens per chat?* Twice the bytes: KV is linear in length, not quadratic.
 # - *MQA and MLA on four GPUs?* A single head, or a single latent vector, can't be split four ways. With tensor
 #   parallelism each GPU keeps a copy, and the bar counts all four.
-# - *The same with DCP?* **Decode context parallelism** deals out positions instead of heads: each GPU keeps a quarter
-#   of every chat's tokens, attends to those, and the four partial results are combined. No copies, so four times the
-#   chats. Each layer pays for it with an exchange of queries and partial outputs (vLLM:
-#   `--decode-context-parallel-size`; SGLang: `--dcp-size`). For GQA with eight heads on four GPUs it changes nothing:
-#   heads divide evenly. DP attention is the other way out (lesson 06b).
+# - *The same with DCP?* **Decode context parallelism** deals out positions instead of heads. Each GPU keeps a quarter
+#   of every chat's tokens, attends to those, and the four partial results are combined. Without copies, four times as
+#   many chats fit. In return each layer exchanges queries and partial outputs (vLLM: `--decode-context-parallel-size`;
+#   SGLang: `--dcp-size`). For GQA with eight heads on four GPUs it changes nothing, since heads divide evenly. DP
+#   attention is the other way out (lesson 06b).
 # - *A window of 2,048?* It saves nothing for chats of 1,500, and everything beyond the window for longer ones (07b).
 #
 # </details>
 #
 # ### More KV for each, fewer slots
 #
-# The same short requests run in the same pool. The only change is how much KV each of them reserves: no request
+# The same short requests run in the same pool. The only change is how much KV each of them reserves. No request
 # computes a single extra token.
 
 # %%
@@ -240,8 +240,8 @@ stack(pictures.crowd_table(crowd), words.crowd(crowd))
 # %% [markdown]
 # ### The same at 70B
 #
-# Llama-3 70B on four H100s, simulated: the same scheduler and block pool, with priced steps. Shrink the pool, or raise
-# the load.
+# Llama-3 70B on four H100s, simulated with the same scheduler and block pool, and priced steps. Shrink the pool, or
+# raise the load.
 
 # %%
 simulated.pool_too_small()
@@ -254,15 +254,15 @@ simulated_70b.error_band(simulated_70b.deployment())
 # every gigabyte counts. Where it is depends on the working set: *requests per second × seconds each one runs × KV of
 # each*. To shorten TTFT, make KV smaller **until requests stop waiting for memory**, then stop.
 #
-# Those four H100s have far more memory than these pools, and chats like these won't fill it: they run out of arithmetic
-# first (lesson 11). What does fill it?
+# Those four H100s have far more memory than these pools, and chats like these won't fill it: the GPUs run out of
+# arithmetic first (lesson 11). What does fill it?
 
 # %%
 simulated.working_sets_table()
 
 # %% [markdown]
 # Long contexts and long answers do. An answer of 8,000 tokens holds its blocks for minutes and keeps growing, so it
-# counts twice: more KV, for longer. That's the cliff that agents and reasoning models meet in production.
+# counts twice: it holds more KV, and for longer. That's the cliff that agents and reasoning models meet in production.
 #
 # ### The arithmetic
 #
@@ -273,8 +273,8 @@ simulated.working_sets_table()
 #
 # - That's for full attention in every layer. Windowed layers keep a window's tokens; linear-attention and Mamba layers
 #   keep one state per request, however long it is ([lesson 06c](06c_linear_attention.ipynb)).
-# - A pool can also be too large. What's left beside it has to hold the activations of the largest step, and CUDA graphs:
-#   if it doesn't, the server starts fine and runs out of memory under its first full load.
+# - A pool can also be too large. What's left beside it has to hold the activations of the largest step, and CUDA
+#   graphs. If it can't, the server may start fine and run out of memory under its first full load.
 # - Reserving $m$ tokens for a request that ends with $c$ leaves $1 - c/m$ of its room empty at the end, and more
 #   while it grows; on demand, half a block on average.
 #
@@ -297,7 +297,7 @@ print(inspect.getsource(Scheduler._preempt))
 # %% [markdown]
 # ### What articles say
 #
-# Six claims. The cost ladder behind A15 comes first: each technique is added to the ones before, on chats that share
+# Six claims. The cost ladder behind A15 comes first. Each technique is added to the ones before, on chats that share
 # nothing and on long conversations that repeat everything said so far.
 
 # %%

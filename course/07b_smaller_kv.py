@@ -2,9 +2,10 @@
 # # 07b · Smaller KV, or KV elsewhere
 #
 # Requests wait for KV memory (lesson 07). You can keep KV somewhere other than the GPU, keep it in fewer bits, or keep
-# less of it. Each has a price. That of the first shows on a latency chart, that of the others only in the answers.
+# less of it. Moving it costs latency, which a chart shows. The other two cost quality, which shows only in the
+# answers.
 #
-# You'll be able to say from which link speed on fetching KV beats prefilling it, what an 8-bit KV cache has to pass
+# You'll be able to say above which link speed fetching KV beats prefilling it, what an 8-bit KV cache has to pass
 # before it ships, and what an imposed sliding window forgets.
 #
 # - **Five minutes** (five): two tiers with the same hit rate, and a bet on which one pays.
@@ -26,21 +27,21 @@ lab = open_lab()
 # %% [markdown]
 # ## Five minutes
 #
-# A user reads the answer, thinks for a minute and asks the next question. Meanwhile the KV of the conversation has been
-# evicted from the GPU. It can live on in host memory, or in a store that replicas share: **KV tiers** (vLLM's KV
+# A user reads the answer, thinks for a minute and asks the next question. Meanwhile the KV of the conversation has
+# been evicted from the GPU. A **KV tier** can keep it: host memory, or a store that replicas share (vLLM's KV
 # connectors with LMCache, SGLang's HiCache). When the conversation comes back, the server fetches its KV over a link
 # instead of prefilling it again.
 #
 # The runs below simulate Llama-3 70B on four H100s: conversations of six turns, a minute apart, on GPUs whose pool
-# holds a fraction of them. One run has the pool alone, one adds host memory at 50 GB/s, and one a remote store at
-# 5 GB/s. Both tiers keep everything, so both find the same.
+# holds a fraction of them. One run has the pool alone, one adds host memory at 50 GB/s, and one a remote store at 5
+# GB/s. Both tiers keep everything, so they have the same hit rate.
 #
 # ### Predict
 
 # %%
 pays = lab.predict(
     "tiers",
-    "With a tier, twice as many prompt tokens are found. Which tier makes the median TTFT of later turns clearly shorter?",
+    "With a tier, the hit rate doubles. Which tier makes the median TTFT of later turns clearly shorter?",
     list(words.PAYS),
 )
 pays
@@ -59,7 +60,7 @@ stack(pictures.tiers_table(fleets), words.tiered(fleets), simulated_70b.error_ba
 #
 # ### Fetch it, or compute it again?
 #
-# One prompt at a time, and a link as fast as you like. Find the speed at which the two curves meet.
+# Here's one prompt at a time, over a link whose speed you set. Find the speed at which the two curves meet.
 
 # %%
 pictures.tier_explorer()
@@ -68,37 +69,37 @@ pictures.tier_explorer()
 # <details><summary>What to look for</summary>
 #
 # - At 50 GB/s (one PCIe 5.0 x16 link; four GPUs have four) fetching wins by about ten to one for long prefixes. The
-#   longer the prefix, the larger the factor: bytes grow in proportion to tokens, and FLOPs a bit faster, since
-#   attention's grow with the square.
+#   factor grows with the prefix, because bytes grow in proportion to tokens and FLOPs a bit faster (attention's grow
+#   with the square).
 # - That's with the link's whole bandwidth. Copies of a block in many small pieces, one per layer, reach a fraction of
 #   it; engines that lay blocks out in one piece for this get most of it.
 # - Somewhere around 5 GB/s for all four GPUs (1.2 GB/s each) the two curves meet. Below that, a tier makes TTFT worse,
 #   however high its hit rate. The remote store above is right at that border.
 # - Latency matters for short prefixes only.
 # - A smaller model doesn't move the border by much. An 8B on one H100 prefills a token in less time, but its KV is
-#   smaller by about the same factor: by the formula below it, too, breaks even near 5 GB/s, over a single link.
+#   smaller by about the same factor. By the formula below, it breaks even near 5 GB/s too, over a single link.
 #
 # </details>
 #
 # ### 8-bit KV
 #
-# One byte per number instead of two, plus a scale per token and head: nearly twice the blocks in the same memory. The
-# quality gate (`minillm bench quality`) decodes a text token by token with each configuration and compares how
-# surprised each is by the actual next token (**perplexity**), how far apart their distributions are (**KL**, in nats:
-# 0 means the same), and how often they agree on the most likely token. The table's header has the worst values we'd
-# accept, set beforehand: perplexity and KL may be *at most* so high, since a worse model raises both, and agreement has
-# to be *at least* so high. (The last two rows are there to fail: a model that may look back only 128 tokens, without and
-# with the very first four. More on such windows in *Going deeper*.)
+# One byte per number instead of two, plus a scale per token and head, gives nearly twice the blocks in the same
+# memory. The quality gate (`minillm bench quality`) decodes a text token by token with each configuration and compares
+# how surprised each is by the actual next token (**perplexity**), how far apart their distributions are (**KL**, in
+# nats: 0 means the same), and how often they agree on the most likely token. The table's header has the worst values
+# we'd accept, set beforehand: a maximum for perplexity and KL, which rise as a model gets worse, and a minimum for
+# agreement. (The last two rows are there to fail. They may look back only 128 tokens, without and with the very first
+# four. More on such windows in *Going deeper*.)
 
 # %%
 rounded = run.measure_losses(lab)
 stack(pictures.losses_table(rounded), words.rounding(rounded))
 
 # %% [markdown]
-# Run the gate on your model, your texts, and the scheme that you deploy. This one has a scale for each token and
-# head. vLLM's `--kv-cache-dtype fp8` has one per tensor, 1.0 unless the checkpoint brings calibrated ones, and with
-# FlashAttention-3 it computes queries and attention's products in FP8, too. So the gate above says nothing about it:
-# calibrate (llm-compressor), then run your evals. `int8_per_token_head` is scaled as here, but not every attention
+# Run the gate on your model, your texts, and the scheme that you deploy. This one has a scale for each token and head.
+# vLLM's `--kv-cache-dtype fp8` has one per tensor, 1.0 unless the checkpoint brings calibrated ones, and with
+# FlashAttention-3 it computes queries and attention's products in FP8, too. So the gate above says nothing about it.
+# Calibrate (llm-compressor), then run your evals. `int8_per_token_head` is scaled as here, but not every attention
 # backend reads it, so compare ITL before and after.
 #
 # 8-bit KV also halves the reads of long contexts, which a capacity table doesn't show. On an H100, our 8B's step with
@@ -110,24 +111,25 @@ stack(pictures.losses_table(rounded), words.rounding(rounded))
 #
 # **The line**
 #
-# > "There are three ways out when KV memory runs short. Fewer bits nearly double the pool, behind an eval. Keeping
-# > fewer tokens needs a model trained that way. Host memory beats prefilling if the link is faster than KV bytes over
-# > prefill time."
+# > "When KV memory runs out, I'd look at three things. 8-bit KV nearly doubles the pool, behind an eval. Keeping fewer
+# > tokens needs a model trained for it. Host memory pays if the link moves a token's KV faster than the GPU can
+# > recompute it."
 #
 # **Follow-ups**
 #
 # <details><summary>"Your KV store has an 83% hit rate, and TTFT hasn't moved. Why?"</summary>
 #
 # A hit rate counts tokens, not seconds. Fetching a token's KV takes its bytes over the link; prefilling takes two
-# FLOPs per weight. For a 70B on four H100s those break even near 5 GB/s over all four. There a hit is as slow as a
-# miss, and below it slower. I'd measure the link as the engine uses it: copies in many small pieces get a fraction.
+# FLOPs per weight. For a 70B on four H100s those break even near 5 GB/s over all four. At that speed a hit takes as
+# long as a miss, and below it longer. I'd measure the link as the engine uses it, because copies in many small pieces
+# reach a fraction of its speed.
 #
 # </details>
 #
 # <details><summary>"FP8 KV passed your perplexity check. Do you ship it?"</summary>
 #
-# Not on that. Which scales did it use? vLLM takes 1.0 unless the checkpoint brings calibrated ones. And short
-# text, scored token by token, is the easy case: long reasoning, retrieval at depth and tool calls break first. I'd run
+# Not on that alone. Which scales did it use? vLLM takes 1.0 unless the checkpoint brings calibrated ones. And short
+# text, scored token by token, is the easy case. Long reasoning, retrieval at depth and tool calls break first. I'd run
 # those at our lengths, and compare ITL, since the dtype also picks the attention kernel.
 #
 # </details>
@@ -136,7 +138,7 @@ stack(pictures.losses_table(rounded), words.rounding(rounded))
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Evict them, and buy more GPUs if it gets slow." | "Offload paused agents to host memory and fetch them when the tool returns: for long contexts PCIe beats prefilling again." | "How long do tools take, by percentile, and how often does an agent come back? Keeping costs bytes × seconds, dropping costs a prefill per call, moving costs the link. So: keep KV through short tool calls, move it for long ones, and drop cancelled branches, which takes a hint from the framework. I'd watch resumed turns' TTFT and the chats' queue, because one pays for the other." |
+# | "Evict them, and buy more GPUs if it gets slow." | "Offload paused agents to host memory and fetch them when the tool returns. For long contexts, PCIe beats prefilling again." | "How long do tools take, by percentile, and how often does an agent come back? Keeping costs bytes × seconds, dropping costs a prefill per call, moving costs the link. So I'd keep KV through short tool calls, move it for long ones, and drop cancelled branches, if the framework tells us. I'd watch resumed turns' TTFT and the chats' queue, because one pays for the other." |
 #
 # **Three numbers to know cold**
 
@@ -171,8 +173,8 @@ check.card()
 # ### A sliding window, and what it forgets
 #
 # With a **sliding window** a token attends only to a fixed number of tokens before it. A token that falls out of the
-# window is never read again, so its blocks go back to the pool. **Sinks** are the first few tokens, which stay:
-# attention that has nowhere better to go lands there, and models not trained with a window break without them. Here's
+# window is never read again, so its blocks go back to the pool. **Sinks** are the first few tokens, which stay.
+# Attention that has nowhere better to go lands there, and models not trained with a window break without them. Here's
 # one request growing, on the real engine:
 
 # %%
@@ -190,7 +192,7 @@ pictures.draw_window(grown)
 window, distances = run.probe(lab)
 lost = lab.predict(
     "needle",
-    f"Window of {window} tokens, {run.SINKS} sinks. Of a passage given {distances[-1]} tokens ago, it predicts:",
+    f"Window of {window} tokens, {run.SINKS} sinks. How much does it predict of a passage given {distances[-1]} tokens ago?",
     list(run.FORESEEN),
 )
 lost
@@ -203,17 +205,17 @@ lost.score(run.needle_share(found))
 stack(pictures.draw_needle(found, run.reach(lab, window)), words.forgotten(found))
 
 # %% [markdown]
-# Models *trained* with windows (the first Mistral 7B in all layers, Gemma 3 in most) pass information on from layer
-# to layer. Here the window is imposed on a model that was never trained for it. It shows what a window forgets; you
-# wouldn't deploy that.
+# Models *trained* with windows (the first Mistral 7B in all layers, Gemma 3 in most) pass information on from layer to
+# layer. Here the window is imposed on a model that was never trained for it. It shows what a window forgets; you
+# wouldn't deploy it.
 
 # %% [markdown]
 # ### An agent waits for its tool
 #
 # An agent calls a tool, and for ten seconds nothing reads its KV. The call ended a request, so its blocks are merely
-# cached, and LRU decides how long they live: about *the pool over the bytes of new KV per second*. You can pin them,
+# cached, and LRU decides how long they live, about *the pool over the bytes of new KV per second*. You can pin them,
 # move them to host memory through a **KV connector** (vLLM: `--kv-offloading-size`, or LMCache; SGLang: HiCache), or
-# let them go. Find the tool time at which keeping them stops making sense.
+# let them go. At which tool time does keeping them stop making sense?
 
 # %%
 pictures.pause_explorer()
@@ -225,15 +227,15 @@ pictures.pause_explorer()
 #   they take. So short tool calls favour keeping, long ones moving.
 # - Over PCIe, moving adds far less to the next TTFT than prefilling again. At 5 GB/s, the border above, it gains
 #   little, except for the longest contexts.
-# - Human approval is a tool that takes ten minutes. No GPU has the memory to hold KV for that long.
-# - A branch that was cancelled never comes back: its KV should go right away, and only the agent's framework knows.
-#   That's what session hints and TTLs in connectors are for.
+# - Human approval is a tool that takes ten minutes. You can't spare GPU memory for idle KV that long.
+# - A cancelled branch never comes back, so its KV should go right away, but only the agent's framework knows. That's
+#   what session hints and TTLs in connectors are for.
 #
 # </details>
 #
 # ### Where it does nothing
 #
-# - **No reuse.** One-shot prompts never hit a tier, and writing them there only burns bandwidth.
+# - **No reuse.** One-shot prompts never hit a tier, and writing them to one only burns bandwidth.
 # - **Requests aren't waiting for KV memory, or for prefill.** To the right of lesson 07's cliff, a smaller cache
 #   shortens no queue. (8-bit KV still shortens the steps of long contexts.)
 # - **A window longer than your contexts** frees nothing.

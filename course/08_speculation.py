@@ -30,9 +30,9 @@ from course.lessons.lesson_08.words import a14, d4, d5, d6, f2
 # %% [markdown]
 # ## Five minutes
 #
-# A model generates one token per step, and a step with few requests waits for memory: it reads all the weights to
-# produce one token (lesson 06). Checking five tokens in one step reads those weights once, too: five **rows** (query
-# tokens, those a step computes) for one read. So:
+# A model generates one token per step, and a step with few requests waits for memory, because it reads all the weights
+# to produce a token for each (lesson 06). Checking five tokens in one step reads those weights only once as well, for
+# five **query tokens** (the tokens that a step computes). So:
 #
 # - **Draft.** Something cheap guesses the next few tokens: a small model, a trained head on the model itself, or a
 #   lookup in the text so far ("last time these words came up, what followed?": **n-gram** or **prompt lookup**).
@@ -52,13 +52,13 @@ words.watched(told)
 # %% [markdown]
 # ### Predict
 #
-# **Acceptance**, α, is the probability that a draft token is accepted, given that the ones before it were: accepted
-# over *tested*. This lesson means nothing else by it. Say α = 0.6, drafts of k = 4 tokens, and each draft token costs
-# c = 0.1 decode steps.
+# **Acceptance**, α, is the probability that a draft token is accepted, given that the ones before it were. That's
+# accepted over *tested*, and this lesson always uses it that way. Say α = 0.6, drafts of k = 4 tokens, and each draft
+# token costs c = 0.1 decode steps.
 
 # %%
 bet = lab.predict(
-    "alone", f"{run.QUESTION} One request, this machine: how many times as fast?", unit="x", between=(0.5, 5)
+    "alone", f"{run.QUESTION} How many times as fast is one request on this machine?", unit="x", between=(0.5, 5)
 )
 bet
 
@@ -79,11 +79,11 @@ bet.score(run.alone(point, checking))
 #
 # A draft token counts only if all the ones before it were accepted. The first is accepted with probability α, the
 # second counts with α², and so on; the model's own token is always there. So a verification yields 1 + α + α² + … +
-# α^k tokens. The popular "k × α" is wrong twice: it forgets the model's own token, and it ignores that later
-# positions are reached less and less often.
+# α^k tokens. The popular "k × α" is wrong twice. It forgets the model's own token, and it ignores that later positions
+# are reached less and less often.
 #
-# To test that, the model drafts for itself here and errs on purpose: that saves no time, but α is known. Add points of
-# your own; each press is a run.
+# To test that, the model here drafts for itself and gets some tokens wrong on purpose. That saves no time, but α is
+# known. Add points of your own; each press is a run.
 
 # %%
 points = run.sweep(lab)
@@ -115,8 +115,8 @@ pictures.dashboard_table()
 stack(pictures.costs_table(checking), words.checking(checking))
 
 # %% [markdown]
-# A real H100 is less generous than the simulated one, whose prices know bytes, FLOPs and overheads but no single
-# kernel: checking four draft tokens took an 8B 1.02 plain steps for one request, 1.23 for 32 and 1.57 for 64
+# A real H100 is less generous than the simulated one, which prices bytes, FLOPs and overheads but no individual
+# kernel. Checking four draft tokens took an 8B 1.02 plain steps for one request, 1.23 for 32 and 1.57 for 64
 # ([measured](../docs/measured.md#Speculation-on-an-H100)). The sliders combine all three numbers, with this machine's
 # costs of checking:
 
@@ -126,8 +126,8 @@ pictures.price_lab(checking)
 # %% [markdown]
 # <details><summary>Three questions to try, answered</summary>
 #
-# - *With α = 0.6 and a draft cost of 0.1 steps per token, which k is best at batch 1?* Two or three on most machines:
-#   position k adds α^k tokens and costs 0.1 steps plus a row. The chart's title says which.
+# - *With α = 0.6 and a draft cost of 0.1 steps per token, which k is best at batch 1?* Two or three on most machines,
+#   since position k adds α^k tokens and costs 0.1 steps plus the time to check it. The chart's title says which.
 # - *Free drafts, all accepted: does any batch lose?* Only where checking k draft tokens takes more than k + 1 plain
 #   steps. Look for such a batch in the table.
 # - *c = 1, as if the model drafted for itself?* It can't gain, because each draft token costs a step and saves one at
@@ -146,7 +146,7 @@ pictures.price_lab(checking)
 #
 # **Follow-ups**
 #
-# <details><summary>"vLLM's log says an acceptance rate of 33% at k = 4. Is the drafter bad?"</summary>
+# <details><summary>"vLLM's log shows an acceptance rate of 33% at k = 4. Is the drafter bad?"</summary>
 #
 # No. Tokens behind a rejected one count as proposed, so 33% corresponds to α = 0.6, or 2.3 tokens per verification. I'd
 # look at mean acceptance length and at acceptance per position. If only the last positions are rarely accepted, shorten
@@ -166,7 +166,7 @@ pictures.price_lab(checking)
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "The draft model isn't accurate enough, so train a better one." | "At peak the batch is large, so decode is no longer memory-bound and verification costs real time. Disable it above some batch." | "Two numbers by batch: verification in plain steps, and mean acceptance length. Where the first exceeds the second, it loses even with free drafts. I'd set k by batch size (`num_speculative_tokens_per_batch_size`), check that draft weights and KV haven't cost us slots, and rehearse it on replayed traffic with synthetic acceptance, which has real timing at any acceptance length I choose." |
+# | "The draft model isn't accurate enough, so train a better one." | "At peak the batch is large, so decode is no longer memory-bound and verification costs real time. Disable it above some batch." | "I'd look at two numbers by batch size: what a verification costs in plain steps, and mean acceptance length. Where the first exceeds the second, speculation loses even with free drafts. I'd set k by batch size (`num_speculative_tokens_per_batch_size`), check that draft weights and KV haven't cost us slots, and rehearse it on replayed traffic with synthetic acceptance, which has real timing at any acceptance length I choose." |
 #
 # **Three numbers to know cold**
 
@@ -183,7 +183,7 @@ words.three_numbers()
 #    \alpha)$.
 # 3. It costs $v$ plain steps to verify and $kc$ to draft.
 # 4. Speedup $= E / (v + kc)$. With $v = 1$: at α = 0.6, $k$ = 4, $c$ = 0.1 that's 2.31 / 1.4 = 1.65.
-# 5. Lengthen the draft while $\alpha^{k+1} > $ (speedup so far) × (its row + $c$).
+# 5. Lengthen the draft while $\alpha^{k+1} > $ (speedup so far) × (the time to check one more + $c$).
 # 6. $k \to \infty$: $E \to 1/(1-\alpha)$. At 0.6, 2.5 and no more.
 #
 # </details>
@@ -220,13 +220,14 @@ pictures.drafters_table()
 
 # %% [markdown]
 # An MTP module's one extra token, accepted at 85 to 90%, makes 1.85 to 1.9 tokens per step; DeepSeek-V3's report says
-# 1.8 times the tokens per second. (This engine's own draft head, in the player at the top, is
+# 1.8 times the tokens per second. Block drafters such as DFlash draft all k tokens in one parallel pass, so drafting
+# costs one pass instead of k. (This engine's own draft head, in the player at the top, is
 # `speculative.method=draft_head`.)
 #
 # ### Copying, chat and verse
 #
-# Prompt lookup on three kinds of text, one request at a time: copying a paragraph, everyday questions, and verse
-# sampled at temperature 1. Each is served three ways: without drafts, *always* drafting, and with the engine's
+# This is prompt lookup on three kinds of text, one request at a time: copying a paragraph, everyday questions, and
+# verse sampled at temperature 1. Each is served three ways: without drafts, *always* drafting, and with the engine's
 # **gates**, which watch acceptance and decide whether to draft, and how far.
 
 # %%
@@ -248,22 +249,27 @@ pictures.draw_strips(kinds)
 #
 # | field of `speculative` | drafts nothing when |
 # |---|---|
-# | `acceptance_floor` | α so far is too low to be worth a row (it retries now and then) |
+# | `acceptance_floor` | α so far is too low for checking to be worth it (it retries now and then) |
 # | `adaptive_k` | (it shortens the draft instead) a position that far out is unlikely to be reached |
 # | `max_batch` | more requests than this are running, and checking costs more than drafts can gain |
 # | `min_output_tokens` | the request's `max_tokens` is smaller than this |
 #
-# By default this engine assumes that a row costs 12 to 25% of a step on a CPU and 1% on a GPU. vLLM's gate by load is
-# `num_speculative_tokens_per_batch_size` in `--speculative-config`, such as `[[1, 64, 3], [65, 128, 1]]`.
+# By default this engine assumes that checking a token costs 12 to 25% of a step on a CPU and 1% on a GPU. vLLM's gate
+# by load is `num_speculative_tokens_per_batch_size` in `--speculative-config`, such as `[[1, 64, 3], [65, 128, 1]]`.
 #
 # </details>
 #
 # ### A full batch
 #
-# Copying is the best case for lookup. Now as many requests copy together as the last row of the cost table has.
+# Copying is the best case for lookup. Now as many requests copy at the same time as the last row of the cost table
+# has.
 
 # %%
-crowd = lab.predict("crowd", "Many requests copy at the same time, every gate open. Each decodes:", list(run.CROWDED))
+crowd = lab.predict(
+    "crowd",
+    "Many requests copy at the same time, always drafting. Is each faster or slower than without drafts?",
+    list(run.CROWDED),
+)
 crowd
 
 # %%
@@ -276,8 +282,8 @@ stack(pictures.served_table(together), words.crowd(together, checking))
 # %% [markdown]
 # ### The same at 70B
 #
-# Llama-3 70B on four H100s, simulated, by batch size, then over α and batch. A 1B draft model's c is 0.15 here, not the
-# 0.018 of bytes alone: launch and host overhead dominate such short steps.
+# Llama-3 70B on four H100s, simulated, by batch size, then over α and batch. A 1B draft model's c is 0.15 here, not
+# the 0.018 of bytes alone, because launch and host overhead dominate such short steps.
 
 # %%
 simulated.load_lab()
@@ -290,7 +296,8 @@ pictures.gain_map()
 #
 # - Lookup keeps its gain longest. The 1B model also takes steps of its own, and at short contexts they cost a growing
 #   share of a target's step as the batch grows.
-# - At long contexts the gain survives larger batches: a verification reads a request's KV once for all its rows.
+# - At long contexts the gain survives larger batches, because a verification reads a request's KV once for all its
+#   query tokens.
 #
 # </details>
 
@@ -301,7 +308,7 @@ simulated_70b.error_band(simulated_70b.deployment())
 # ### A mixture of experts is another matter
 #
 # In a mixture of experts (lesson 06b) each token picks its own experts, so a step that checks five tokens reads more
-# weights than a plain one. Such models often come with an MTP module: set k = 1, α = 0.85 and c = 0.03, and find the
+# weights than a plain one. Such models often come with an MTP module. Set k = 1, α = 0.85 and c = 0.03, and find the
 # batch at which it gains least. Two H100s, simulated:
 
 # %%
@@ -336,11 +343,11 @@ simulated_70b.error_band(simulated_70b.deployment(model=simulated.MIXTURE, tp=si
 #
 # The chance that such a token is accepted is $\sum_y \min(p, q)(y)$, the overlap of two distributions. For a drafter
 # that takes its likeliest token, as vLLM's do by default (`draft_sample_method` is `greedy`), it's $p(\arg\max q)$:
-# lossless as well, and lower at high temperature. Either differs from position to position; the formula's α is a mean.
+# lossless as well, and lower at high temperature. Both vary from position to position; the formula's α is a mean.
 #
 # </details>
 #
-# Make the drafter as bad as you like: you lose acceptance, and the distribution stays the same. Then try the other two
+# Make the drafter as bad as you like. You lose acceptance, but the distribution stays the same. Then try the other two
 # rules. The title gives the **total variation** between what comes out and the model's own distribution (the largest
 # difference in probability over any set of tokens), and what a thousand plain samples of that size stay *within*.
 
@@ -391,8 +398,8 @@ in_short(
 #
 # Raise `--max-concurrency`: at these short contexts a dense model's gain shrinks, then turns into a loss. Random
 # prompts are hard to draft for, so send your own traffic, or add `"rejection_sample_method":"synthetic"` and
-# `"synthetic_acceptance_length":2.5` to vLLM's object: answers become nonsense, the timing stays real, and you see what
-# *any* drafter with that length is worth.
+# `"synthetic_acceptance_length":2.5` to vLLM's object. Answers become nonsense, the timing stays real, and you see
+# what *any* drafter with that length is worth.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #
@@ -404,9 +411,9 @@ in_short(
 # - **Your acceptance, and your cost of checking.** Measure acceptance by kind of request, since a mean hides the kinds
 #   that lose, and a verification at your batch.
 # - **Trees.** Some systems check several continuations in one step. This engine checks one.
-# - **Overlap.** With drafts on, this engine doesn't plan a step while the one before runs. On an H100, with nothing
-#   drafted, a token took a tenth longer at batch 1 and 30% longer at 64 (lookup included). vLLM and SGLang plan ahead
-#   with EAGLE and MTP drafts.
+# - **Overlap.** With drafts on, this engine doesn't schedule a step while the one before runs. On an H100, with
+#   nothing drafted, a token took a tenth longer at batch 1 and 30% longer at 64 (lookup included). vLLM and SGLang
+#   schedule ahead with EAGLE and MTP drafts.
 #
 # ## Sources
 #

@@ -5,8 +5,8 @@
 # of the five phases is slow. Fewer bits per weight means fewer bytes to read. So this lesson asks one question, of one
 # kind of traffic after another: **is it waiting for those bytes?**
 #
-# Four kinds of numbers answer it, and each section says which it shows: *measured here* (on two CPU cores in the
-# example run), *measured on an H100* with this engine's kernels, *simulated*, or *from data sheets*.
+# Each section says where its numbers come from: *measured here* (on two CPU cores in the example run), *measured on an
+# H100* with this engine's kernels, *simulated*, *computed*, or *from data sheets*.
 #
 # You'll be able to say in advance which traffic gains from fewer bits and which loses, compute the best possible
 # speedup on the back of an envelope, and set a quality floor before you trust a benchmark.
@@ -34,9 +34,9 @@ shelf = Shelf(lab, instead_of=globals().get("shelf"))
 # ## Five minutes
 #
 # A model is a few hundred large matrices of **weights**, published in 16 bits each. **Quantization** stores them in
-# fewer: each weight is rounded to the nearest level of a **grid** (the charts draw levels as lines), and what's stored
-# is that level's number. With 4 bits there are 16. The lowest level and the distance between levels (the **scale**) are
-# stored once per **group** of weights.
+# fewer. Each weight is rounded to the nearest level of a **grid** (the charts draw levels as lines), and what's stored
+# is that level's number. With 4 bits there are 16 levels. The lowest level and the distance between levels (the
+# **scale**) are stored once per **group** of weights.
 #
 # Here are real weights of this lab's model. A dot is a weight; the short orange bar is where it ends up. Change the
 # bits. Then push the largest weight further out, and watch its neighbours.
@@ -48,7 +48,7 @@ pictures.rounding_lab(matrix)
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - One bit less: half as many levels, so the error roughly doubles.
+# - One bit less means half as many levels, so the error roughly doubles.
 # - One **outlier** stretches its whole group's grid, and all its neighbours are rounded more coarsely. Small groups
 #   contain the damage, but each group's scale and offset cost bits.
 # - *As it came*, at 4 bits in groups of 32: is the error nearly zero? The course's default checkpoint was rounded to
@@ -70,7 +70,7 @@ pictures.formats_table(shelf)  # loads four sets of weights: on a GPU that takes
 
 # %%
 bet = lab.predict(
-    "alone", "Batch 1, long answer, int8 weights: how many times as fast is decode?", unit="x", between=(0.5, 4)
+    "alone", "Batch 1, long answer. How many times as fast is decode with int8 weights?", unit="x", between=(0.5, 4)
 )
 bet
 
@@ -98,32 +98,32 @@ pictures.promises_table(found, roof)
 
 # %% [markdown]
 # Where *measured* is longer than *step, if only reading changed*, the kernel used up part of the saving. Where it's
-# shorter, the step reads below peak bandwidth. (Your bet's figure was of a whole answer, these are of single steps.)
-# In a larger batch reading weights is a smaller part of the work, because all requests share one read:
+# shorter, the step reads below peak bandwidth. (Your bet was about a whole answer; these are single steps.) In a
+# larger batch reading weights is a smaller part of the work, because all requests share one read:
 
 # %%
 stack(pictures.draw_speedups(found), words.by_batch(found, roof))
 
 # %% [markdown]
-# Curves like these belong to **kernels**, not to formats. *Measured on an H100*, with this engine's own (fp8 was
-# PyTorch's then):
+# Curves like these belong to **kernels**, not to formats. *Measured on an H100*, with this engine's own (at the time,
+# fp8 used PyTorch's):
 
 # %%
 pictures.h100_table()
 
 # %% [markdown]
-# At batch 128 our int4 and int8 lose to bf16, although its step still waits for memory: they unpack the same weights
-# again for each block of rows. (A simulated H100 prices bytes, and doesn't show that.) Production kernels push that
-# border out; beyond it FP8 leads, because it multiplies in 8 bits.
+# At batch 128 our int4 and int8 lose to bf16, although its step still waits for memory, because they unpack the same
+# weights again for each block of rows. (A simulated H100 prices bytes, and doesn't show that.) Production kernels push
+# that border out; beyond it FP8 leads, because it multiplies in 8 bits.
 
 # %% [markdown]
 # ### Faster, but is it still the same model?
 #
-# *Measured here.* A faster model with worse answers is a cheaper product, not an optimization. So before you believe
-# a speedup, write down a **quality floor**: the worst you'll accept. In numbers it's three limits, on a text the model
-# didn't write. A worse model raises **perplexity** (how surprised it is by what really comes next) and **KL divergence**
-# (how far its next-token probabilities have moved, in nats), so each gets an upper limit. It lowers how often both would
-# pick the **same most likely token**, so that gets a lower one.
+# *Measured here.* A faster model with worse answers is a cheaper product, not an optimization. So before you believe a
+# speedup, write down a **quality floor**, the worst you'll accept. In numbers it's three limits, on a text the model
+# didn't write. A worse model raises **perplexity** (how surprised it is by what really comes next) and **KL
+# divergence** (how far its next-token probabilities have moved, in nats), so each gets an upper limit. It lowers how
+# often both would pick the **same most likely token**, so that gets a lower one.
 
 # %%
 scores = run.score_formats(shelf)
@@ -134,7 +134,7 @@ words.quality(scores, matrix.share_on_grid)
 
 # %% [markdown]
 # `minillm bench quality` applies the same rule to more tokens. A few hundred tokens expose a broken model, not a
-# slightly worse one: evaluate on your own tasks.
+# slightly worse one, so evaluate on your own tasks.
 #
 # ### Which format when?
 #
@@ -142,32 +142,31 @@ words.quality(scores, matrix.share_on_grid)
 #
 # | format | bound by | what it buys | what it risks | hardware |
 # |---|---|---|---|---|
-# | **int8 weights** (W8A16) | weight reads: decode at small batch | half the bytes, so at most twice the speed | large batches and prefill, where dequantizing only costs | any, with a good kernel |
+# | **int8 weights** (W8A16) | weight reads: decode at small batch | half the bytes, so at most twice the speed | large batches and prefill, where dequantizing is pure cost | any, with a good kernel |
 # | **int4 weights** (W4A16) | the same, or memory | about a quarter of the bytes; the rest is free for KV | the same, and the gain shrinks from a quarter of bf16's batch on; quality, by group size | any, with a good kernel |
-# | **FP8** or int8 (**W8A8**) | weight reads or arithmetic: prefill and large batches, too | half the bytes, and products at twice the rate | outliers of activations | FP8 from Ada and Hopper on, int8 from Turing on |
+# | **FP8** or int8 (**W8A8**) | weight reads or arithmetic: prefill and large batches, too | half the bytes, and products at twice the rate | outliers of activations (scales per token or per block contain them) | FP8 from Ada and Hopper on, int8 from Turing on |
 # | **NVFP4** (W4A4) | the same | bytes and time of products nearly halved again | 4-bit activations: calibrate, and test long reasoning | Blackwell |
 # | **KV in 8 bits** | KV reads or KV memory: long contexts, many requests | nearly twice the tokens that fit | quality; no help where weights are what you wait for | any, with an attention kernel for it |
 # | **16 bits** | launches, slots, the network | nothing to gain from fewer bits | | any |
 #
-# Of these, int8, int4 and FP8 weights and int8 KV were measured above. What's said of NVFP4 comes from data sheets
-# (below).
+# Of these, int8, int4 and FP8 weights and int8 KV were measured above. The NVFP4 row comes from data sheets (below).
 
 # %% [markdown]
 # ## In the interview
 #
 # **The line**
 #
-# > "Quantization helps what waits for weight bytes. At batch 1, int8 saves at most half of the weights' reading time. In
-# > a large batch it saves nothing, and dequantizing costs. FP8 multiplies in 8 bits, so prefill gains, too. I'd set a
-# > quality floor first."
+# > "Weight-only quantization helps whatever waits for weight reads: decode at small batch, at most twice as fast with
+# > int8. Once you're compute-bound it saves nothing, and dequantizing adds time. FP8 also multiplies faster, so
+# > prefill gains too. And I'd set a quality floor first."
 #
 # **Follow-ups**
 #
 # <details><summary>"We went to W4A16, and p99 at peak got worse. Why?"</summary>
 #
 # Probably the batch at peak is past W4A16's knee. It multiplies in 16 bits like bf16 but reads about a quarter of the
-# bytes, so it turns compute-bound at about a quarter of bf16's batch: 78 rows on an H100 by the data sheet. From there
-# its step grows with every row, and unpacking comes on top, so it loses before bf16's own knee at 295. I'd run FP8 at
+# bytes, so it turns compute-bound at about a quarter of bf16's batch, 78 on an H100 by the data sheet. From there its
+# step grows with every request, and unpacking comes on top, so it loses before bf16's own knee at 295. I'd run FP8 at
 # peak, or more replicas with smaller batches.
 #
 # </details>
@@ -184,7 +183,7 @@ words.quality(scores, matrix.share_on_grid)
 #
 # | weak | senior | staff |
 # |---|---|---|
-# | "Yes: int4 is a quarter of the size, so it's about four times as fast." | "FP8 nearly doubles compute-bound throughput and halves weight memory. int4 mostly helps latency at small batch. We'd need an eval first." | "What are we bound by at peak? Prefill: FP8, measured at our prompt lengths. KV memory: smaller weights buy slots, so count those. Decode at small batch: W4A16. Then a quality floor on our own tasks, long reasoning and tool calls included, agreed with the product team before anyone sees a speedup. And I'd keep the 16-bit fleet until the canary has seen a peak." |
+# | "Yes: int4 is a quarter of the size, so it's about four times as fast." | "FP8 nearly doubles compute-bound throughput and halves weight memory. int4 mostly helps latency at small batch. We'd need an eval first." | "First, what are we bound by at peak? If it's prefill, FP8, measured at our prompt lengths. If it's KV memory, smaller weights make room for more requests, so I'd count those. If it's decode at small batch, W4A16. Then I'd agree a quality floor with the product team before anyone sees a speedup, on our own tasks, long reasoning and tool calls included. And I'd keep the 16-bit fleet until the canary has seen a peak." |
 #
 # **Three numbers to know cold**
 
@@ -197,11 +196,11 @@ words.three_numbers()
 # <details><summary>The batch at which fewer bits stop paying.</summary>
 #
 # 1. $P$ weights of $b$ bits: reading takes $Pb/8M$ seconds at $M$ bytes/s.
-# 2. $B$ rows: multiplying takes $2PB/F$ at $F$ FLOP/s.
+# 2. $B$ tokens in the step: multiplying takes $2PB/F$ at $F$ FLOP/s.
 # 3. The step takes the longer of the two. They're equal at $B^* = bF/16M$.
-# 4. H100 in bf16: 989e12 / 3.35e12 = 295 rows.
-# 5. W4A16 reads 4.25 bits and multiplies at the same rate: 78 rows. FP8: half the bytes, twice the rate, 295 again,
-#    and both sides half as long.
+# 4. H100 in bf16: 989e12 / 3.35e12 = 295.
+# 5. W4A16 reads 4.25 bits and multiplies at the same rate, so 78. FP8 reads half the bytes at twice the FLOP/s: 295
+#    again, with both sides half as long.
 # 6. Beyond the 16-bit $B^*$, fewer bits save nothing. A real kernel adds its unpacking, so it loses sooner.
 #
 # </details>
@@ -225,7 +224,7 @@ check.card()
 # tokens.
 
 # %%
-others = lab.predict("others", "int8 weights: what happens to E2E there?", list(run.BOTH.values()))
+others = lab.predict("others", "What happens to E2E there, with int8 weights?", list(run.BOTH.values()))
 others
 
 # %%
@@ -240,8 +239,8 @@ stack(*both, words.others(batch, prompt, run.share_in_full_batch(lab, found, roo
 # %% [markdown]
 # ### Your own comparison
 #
-# *Measured here.* Five kinds of traffic, four formats. Before you press, ask what the requests wait for, and say which
-# bar will move. Each press alternates runs of both formats, so that noise hits both.
+# *Measured here.* Combine five kinds of traffic with four formats. Before you press, ask what the requests wait for,
+# and say which bar will move. Each press alternates runs of both formats, so that noise hits both.
 
 # %%
 own = pictures.PhasesLab(shelf).show("one slot, a queue", "int8")
@@ -250,20 +249,20 @@ own
 # %% [markdown]
 # | traffic | format | ask yourself |
 # |---|---|---|
-# | one slot, a queue | int8 | "no model runs in a queue". Does the queue get shorter? Why? |
+# | one slot, a queue | int8 | "No model runs in a queue." Does the queue get shorter, and why? |
 # | short of KV memory | KV int8 | There are slots for all, and KV memory for four. How many fit now, and which phase shows it? |
-# | short of KV memory | int8 | Half the weight bytes, and the same KV pool. What happens to the queue? |
-# | batch 1, long answer | int4 | about a third of the bytes, grids included. A third of the time? |
-# | a full batch | int4 g64 | even fewer bytes: does it still matter? |
+# | short of KV memory | int8 | Weights take half the bytes, and the KV pool is the same. What happens to the queue? |
+# | batch 1, long answer | int4 | It reads about a third of the bytes, grids included. Does it take a third of the time? |
+# | a full batch | int4 g64 | It reads even fewer bytes. Does that still matter? |
 #
 # <details><summary>Answers</summary>
 #
 # "Quantization can't help a queue" (claim A2, lesson 02) sounds right, because nothing is computed while a request
 # waits. But it waits for other requests' decode, or for the memory they hold. Shorten their decode or make room for
 # more of them, and the queue shrinks. With the pool fixed, smaller weights free no KV blocks, so only faster decode
-# shortens the queue. int4 reads a third of the bytes but has to unpack them. Past the knee fewer bytes don't matter: on
-# two cores that's within the first dozen requests (lesson 06 measures yours), on an H100 in bf16 at some three hundred.
-# A kernel can lose before that, as ours do.
+# shortens the queue. int4 reads a third of the bytes but has to unpack them. Past the knee fewer bytes don't matter.
+# On two cores that's within the first dozen requests (lesson 06 measures yours), on an H100 in bf16 at some three
+# hundred. A kernel can lose before that, as ours do.
 #
 # </details>
 
@@ -279,8 +278,8 @@ simulated.phases_lab()
 # %% [markdown]
 # <details><summary>Three things to try, answered</summary>
 #
-# - *Chat, quiet, int8*: decode gains. On the **stack of 2023** it barely moves: kernel launches set a floor that no
-#   format lowers.
+# - *Chat, quiet, int8*: decode gains. On the **stack of 2023** it barely moves, because kernel launches set a floor
+#   that no format lowers.
 # - *Long prompts, busy, int8 against fp8*: prefill is compute-bound. Dequantizing makes it longer and multiplying in
 #   8 bits makes it shorter; "quantization helps prefill a little" describes neither.
 # - *Overrun*: more requests arrive than 16 bits can serve. fp8 raises capacity the most, so its queue vanishes first.
@@ -299,8 +298,8 @@ simulated_70b.error_band(simulated_70b.deployment())
 # The stored format decides the memory side of a step, the multiplied format the compute side. **NVFP4** is 4 bits on
 # both: each number has a sign, two bits of exponent and one of mantissa, so its magnitudes are 0, ½, 1, 1½, 2, 3, 4
 # and 6. Every 16 of them share an FP8 scale, and the tensor has one in FP32. **MXFP4**, gpt-oss's format, has groups
-# of 32, and a power of two as scale. *Computed* from a row of this lab's model: push its largest weight out, and see
-# the price. The table counts all the *other* weights.
+# of 32, and a power of two as scale. The table is *computed* from a row of this lab's model. Push its largest weight
+# out, and see how far all the *other* weights move.
 
 # %%
 pictures.four_bits_explorer(matrix)
@@ -311,7 +310,7 @@ pictures.four_bits_explorer(matrix)
 # - As they are, four bits move weights by about a tenth in any of these formats. It takes an outlier to separate the
 #   formats.
 # - int4's levels are evenly spaced, so one outlier coarsens its whole group. FP4's are dense near zero, and NVFP4's
-#   groups are small: fewer neighbours pay.
+#   groups are small, so fewer neighbours pay.
 # - A power of two wastes up to half of the range: MXFP4 is the coarser of the two, and on Hopper it runs as W4A16,
 #   because nothing there multiplies in 4 bits.
 # - Activations have worse outliers than weights. NVFP4 rounds those as well (W4A4), so calibrate (PTQ), or train with
@@ -328,8 +327,8 @@ pictures.formats_explorer()
 # <details><summary>What to look for</summary>
 #
 # - At small batch the order is by bytes: W4A16 and NVFP4 first, bf16 last.
-# - W4A16 turns upwards first, at about a quarter of bf16's knee: it multiplies at the same rate and has less to read.
-#   At large batch it's no faster than bf16 (and a real kernel is slower, because it unpacks).
+# - W4A16 turns upwards first, at about a quarter of bf16's knee, because it multiplies at the same rate and has less
+#   to read. At large batch it's no faster than bf16 (and a real kernel is slower, because it unpacks).
 # - FP8 halves both sides, so on paper it beats bf16 everywhere. NVFP4 nearly halves them again, on hardware that has
 #   it.
 #
@@ -355,7 +354,7 @@ stack(simulated.cramped_table(cramped), words.cramped(cramped))
 # columns, heads or layers makes a smaller dense model: fast everywhere, and hardest on quality. Claim B5 measures the
 # first kind.
 #
-# **Distillation** trains a smaller model on a larger one's outputs. For latency it's simply another model: half the
+# **Distillation** trains a smaller model on a larger one's outputs. For latency it's simply another model. Half the
 # parameters means about half the bytes and half the FLOPs in every phase, with nothing to unpack. It costs a training
 # run, and quality on whatever the training data didn't cover.
 #
@@ -370,8 +369,9 @@ stack(simulated.cramped_table(cramped), words.cramped(cramped))
 # $$t' \approx t - \frac{W}{M}\left(1 - \frac{b + s/g}{16}\right) + d, \qquad
 # \text{speedup} \le \frac{1}{1 - f + f\,\frac{b + s/g}{16}}, \quad f = \frac{W/M}{t}$$
 #
-# - $f$ is the share of a step that *waits* for weights: Amdahl's law. With $f = 1$, int8 gives at most ×2. Past the
-#   batch's knee, reads hide behind multiplying: no step waits for them, so nothing is saved and only $d$ remains.
+# - $f$ is the share of a step that *waits* for weights, and the bound is Amdahl's law. With $f = 1$, int8 gives at
+#   most ×2. Past the batch's knee, reads hide behind multiplying. No step waits for them, so nothing is saved and only
+#   $d$ remains.
 # - **Rounding error**: with levels $\Delta$ apart, a weight moves by at most $\Delta/2$, and by $\Delta/\sqrt{12}$ in
 #   root mean square. $\Delta = (\max - \min) / (2^b - 1)$ over the group.
 # - **8-bit KV** halves KV reads, which matter at long contexts and large batches, just where weights no longer do.
@@ -422,7 +422,7 @@ in_short(
 # FP8 helps, 4 bits don't.
 #
 # `GPU KV cache size` (`max_total_num_tokens`) grows by the bytes saved. If `vllm:num_requests_waiting` vanishes with
-# it, you gained slots, not speed. Whether the answers are as good is in no metric: run your evaluation on each.
+# it, you gained slots, not speed. No metric says whether the answers are as good, so run your evaluation on each.
 #
 # [What each name is, and where it was checked](../docs/same_on_vllm.md)
 #

@@ -42,6 +42,8 @@ LANE_LOOK = {
 }
 """How each state of a request is drawn in its row."""
 NO_REQUEST = "none"
+WIDEST = 6.9
+"""Units that a letter of the legend takes in a wide font."""
 MANY = 128
 """Blocks: more than that are drawn small."""
 
@@ -202,7 +204,7 @@ def _legend(trace: PoolTrace, frame: PoolFrame) -> str:
     entries = (
         (tint(0), {"stroke": SOFT}, f"{len(held)} held, by request"),
         (tint(0), {"stroke": SOFT}, f"{shared} of them shared"),
-        (FAINT, {"stroke": SOFT, "stroke_dasharray": "3 2"}, f"{len(frame.cached)} free, prefix kept"),
+        (FAINT, {"stroke": SOFT, "stroke_dasharray": "3 2"}, f"{len(frame.cached)} free, cached"),
         ("none", {"stroke": FAINT}, f"{trace.num_blocks - len(held) - len(frame.cached)} free"),
         (EVICTION, {"stroke": ALARM, "stroke_width": 0.8}, "preempted"),
         (READING, {}, "recompute"),
@@ -211,5 +213,5 @@ def _legend(trace: PoolTrace, frame: PoolFrame) -> str:
     for fill, look, words in entries:
         body += rect(x, 3, 14, 12, fill=fill, **look) + text(x + 19, 13, words, size=11, fill=SOFT)
         body += rect(x + 7, 4, 6, 10, fill=tint(1)) if words.endswith(" shared") else ""
-        x += 28 + 6 * len(words)
+        x += 28 + WIDEST * len(words)
     return body

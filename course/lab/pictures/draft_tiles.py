@@ -152,7 +152,7 @@ def _lanes(story: DraftStory, plain: DraftStory, number: int) -> str:
         steps = min(number, len(told.steps))
         count = told.tokens_after(steps)
         body += text(EDGE, top + 13, name, size=12, font_weight="bold")
-        body += text(LEFT, top - 6, f"after {steps} steps: {count} tokens", size=12)
+        body += text(LEFT, top - 6, f"after {_counted(steps, 'step')}: {_counted(count, 'token')}", size=12)
         x = float(LEFT)
         for i, step in enumerate(told.steps):
             for j in range(len(step.emitted)):
@@ -165,6 +165,10 @@ def _lanes(story: DraftStory, plain: DraftStory, number: int) -> str:
             if i < steps:
                 body += line(x - 0.4, top - 2, x - 0.4, top + LANE_HEIGHT + 3, stroke=INK, stroke_width=0.8)
     return body + _legend()
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def _legend() -> str:
@@ -180,7 +184,7 @@ def _told(story: DraftStory, plain: DraftStory, number: int, step: DraftStep) ->
     guesses = ", ".join(repr(token) for token in step.drafted) or "nothing"
     return (
         f"Guessed: {guesses}. {step.passed} of {len(step.drafted)} accepted. Output: "
-        f"{', '.join(repr(token) for token in step.emitted)}. After {number} steps: {story.tokens_after(number)} "
-        f"tokens with drafts, {plain.tokens_after(number)} without; the whole answer takes {len(story.steps)} "
-        f"steps with them and {len(plain.steps)} without."
+        f"{', '.join(repr(token) for token in step.emitted)}. After {_counted(number, 'step')}: "
+        f"{_counted(story.tokens_after(number), 'token')} with drafts, {plain.tokens_after(number)} without; "
+        f"the whole answer takes {len(story.steps)} steps with them and {len(plain.steps)} without."
     )

@@ -30,10 +30,10 @@ def checks(newcomer: Breakdown, runs: Mapping[str, Run]) -> Checks:
 
     def q2(answer: object) -> tuple[Criterion, ...]:
         slips = {
-            total: "that is the whole TTFT",
-            others: "that is what other requests cost; subtract it from the TTFT",
-            newcomer.get("own prefill", 0.0): "that is its own prefill only: the way in and out, bookkeeping and the "
-            "rest aren't others' shares either",
+            total: "that's the whole TTFT",
+            others: "that's what other requests cost; subtract it from the TTFT",
+            newcomer.get("own prefill", 0.0): "that's only its own prefill; the way in and out, bookkeeping and the "
+            "rest are its own time as well",
         }
         what = "TTFT less queue and others' shares, seconds"
         return (near(answer, total - others, what, slips, slip_within=0.01),)  # others may cost almost nothing
@@ -50,7 +50,7 @@ def checks(newcomer: Breakdown, runs: Mapping[str, Run]) -> Checks:
     def q4(answer: object) -> tuple[Criterion, ...]:
         pauses = writer_gaps(runs["prefill first"])
         key = max(pauses) / percentile(pauses, 50)
-        slips = {max(pauses): "that is the pause in seconds; divide it by the median gap"}
+        slips = {max(pauses): "that's the pause in seconds; divide it by the median gap"}
         return (near(answer, key, "longest pause over median gap", slips, 0.1),)
 
     questions = {

@@ -148,7 +148,7 @@ def with_rules(lab: Lab, num_newcomers: int, pace: Pace | None = None) -> LabWor
 
 
 def shrinking(lab: Lab) -> LabWorkload:
-    """Short questions, all at once, each with a longer answer than the one before: the batch shrinks one by one."""
+    """Short questions, all together, each with a longer answer than the one before: the batch shrinks one by one."""
     count, step = (8, 6) if lab.scale == 1 else (4, 3)
     arrivals = (PromptArrival(0.0, f"({i}) {CHAT_QUESTIONS[i]}", step * (i + 1)) for i in range(count))
     return LabWorkload("shrinking", "A batch that loses one request after another.", tuple(arrivals))
@@ -394,7 +394,7 @@ class Guided(PromptArrival):
 
 
 def json_workload(batch: int, guided: bool) -> LabWorkload:
-    """So many countries at once, described as JSON."""
+    """So many countries at the same time, described as JSON."""
     kind = Guided if guided else PromptArrival
     prompts = [f"Describe the country {COUNTRIES[i % len(COUNTRIES)]} as JSON." for i in range(batch)]
     return LabWorkload(f"{batch} as JSON", "", tuple(kind(0.0, prompt, JSON_TOKENS) for prompt in prompts))

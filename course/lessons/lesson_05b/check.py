@@ -14,11 +14,11 @@ def checks() -> Checks:
 
     def q1(answer: object) -> tuple[Criterion, ...]:
         key = 4096 * token_bytes() / 1e9
-        return (near(answer, key, "GB", {key / 2: "keys and values: count both", 8 * key: "that's gigabits"}),)
+        return (near(answer, key, "GB", {key / 2: "count both keys and values", 8 * key: "that's gigabits"}),)
 
     def q2(answer: object) -> tuple[Criterion, ...]:
         key = transfer_s(4096, 400)
-        slips = {key / 8: "the link is in bits, the KV in bytes", 1000 * key: "that's in milliseconds"}
+        slips = {key / 8: "the link is in bits, the KV in bytes: multiply by 8", 1000 * key: "that's in milliseconds"}
         return (near(answer, key, "seconds", slips),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:

@@ -186,7 +186,7 @@ def stay_or_go_table(tokens: int = 8192, gbit: float = 400) -> Html:
         fits = (("stays" if step <= limit else "goes") for limit in LIMITS_S)
         rows.append((f"{cached:.0%}", f"{rest:,}", seconds(step), seconds(transfer_s(rest, gbit)), *fits))
     limits = (f"ITL limit {seconds(limit)}" for limit in LIMITS_S)
-    header = ("cached", "to compute", "stays: the neighbours' step", f"goes: transfer, {gbit:g} Gb/s", *limits)
+    header = ("cached", "to compute", "step, if it stays", f"transfer at {gbit:g} Gb/s, if it goes", *limits)
     return as_table(header, rows)
 
 
@@ -196,4 +196,4 @@ def pipeline_table(sizes: tuple[int, ...] = (32768, 8192, 4096, 2048, 1024, 512)
         (f"{n:,}", f"{PIPELINED // n}", f"{PIPELINED // n + STAGES - 1}", f"× {pipelined(PIPELINED // n):.2f}")
         for n in sizes
     ]
-    return as_table(("tokens a chunk", "chunks", "turns", f"speedup over {STAGES} stages in turn"), rows)
+    return as_table(("tokens a chunk", "chunks", "turns", "speedup over one stage at a time"), rows)

@@ -41,9 +41,9 @@ def checks(dots: Sequence[Dot], roof: Roof) -> Checks:
     def q1(answer: object) -> tuple[Criterion, ...]:
         floor = 1e3 * on_paper(gpus=4).reading(LLAMA_70B.weight_bytes)
         slips = {
-            4 * floor: "that is for one H100: four read their quarters at the same time",
-            floor / 2: "that is for one byte a weight: bf16 has two",
-            2 * floor: "that is for four bytes a weight: bf16 has two",
+            4 * floor: "that's for one H100; four read a quarter each, at the same time",
+            floor / 2: "that's at one byte per weight; bf16 takes two",
+            2 * floor: "that's at four bytes per weight; bf16 takes two",
         }
         return (near(answer, floor, "floor, ms", slips, 0.08),)
 
@@ -51,8 +51,8 @@ def checks(dots: Sequence[Dot], roof: Roof) -> Checks:
         key = LLAMA_13B.crossover_tokens
         slips = {
             2 * key: "a factor of two off: each token leaves a key and a value",
-            key / 2: "a factor of two off: both weights and KV have two bytes a number",
-            LLAMA_70B.crossover_tokens: "that is Llama-3-70B's, whose eight query heads share one key and value",
+            key / 2: "a factor of two off: both weights and KV take two bytes a number",
+            LLAMA_70B.crossover_tokens: "that's Llama-3-70B's, where eight query heads share one key and value",
         }
         return (near(answer, key, "crossover, tokens", slips, 0.08),)
 
@@ -71,11 +71,11 @@ def checks(dots: Sequence[Dot], roof: Roof) -> Checks:
         linear, attention = as_pair(answer)
         sheet = on_paper()
         knee, scores = sheet.knee(LLAMA_70B), LLAMA_70B.attention_intensity
-        shared = f"the weights are shared: {number(knee)} requests do as many operations for each byte as the card"
+        shared = f"the weights are shared, so {number(knee)} requests do as many operations per byte as the card can"
         what, bend = "linear layers", number(sheet.ridge)
         first = Criterion(what, 0, 1, "", shared) if linear == NEVER else close_to(linear, knee, what, 0.15)
-        told = f"{number(scores)} FLOP per byte of KV in any batch and context, and the roof bends at {bend}: no two "
-        told += "requests share their KV"
+        told = f"requests don't share their KV, so it's {number(scores)} FLOP per byte at any batch and context, and "
+        told += f"the roof bends at {bend}"
         return first, Criterion("attention", float((attention == NEVER) == (scores < sheet.ridge)), 1, "", told)
 
     def largest(stack: str) -> int:

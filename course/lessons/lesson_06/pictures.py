@@ -57,7 +57,7 @@ def draw_clocks(dots: Sequence[Dot], roof: Roof) -> Picture:
             body += text(
                 scale(dot.itl) - 5, y + 50, f"the rest: {rest / dot.itl:.0%}", size=11, text_anchor="end", fill="#000"
             )
-        told.append(f"{dot.called}: {', '.join(said)}; {rest / dot.itl:.0%} of it is neither")
+        told.append(f"{dot.called}: {', '.join(said)}; {rest / dot.itl:.0%} of it is overhead")
     return Picture(
         "What does a step wait for: memory, arithmetic, or overhead?", body, bottom + 34, description="; ".join(told)
     )
@@ -108,7 +108,7 @@ def slo_explorer(dots: Sequence[Dot], single_s: float, start: float = 3.0) -> Ex
     """The price of a batch, with the ITL SLO on a slider: in ITLs of a single request, which is `single_s`."""
     return Explorer(
         lambda times: draw_price(dots, times * single_s),
-        times=slider("ITL SLO, times that of a single request", 1.2, 20.0, start, 0.1),
+        times=slider("ITL SLO, as a multiple of a single request's", 1.2, 20.0, start, 0.1),
     )
 
 

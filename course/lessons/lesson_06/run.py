@@ -71,7 +71,7 @@ def side_by_side(batch: int, context: int = 0, steps: int = 8) -> LabWorkload:
 
 
 def room(workload: LabWorkload) -> dict[str, Any]:
-    """Engine fields under which all of them decode at once: a slot and KV blocks for each, nothing reused."""
+    """Engine fields under which all of them decode together: a slot and KV blocks for each, nothing reused."""
     tokens = [_most_tokens(arrival.prompt) + arrival.max_tokens for arrival in workload.arrivals]
     fields = {
         "max_num_seqs": max(SLOTS, len(tokens)),
@@ -127,7 +127,7 @@ class Dot:
         """From a run of `side_by_side` traffic.
 
         Raises:
-            LookupError: it was stopped, or never had all of its requests decode at once.
+            LookupError: it was stopped, or never had all of its requests decode together.
         """
         batch = len(run.rows)
         done = {view.request_id: view.num_cached_tokens for view in run.views}
@@ -230,7 +230,7 @@ def measure(lab: Lab, batch: int, context: int = 0) -> Dot:
 
 
 def batches(lab: Lab, some: Sequence[int]) -> list[LabWorkload]:
-    """Short contexts, batch by batch, round after round: a disturbance hits all batches alike."""
+    """Short contexts, batch by batch, round after round: a disturbance hits every batch equally."""
     return [side_by_side(batch, 0, num_steps(lab, batch)) for batch in some] * rounds(lab)
 
 

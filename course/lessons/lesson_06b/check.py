@@ -14,16 +14,22 @@ def checks() -> Checks:
     """
 
     def q1(answer: object) -> tuple[Criterion, ...]:
-        slips = {1.0: "4 tokens x 2 experts is 8, but some go to the same expert", 0.25: "that's for one token"}
+        slips = {
+            1.0: "4 tokens × 2 experts is 8, but some of them choose the same expert",
+            0.25: "that's for one token",
+        }
         return (near(answer, expected(8, 2, 4), "share of the experts", slips, percent=True),)
 
     def q2(answer: object) -> tuple[Criterion, ...]:
         once = find_model("deepseek-v3").kv_bytes_per_token("bfloat16") / 1e3
-        return (near(answer, 8 * once, "kB per token", {once: "that's one copy: every GPU keeps one"}),)
+        return (near(answer, 8 * once, "kB per token", {once: "that's one copy, and every GPU keeps one"}),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
         sliced, parallel, striped = room().values()
-        slips = {striped / sliced: "the attention weights are copied to every GPU, too, and take some of the room"}
+        slips = {
+            striped
+            / sliced: "you left out that the attention weights are copied to every GPU and take some of the room"
+        }
         return (near(answer, parallel / sliced, "times the KV", slips, 0.08),)
 
     questions = {

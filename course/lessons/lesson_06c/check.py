@@ -25,16 +25,16 @@ def checks() -> Checks:
         cache = Snapshots(model, INTERVAL)
         grows = model.kv_bytes_per_token(DTYPE) / 1e3
         slips = {
-            grows: "that's keys and values alone: a snapshot comes on top, shared by the tokens before it",
-            cache.state_bytes_per_token / 1e3: "that's the snapshot's part: keys and values come on top",
+            grows: "that's keys and values alone; add a snapshot, shared by the tokens before it",
+            cache.state_bytes_per_token / 1e3: "that's the snapshot's part alone; add keys and values",
         }
         return (near(answer, cache.bytes_per_token / 1e3, "kB per cached token", slips),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
         told = {
-            CUT[0]: "a state is a sum over all tokens: there's no taking the last ones out again",
-            CUT[1]: "512 tokens are found, 188 are computed again",
-            CUT[2]: "there's a snapshot at 512 tokens, and they share more than that",
+            CUT[0]: "a state is a running sum over all tokens, and you can't take the last ones out of it again",
+            CUT[1]: "the engine reuses 512 tokens and computes 188 again",
+            CUT[2]: "there's a snapshot at 512 tokens, and the prompts share more than that",
         }
         return choice(answer, CUT[1], told)
 

@@ -66,7 +66,9 @@ def short_chat() -> MeasuredAnswer:
     ours, full = kept(model, CHAT), kept(all_full(model), CHAT)
     ratio = ours / full
     answer = BETS[1] if abs(ratio - 1) < NEAR else BETS[2] if ratio > 1 else BETS[0]
-    return MeasuredAnswer(answer, f"{size(ours)}, {size(model.fixed_bytes)} of it states; {size(full)} without them")
+    return MeasuredAnswer(
+        answer, f"{size(ours)}, {size(model.fixed_bytes)} of it states; {size(full)} with full attention everywhere"
+    )
 
 
 # ---------------------------------------------------------------- snapshots

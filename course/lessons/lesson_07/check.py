@@ -28,10 +28,10 @@ def checks(large: Account, traces: Mapping[str, PoolTrace], tight: PoolTrace) ->
     def q1(answer: object) -> tuple[Criterion, ...]:
         mega = {name: kind.chat_bytes / 1e6 for name, kind in kinds_of(chat).items()}
         slips = {
-            mega[MHA]: "that is for MHA: Llama-3-70B keeps 8 heads of the 64",
+            mega[MHA]: "that's for MHA; Llama-3-70B keeps keys and values for 8 heads, not 64",
             mega[GQA] / 2: "a factor of two off: a token leaves a key and a value",
-            mega[GQA] * 2: "a factor of two off: bf16 has two bytes",
-            mega[GQA] / chat.kv.layers: "that is one layer's: there are 80",
+            mega[GQA] * 2: "a factor of two off: bf16 takes two bytes",
+            mega[GQA] / chat.kv.layers: "that's one layer's; there are 80",
         }
         return (near(answer, chat.chat_bytes / 1e6, "KV of a chat, MB", slips),)
 
@@ -40,13 +40,13 @@ def checks(large: Account, traces: Mapping[str, PoolTrace], tight: PoolTrace) ->
         bytes_of = {name: kind.chat_bytes for name, kind in kinds_of(chat).items()}
         slips = {
             everything: "the weights are in the same memory: subtract them first",
-            chat.chats * bytes_of[GQA] / bytes_of[MHA]: "that is for MHA",
+            chat.chats * bytes_of[GQA] / bytes_of[MHA]: "that's for MHA",
         }
         return (near(answer, chat.chats, "chats", slips),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
         key = 1 - traces["max_len"].filled_share
-        slips = {1 - key: "that is the share that was in use: the rest was empty"}
+        slips = {1 - key: "that's the share that was in use; the rest was empty"}
         return (near(answer, key, "share of held positions that were empty", slips, percent=True),)
 
     def q4(answer: object) -> tuple[Criterion, ...]:

@@ -104,7 +104,8 @@ def draw_life(trace: PoolTrace) -> Picture:
     for y, words in ((66, f"{max(kept)} tokens"), (134, "0")):
         body += text(LIFE_LEFT - 8, y, words, size=11, fill=SOFT, text_anchor="end")
     body += text(LIFE_LEFT, 152, "its KV, in tokens, step by step: each drop is a preemption", size=11, fill=SOFT)
-    told = f"Request {who} was preempted {trace.outcomes[who].evictions} times in {len(trace.frames)} steps."
+    times = trace.outcomes[who].evictions
+    told = f"Request {who} was preempted {times} time{'s' * (times != 1)} in {len(trace.frames)} steps."
     return Picture("What does thrashing do to one request?", body, 160, description=told)
 
 

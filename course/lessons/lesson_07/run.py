@@ -137,7 +137,7 @@ def slots_gb(lab: Lab) -> float:
 
 
 def chats(lab: Lab, count: int, tokens: int, answer: int = ANSWER) -> list[StepArrival]:
-    """`count` chats at once, no two of which share anything; each keeps exactly so many tokens in the end."""
+    """`count` simultaneous chats, no two of which share anything; each keeps exactly so many tokens in the end."""
     encode = lab.tokenizer.encode
     arrivals = []
     for i in range(count):
@@ -147,7 +147,7 @@ def chats(lab: Lab, count: int, tokens: int, answer: int = ANSWER) -> list[StepA
 
 
 def filling(lab: Lab, gb: float | None = None, tokens: int | None = None) -> PoolTrace:
-    """As many long chats as ought to fit into `gb` of KV, and one more, all at once.
+    """As many long chats as ought to fit into `gb` of KV, and one more, all together.
 
     A chat begins when blocks are free for its whole prompt, as in vLLM; so a running request stays.
     """
@@ -298,7 +298,7 @@ class Account:
 
     @property
     def chats(self) -> int:
-        """That fit at once; 0 where the weights alone are too large."""
+        """That fit together; 0 where the weights alone are too large."""
         return int(max(self.room - self.weight_bytes, 0) // self.chat_bytes)
 
     def formula(self) -> str:
@@ -336,9 +336,9 @@ def question(lab: Lab, gb: float, tokens: int) -> str:
     own = ModelShape.of_lab(lab)
     cost, width = own.cost, NUMBER_BYTES[own.kv_dtype]
     return (
-        f"The pool has {gb} GB (1e9 bytes each). The model has {cost.layers} layers, {cost.num_kv_heads} heads with "
-        f"keys and values of their own, {cost.head_dim} numbers in each, {width} bytes a number. How many chats of "
-        f"{tokens} tokens fit at once?"
+        f"The pool has {gb} GB (1e9 bytes each). The model has {cost.layers} layers, {cost.num_kv_heads} KV heads of "
+        f"{cost.head_dim} numbers each, and {width} bytes per number. "
+        f"How many chats of {tokens} tokens fit at the same time?"
     )
 
 

@@ -39,7 +39,7 @@ CONVERSATIONS = Sessions(
 FLOOD, FLOOD_CONVERSATIONS = 2000, 250
 """Chats and conversations of a flood: more chats than any pool here has room for."""
 FLOOD_SLOTS = 2048
-"""max_num_seqs of a flood: more than run at once."""
+"""max_num_seqs of a flood: more than run together."""
 OFTEN = 0.1
 """Evictions for each request: fewer are a ripple, not a limit."""
 AT_ONCE_S = 0.1
@@ -139,7 +139,7 @@ def _served(traffic: TrafficModel, arrivals: Arrivals, count: int, fields: tuple
 
 
 def flood(traffic: TrafficModel, count: int, **fields: object) -> WatchedRun:
-    """All requests at once and more slots than are ever taken, so that little besides KV limits the batch."""
+    """All requests together and more slots than are ever taken, so that little besides KV limits the batch."""
     fields = {"max_num_seqs": FLOOD_SLOTS, **fields}
     return _served(traffic, AllAtOnce(), count, tuple(sorted(fields.items())))
 
@@ -173,7 +173,7 @@ def draw_pools(rate: float, gb: float) -> Picture:
     ]
     title = (
         f"70B, {rate:g} requests/s, {gb} GB of KV: TTFT p50 {seconds(p50)}, p99 {seconds(p99)}; {here.running:.0f} "
-        f"running, {here.again_share:.0%} done twice"
+        f"running, {here.again_share:.0%} computed twice"
     )
     return draw_chart(
         title,

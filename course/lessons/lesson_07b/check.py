@@ -24,7 +24,7 @@ def checks(large: Account, losses: Mapping[str, Loss]) -> Checks:
 
     def q1(answer: object) -> tuple[Criterion, ...]:
         key = 1 - replace(large, window=WINDOW).chat_bytes_at(LONG) / replace(large, window=None).chat_bytes_at(LONG)
-        slips = {1 - key: "that is the share that stays", 0.7: "that is the article's figure: it belongs to one length"}
+        slips = {1 - key: "that's the share that stays", 0.7: "that's the article's figure, true of one length"}
         return (near(answer, key, "share freed", slips, percent=True),)
 
     def q2(answer: object) -> tuple[Criterion, ...]:
@@ -32,7 +32,7 @@ def checks(large: Account, losses: Mapping[str, Loss]) -> Checks:
         broken = loss.broken(QualityLimits())
         rise = with_minus(f"{loss.rise:+.1%}")
         told = f"perplexity {rise}, KL {loss.kl:.4f}, same most likely token in {loss.agreement:.1%}"
-        words = f"{told}: breaks {', '.join(broken)}" if broken else f"{told}: all three limits are kept"
+        words = f"{told}; it breaks {', '.join(broken)}" if broken else f"{told}; it keeps all three limits"
         return choice(answer, "no" if broken else "yes", {"yes": words, "no": words})
 
     def q3(answer: object) -> tuple[Criterion, ...]:

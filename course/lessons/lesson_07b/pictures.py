@@ -42,7 +42,7 @@ def given_back(trace: PoolTrace) -> int:
 
 
 def draw_needle(found: Mapping[str, Mapping[int, Found]], reach: int) -> Picture:
-    """Tokens of the needle foreseen, against how far back it was said.
+    """Tokens of the needle predicted, against how far back it was given.
 
     Args:
         found: by name of a configuration, by distance.

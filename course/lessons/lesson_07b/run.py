@@ -105,13 +105,13 @@ ALL, SOME = 0.8, 0.25
 
 
 def recalled(found: Mapping[int, Found], far: int) -> float:
-    """How much of a needle far back is foreseen: 0 = as if never heard, 1 = as well as one just heard."""
+    """How much of a needle far back is predicted: 0 = as if never seen, 1 = as well as one just given."""
     nothing, near = found[FIRST_TIME].share, found[min(d for d in found if d != FIRST_TIME)].share
     return (found[far].share - nothing) / max(near - nothing, 1e-9)
 
 
 def can_recall(found: Mapping[str, Mapping[int, Found]]) -> bool:
-    """Whether the model foresees more of a needle just given than of one it has never seen: else none can be lost."""
+    """Whether the model predicts more of a needle just given than of one it has never seen: else none can be lost."""
     whole = next(iter(found.values()))
     return whole[min(d for d in whole if d != FIRST_TIME)].share - whole[FIRST_TIME].share >= SOME
 
@@ -131,7 +131,7 @@ def needle_share(found: Mapping[str, Mapping[int, Found]]) -> MeasuredAnswer | s
     return MeasuredAnswer(
         answer,
         f"{far} tokens back, {windowed[far].share:.0%} of its tokens are predicted with the window and "
-        f"{whole[far].share:.0%} without it; {whole[FIRST_TIME].share:.0%} of one it has never seen: {answer}",
+        f"{whole[far].share:.0%} without it; {whole[FIRST_TIME].share:.0%} of one it has never seen. So: {answer}",
     )
 
 
@@ -308,7 +308,7 @@ def compute_s(tokens: int) -> float:
 
 @dataclass(frozen=True)
 class Pause:
-    """Agents whose KV nobody reads while a tool runs."""
+    """Agents whose KV no step reads while a tool runs."""
 
     turns_per_s: float
     tool_s: float

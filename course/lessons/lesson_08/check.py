@@ -24,9 +24,9 @@ def checks(costs: VerifyCosts, told: Mapping[str, tuple[DraftStory, DraftStory]]
 
     def q1(answer: object) -> tuple[Criterion, ...]:
         slips = {
-            popular(ALPHA, K): "that is k × α: it forgets that a token counts only if all before it were accepted",
-            emitted(ALPHA, K) - 1: "those are the draft tokens alone: the model's own token comes in addition",
-            emitted(ALPHA, K - 1): "one term short: the sum goes up to α^k, k + 1 terms",
+            popular(ALPHA, K): "that's k × α, which forgets that a token counts only if all before it were accepted",
+            emitted(ALPHA, K) - 1: "those are the draft tokens alone; add the model's own token",
+            emitted(ALPHA, K - 1): "one term short: the sum goes up to α^k, so it has k + 1 terms",
             1 / (1 - ALPHA): "that's the limit for endlessly long drafts",
         }
         return (near(answer, emitted(ALPHA, K), "tokens per verification", slips, 0.03),)
@@ -34,15 +34,15 @@ def checks(costs: VerifyCosts, told: Mapping[str, tuple[DraftStory, DraftStory]]
     def q2(answer: object) -> tuple[Criterion, ...]:
         steps = 1 + K * C
         slips = {
-            emitted(ALPHA, K): "that is tokens per verification: its drafts take time, too",
-            emitted(ALPHA, K) / (1 + C): "that pays for one draft token: there are k of them, one after the other",
-            popular(ALPHA, K) / steps: "k × α again, divided by the right cost",
+            emitted(ALPHA, K): "that's tokens per verification; its drafts take time, too",
+            emitted(ALPHA, K) / (1 + C): "that pays for one draft token, and there are k of them, one after the other",
+            popular(ALPHA, K) / steps: "that's k × α again, divided by the right cost",
         }
         return (near(answer, emitted(ALPHA, K) / steps, "speedup", slips, 0.03),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
         fails = sum(step.passed == 0 and step.corrects for story, _ in told.values() for step in story.steps)
-        seen = f"in the answers above that happened {fails} times, and each time one token came out: the model's own"
+        seen = f"that happened {fails} times in the answers above, and each time the step yielded the model's own token"
         return choice(answer, "one token", {"nothing": seen, "one token": seen, "the draft again": seen})
 
     def q4(answer: object) -> tuple[Criterion, ...]:
@@ -73,8 +73,10 @@ def checks(costs: VerifyCosts, told: Mapping[str, tuple[DraftStory, DraftStory]]
         if value == guessed:
             slip = f"those are all draft tokens; {guessed - key} of them weren't accepted."
         elif value == story.num_tokens:
-            slip = "that is the whole answer."
-        words = f"{name}: {story.num_tokens} tokens came out in {len(story.steps)} steps, one in each the model's own"
+            slip = "that's the whole answer."
+        words = (
+            f"{name}: {story.num_tokens} tokens in {len(story.steps)} steps, and in each step one is the model's own"
+        )
         return (Criterion("accepted draft tokens", float(value == key), 1, slip, words),)
 
     questions = {

@@ -85,7 +85,7 @@ def one_by_one(lab: Lab, kind: str) -> LabWorkload:
 
 
 def crowd(lab: Lab, at_once: int) -> LabWorkload:
-    """Copying, the best case for looking up, by many at once; by fewer in the lab's short form."""
+    """Copying, the best case for looking up, by many together; by fewer in the lab's short form."""
     if lab.scale < 1:
         return workload(COPYING, SHORT_CROWD, 10, SHORT_CROWD)
     return workload(COPYING, at_once, 24, at_once)
@@ -112,7 +112,7 @@ def play(lab: Lab, traffic: LabWorkload, way: dict[str, Any]) -> Run:
 
 
 def made_up(lab: Lab, alpha: float, k: int) -> Run:
-    """Chats by eight at once, with drafts of k tokens each of which passes with a chance of alpha. No gates."""
+    """Chats by eight together, with drafts of k tokens each of which passes with a chance of alpha. No gates."""
     requests, tokens = (8, 25) if lab.scale == 1 else (4, 12)
     drafts = SyntheticDrafts(acceptance_rate=alpha, k=k, seed=round(1000 * alpha) + k, **GATES_OPEN)
     return play(lab, workload(CHAT, requests, tokens, requests), {"speculative": drafts})
@@ -423,7 +423,7 @@ def alone(point: AcceptancePoint, costs: VerifyCosts) -> MeasuredAnswer:
 
 
 def crowded(every: Sequence[WorkloadRuns]) -> MeasuredAnswer | str:
-    """Speed of decoding with drafts, gates open, when many copy at once. If their runs overlap: no difference.
+    """Speed of decoding with drafts, gates open, when many copy together. If their runs overlap: no difference.
 
     A sentence, if they overlap although the best ones differ by too much for that, or if nothing was guessed.
     """

@@ -124,7 +124,7 @@ def _lost_overlap(drafted: WorkloadRuns, plain: WorkloadRuns) -> str:
 
 
 def crowd(every: Sequence[WorkloadRuns], costs: VerifyCosts) -> Finding:
-    """Many copying at once, gates open, against one at a time; and what an ordinary acceptance would give."""
+    """Many copying together, gates open, against one at a time; and what an ordinary acceptance would give."""
     bet, batch = crowded(every), costs.batches[-1]
     always, gates = (next(each for each in every if each.way == way) for way in (ALWAYS, "gates"))
     if isinstance(bet, str) and always.acceptance is not None:

@@ -30,17 +30,17 @@ def checks(found: run.Sweep, scores: run.Scores) -> Checks:
 
     def q1(answer: object) -> tuple[Criterion, ...]:
         slips = {
-            float(BITS): "that leaves out the grid: each group stores a scale and an offset",
-            BITS + GRID_BITS / 2 / GROUP: "one of the two is missing: a scale and an offset, 16 bits each",
-            BITS + GRID_BITS / 32: "that is for groups of 32",
+            float(BITS): "that leaves out the grid, a scale and an offset for each group",
+            BITS + GRID_BITS / 2 / GROUP: "one of the two is missing; there's a scale and an offset, 16 bits each",
+            BITS + GRID_BITS / 32: "that's for groups of 32",
         }
         return (near(answer, BITS + GRID_BITS / GROUP, "bits a weight", slips, 0.01),)
 
     def q2(answer: object) -> tuple[Criterion, ...]:
         share = HALF / 100
         slips = {
-            2.0: "that is the reading of weights alone: the other half of the step stays as it is (Amdahl's law)",
-            1 - share / 2: "that's the new step as a share of the old one: invert it",
+            2.0: "that's the gain on weight reads alone; the other half of the step stays as it is (Amdahl's law)",
+            1 - share / 2: "that's the new step as a share of the old one; invert it",
         }
         return (near(answer, 1 / (1 - share + share / 2), "factor", slips, 0.02),)
 
@@ -66,26 +66,26 @@ def checks(found: run.Sweep, scores: run.Scores) -> Checks:
     def q5(answer: object) -> tuple[Criterion, ...]:
         key = 100 * matrix_zeros.break_even_zeros()
         slips = {
-            100 - key: "that's the share of numbers that are left: the question is about the zeros",
+            100 - key: "that's the share of numbers that are left; the question asks for the zeros",
             key / 100: "in percent, please",
             100
             * (
                 1 - matrix_zeros.NUMBER_BYTES / matrix_zeros.INDEX_BYTES
-            ): "each number comes with its column: add the two",
+            ): "each number comes with its column index; add the two",
         }
         return (near(answer, key, "zeros, %", slips, 0.03),)
 
     def q6(answer: object) -> tuple[Criterion, ...]:
         halved = LLAMA_70B.stored_as(weight_dtype="int8")
         slips = {
-            LLAMA_70B.crossover_tokens: "that is with 16-bit weights: halving them moves the border",
-            2 * LLAMA_70B.crossover_tokens: "the other way: smaller weights are overtaken sooner",
+            LLAMA_70B.crossover_tokens: "that's with 16-bit weights; in int8 they take half the bytes",
+            2 * LLAMA_70B.crossover_tokens: "it's the other way round: KV overtakes smaller weights sooner",
         }
         return (near(answer, halved.crossover_tokens, "tokens", slips, 0.05),)
 
     questions = {
         "q1": Question(
-            "4 bits in groups of 64, a scale and an offset of 16 bits each: how many bits a weight is that in all?",
+            "4 bits in groups of 64, a scale and an offset of 16 bits each: how many bits per weight is that in all?",
             "bits",
         ),
         "q2": Question(

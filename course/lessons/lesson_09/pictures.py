@@ -63,8 +63,8 @@ def rounding_lab(matrix: Matrix) -> Explorer:
     return Explorer(
         lambda bits, group, outlier, kind: draw_row(by_kind[kind], bits, group, outlier),
         bits=choices("bits of a weight", BITS, 3),
-        group=choices("inputs that share a grid", GROUPS, 64),
-        outlier=choices("the largest weight, times", OUTLIERS, 1),
+        group=choices("group size, inputs", GROUPS, 64),
+        outlier=choices("largest weight, multiplied by", OUTLIERS, 1),
         kind=buttons("weights", KINDS),
     )
 
@@ -188,7 +188,8 @@ def four_bits_table(matrix: Matrix, outlier: int) -> Html:
 def four_bits_explorer(matrix: Matrix) -> Explorer:
     """Push the largest weight out, and see which format's neighbours pay."""
     return Explorer(
-        lambda outlier: four_bits_table(matrix, outlier), outlier=choices("largest weight, times", list(OUTLIERS))
+        lambda outlier: four_bits_table(matrix, outlier),
+        outlier=choices("largest weight, multiplied by", list(OUTLIERS)),
     )
 
 

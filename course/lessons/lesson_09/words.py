@@ -302,7 +302,7 @@ def three_numbers() -> Html:
         ),
         (
             f"×{1 / (1 - 0.5 + 0.5 / 2):.2f}",
-            "at best from int8 weights, where reading them was half of a step",
+            "the best speedup from int8 weights, if reading them was half of a step",
             "Amdahl's law",
         ),
         (

@@ -270,7 +270,9 @@ def waterfall(own: float, own_alone: float, cold: float) -> str:
 
 
 def test_a_waterfall_says_that_work_stays_only_where_it_did() -> None:
-    assert "no matter who else is there" in waterfall(1.0, 1.1, 0.0) and "was in the cache" in waterfall(1.0, 1.1, 0.0)
+    assert "doesn't depend on who else is there" in waterfall(1.0, 1.1, 0.0) and "came from the cache" in waterfall(
+        1.0, 1.1, 0.0
+    )
     assert "depends on what else" in waterfall(1.0, 0.1, 0.2) and "cost 200 ms" in waterfall(1.0, 0.1, 0.2)
 
 
@@ -393,7 +395,7 @@ def test_the_check_rewards_right_answers_and_names_the_mistake() -> None:
     assert check("q2", 2.5).score == 1
     slight = grading.checks({"queue": 0.2, "own prefill": 2.0}, three)  # the whole TTFT is a near miss
     assert slight("q2", 2.15).score == 0.5 and slight("q2", 2.2).score == 0
-    for wrong, hint in ((8.5, "whole TTFT"), (6.0, "subtract"), (2.0, "own prefill only")):
+    for wrong, hint in ((8.5, "whole TTFT"), (6.0, "subtract"), (2.0, "only its own prefill")):
         assert hint in str(check("q2", wrong)) and check("q2", wrong).score == 0
     ttft = {n: sorted(lesson.ttft_of(lesson.newcomers(r)))[len(lesson.newcomers(r)) // 2] for n, r in three.items()}
     order = sorted(ttft, key=ttft.get)

@@ -212,7 +212,7 @@ BUSY = Dot(LLAMA_13B, 1, 20, (0.02, 0.02, 0.05, 0.05))
         (lambda: words.slo([*SWEEP, replace(BUSY, batch=64, gaps=(0.1, 0.1, 0.3, 0.4))], SWEEP[:1]), "to be sure"),
         (lambda: words.slo([*SWEEP, dot(64, 0.03)], SWEEP[:1]), "Something else was running"),
         (lambda: words.slo([dot(1, 0.03), dot(2, 0.1)], [dot(1, 0.02)]), "Something else was running"),
-        (lambda: words.launches([dot(1), dot(64)], [dot(1, 0.04), dot(64, 0.025)]), "go on beside"),
+        (lambda: words.launches([dot(1), dot(64)], [dot(1, 0.04), dot(64, 0.025)]), "overlap with longer operations"),
         (lambda: words.launches([dot(1), dot(64)], [dot(1, 0.04), dot(64, 0.04)]), "per step, not per request"),
         (lambda: words.launches([dot(1), dot(64)], [dot(1, 0.04), dot(64, 0.06)]), "don't tell the two apart"),
         (lambda: words.launches([dot(1), dot(64)], [dot(1, 0.02), dot(64, 0.02)]), "makes little difference"),
@@ -226,7 +226,7 @@ def test_a_finding_is_true_of_its_machine(finding: Callable[[], Finding], words_
 @pytest.mark.parametrize(
     ("context", "itl", "words_of_it"),
     [
-        (100, 0.021, "How fast KV is read can't be told"),
+        (100, 0.021, "too little KV to tell"),
         (40_000, 0.05, "of the memory's speed"),
         (40_000, 0.2, "more than a byte of weights"),
         (40_000, 0.025, "hidden behind something"),
@@ -253,7 +253,7 @@ def test_a_profile_says_whose_time_it_has(clock: str, parts: tuple[float, ...], 
 
 
 def test_pictures_tell_what_happened() -> None:
-    assert "of it is neither" in pictures.draw_clocks(SWEEP[:1], ROOF).description
+    assert "of it is overhead" in pictures.draw_clocks(SWEEP[:1], ROOF).description
     assert "holds up to batch 16" in pictures.draw_price(SWEEP, 1.0).title
     assert "of what its parts allow" in pictures.draw_roofline(ROOF, SWEEP).description
 

@@ -12,7 +12,9 @@ from made_trace import MADE, frame, large, outcome, trace_of
 from course.lab import model_shape
 from course.lab.claims import Claim
 from course.lab.lab import Lab
+from course.lab.pictures import block_map
 from course.lab.pool_trace import AGAIN, DECODE, DONE, GONE, PREEMPTED, PREFILL, SWAPPED, PoolTrace, StepArrival, record
+from course.lab.style import WIDTH
 from course.lessons.lesson_07 import pictures, run, simulated, words
 from course.lessons.lesson_07.check import checks
 from course.lessons.lesson_07.pictures import PoolMap
@@ -37,6 +39,15 @@ def test_a_trace_counts_blocks_once_and_places_by_tokens() -> None:
     assert MADE.tokens_per_s == 2 and MADE.mean_running == pytest.approx(4 / 3)
     assert MADE.blocks_of(0) == [(20, 2), (21, 2)]
     assert frame({0: (GONE, 3)}, {0: 20}, (DECODE,)).holders() == {3: [0]}
+
+
+def test_a_legend_fits_in_a_wide_font() -> None:
+    large_pool = replace(MADE, num_blocks=999)
+    drawn = ET.fromstring(f"<g>{block_map.draw_frame(large_pool).body}</g>".replace("@", ""))
+    entries = [(float(each.get("x")), each.text) for each in drawn.iter("text") if float(each.get("y")) == 13]
+    ends = [x + 7 * len(words) for x, words in entries]  # wider than DejaVu Sans at this size
+    assert len(entries) == 6 and ends[-1] <= WIDTH
+    assert all(end < x - 22 for end, (x, _) in zip(ends, entries[1:])), "a swatch begins 19 before its words"
 
 
 def test_a_trace_of_the_engine_is_the_same_every_time(tiny_lab: Lab) -> None:
@@ -162,7 +173,7 @@ def test_the_bill_is_what_the_pool_allocates(tiny_lab: Lab) -> None:
     for dtype in ("float32", "bfloat16", "int8"):
         own = replace(next(iter(run.accounts(tiny_lab).values())), kv_dtype=dtype)
         assert own.token_bytes == run.allocated(tiny_lab, dtype)
-    assert "2 layers, 2 heads" in run.question(tiny_lab, 0.1, 500)
+    assert "2 layers, 2 KV heads" in run.question(tiny_lab, 0.1, 500)
 
 
 def test_groups_are_those_of_the_model() -> None:
@@ -211,7 +222,7 @@ def test_too_small_a_pool_makes_everybody_wait(monkeypatch: pytest.MonkeyPatch) 
     explorer.set(gb=24)
     assert explorer.view.value != before
     explorer.set(rate=0.5, gb=8)
-    assert ", 0% done twice" in explorer.view.value
+    assert ", 0% computed twice" in explorer.view.value
 
 
 def test_the_ladder_shrinks_the_cache_more_than_the_cost() -> None:

@@ -79,7 +79,7 @@ def test_findings_say_no_more_than_the_model_showed() -> None:
     for rounded, says in (
         (loss(agreed=50), "a toss-up"),
         (loss(kl=0.2), "breaks KL"),
-        (loss(), "all three limits are kept"),
+        (loss(), "All three limits are kept"),
     ):
         for with_sinks, is_told in ((loss(rise=0.1), True), (loss(rise=0.9), False)):
             told = words.rounding({"KV in int8": rounded, "window": loss(rise=1.0), "sinks": with_sinks}).here

@@ -325,7 +325,7 @@ def test_where_nothing_was_guessed_no_draft_is_judged(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Made, "plans_ahead", property(lambda self: self.way == run.WITHOUT))
     assert isinstance(run.crowded(every), str)
     for found in (words.kinds(every), words.crowd(every, costs_of(0.0, 0.1))):
-        assert "Lookup made no guess" in found.here and "plans ahead" in found.here
+        assert "Lookup made no guess" in found.here and "schedules ahead" in found.here
         assert "tested guesses" not in found.here and not found.is_disturbed
     three = [
         Made("copying, 2", way, seconds, drafts=0) for way, seconds in (*ways[:1], (run.NGRAM, 1.2), (run.INT8, 0.6))
@@ -382,3 +382,5 @@ def test_a_story_player_has_as_many_steps_as_its_answer() -> None:
         assert panel.controls["step"].max == steps
         panel.controls["step"].value = steps
         assert f"Step {steps}:" in panel.static_html()
+    panel.controls["step"].value = 1
+    assert "after 1 step:" in panel.static_html() and "after 1 steps" not in panel.static_html()

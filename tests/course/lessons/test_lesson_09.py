@@ -190,7 +190,7 @@ def test_speedups_and_where_they_end() -> None:
     assert run.speedup(SWEEP, "int8") == pytest.approx(1.6)
     assert run.break_even(SWEEP, "int8") == 8 and run.slowdown(SWEEP, "int8") == pytest.approx(1.5)
     assert run.break_even({**SWEEP, "int8": SWEEP["int8"][:1]}, "int8") is None
-    assert "never stops paying" in words.by_batch({**SWEEP, "int8": SWEEP["int8"][:1]}, ROOF).here
+    assert "pays at every batch" in words.by_batch({**SWEEP, "int8": SWEEP["int8"][:1]}, ROOF).here
     slow = {**SWEEP, "int8": [made_dot(1, 0.021, "int8")]}
     assert "doesn't pay here at any batch" in words.by_batch(slow, ROOF).here
     table = str(pictures.promises_table(SWEEP, ROOF))
