@@ -114,7 +114,7 @@ def told_of(trace: PoolTrace, frame: PoolFrame) -> str:
     )
     return (
         f"{len(held)} of {trace.num_blocks} blocks held, {sum(len(who) > 1 for who in held.values())} of them shared, "
-        f"{len(frame.cached)} free but with a prefix kept; {filled} of {len(held) * trace.block_size} positions "
+        f"{len(frame.cached)} free but cached; {filled} of {len(held) * trace.block_size} positions "
         f"hold a token. {owners}."
     )
 

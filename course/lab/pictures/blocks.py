@@ -67,7 +67,7 @@ def _legend(owners: tuple[int, ...]) -> str:
     for kind, words in (
         (0, "held, by request"),
         (SHARED, f"shared ({MANY})"),
-        (CACHED, "free, prefix kept"),
+        (CACHED, "free, cached"),
         (FREE, "free"),
     ):
         words = f"{count[kind]} {words}"
