@@ -27,6 +27,7 @@ from minillm.core.params import SamplingParams
 from minillm.core.request import Request
 from minillm.core.timeline import Timeline
 from minillm.kernels.triton import attention, attention_kernels, experts, likeliest, ops
+from minillm.kernels.triton.counters import counting_with, make_counters
 from minillm.kernels.triton.gpu import GpuLimits
 from minillm.model.arithmetic import share_woken
 from minillm.model.checkpoints import load_config, resolve
@@ -153,7 +154,7 @@ def decode_launches(config: ModelConfig, batch: int, context: int) -> list[StepL
 
     recorder = LaunchRecorder(moved)
     window = config.max_position_embeddings
-    with recorded_kernels(recorder):
+    with recorded_kernels(recorder), counting_with(make_counters(NOWHERE)):
         fused = ops.TritonOps()
         graphed = GraphedDecode(
             decoder,

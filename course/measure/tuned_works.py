@@ -21,6 +21,7 @@ from minillm.kernels.quantization import FP8, dequantize, dequantize_int4, quant
 from minillm.kernels.triton import experts, few_rows, fp8_rows, fragments
 from minillm.kernels.triton import likeliest as on_gpu
 from minillm.kernels.triton.attention import Launch
+from minillm.kernels.triton.counters import counters_for
 from minillm.kernels.triton.few_rows import FragmentTile
 from minillm.kernels.triton.fragments import Fragments
 from minillm.kernels.triton.gpu import gpu
@@ -640,7 +641,7 @@ class MoEWork(Work):
     def run(self, candidate: Any) -> Run:
         def routed(i: int) -> tuple[Tensor, Tensor]:
             s = self.stacked(i)
-            return experts.choose(self.on_x, s.router, s.k, s.normalize, s.counters)
+            return experts.choose(self.on_x, s.router, s.k, s.normalize, counters_for(self.on_x.device))
 
         if not isinstance(candidate, TwoTiles):
             return lambda i: routed(i)[1]

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from minillm.kernels.triton.dependent_launch import PREFETCHED_LINES, pdl_options, prefetch, wait_for_previous
-from minillm.kernels.triton.fragments import UNIT, Fragments, load_block, widened
+from minillm.kernels.triton.fragments import Fragments, load_block, widened
 from minillm.kernels.triton.gpu import gpu
 
 
@@ -201,7 +201,7 @@ def linear(x: Tensor, weights: Fragments, bias: Tensor | None, arrived: Tensor) 
 
     Args:
         bias: [out]
-        arrived: see `counters`.
+        arrived: see `multiply`.
     """
     if not are_few(x, weights):
         return F.linear(x, widened(weights, x.dtype), bias)
@@ -209,23 +209,18 @@ def linear(x: Tensor, weights: Fragments, bias: Tensor | None, arrived: Tensor) 
     return multiply(x.contiguous(), weights, bias, tile, arrived)
 
 
-def counters(weights: Fragments) -> Tensor:
-    """int32 zeros, at least one for each tile: what `linear` counts with. Zeros again afterwards."""
-    most = triton.cdiv(weights.out, UNIT) * triton.cdiv(MOST_ROWS[weights.kind], 32)
-    return torch.zeros(most, dtype=torch.int32, device=weights.pairs.device)
-
-
 def multiply(x: Tensor, weights: Fragments, bias: Tensor | None, tile: FragmentTile, arrived: Tensor) -> Tensor:
     """x W^T + b: [T, out] for x [T, in] float16, bfloat16 or float32.
 
     Args:
-        arrived: int32 zeros, at least one for each tile; zeros again afterwards.
+        arrived: int32 zeros, at least one for each tile whose sum is shared; see counters.py.
     """
     num_rows = len(x)
     num_tiles = triton.cdiv(weights.out, tile.outputs) * triton.cdiv(num_rows, tile.rows)
     output = x.new_empty((num_rows, weights.out))
     parts = output
     if tile.splits > 1:
+        assert num_tiles <= len(arrived)
         parts = x.new_empty((num_tiles * tile.splits, tile.outputs, tile.rows), dtype=torch.float32)
     tensors = (x, weights.pairs, weights.scales, x if bias is None else bias, parts, arrived, output)
     multiply_few[num_tiles, tile.splits](
