@@ -16,6 +16,7 @@ Steps that don't only decode are captured in pieces: see piecewise_graphs.py.
 
 import bisect
 import functools
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self
 
@@ -46,6 +47,11 @@ def side_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
+RECORDING = threading.Lock()
+"""Held while a graph is recorded. What any thread launches on the side stream then becomes part of that graph, so
+another engine's warm-ups have to wait."""
+
+
 class Graph(Protocol):
     """Records what `work` does, and can do it again."""
 
@@ -70,14 +76,15 @@ class CudaGraph:
         self.pool, self.side = pool, side
 
     def capture(self, work: Callable[[], object]) -> Self:
-        self.side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.side):
-            for _ in range(WARM_UPS):
+        with RECORDING:
+            self.side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.side):
+                for _ in range(WARM_UPS):
+                    work()
+            torch.cuda.current_stream().wait_stream(self.side)
+            # What other threads do meanwhile (another engine's copies, a notebook's cell) is none of this graph's.
+            with torch.cuda.graph(self.graph, pool=self.pool, stream=self.side, capture_error_mode="thread_local"):
                 work()
-        torch.cuda.current_stream().wait_stream(self.side)
-        # What other threads do meanwhile (another engine's copies, a notebook's cell) is none of this graph's.
-        with torch.cuda.graph(self.graph, pool=self.pool, stream=self.side, capture_error_mode="thread_local"):
-            work()
         return self
 
     def replay(self) -> None:

@@ -6,7 +6,9 @@ import importlib.metadata
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import make_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 import torch
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from patience import wait_for
 
 from course.measure.gpu_check import PARITY, ROOT
 from course.measure.peers.hf import block_size_name
@@ -179,7 +182,8 @@ def test_a_server_whose_gpu_is_lost_does_not_look_alive(model: LoadedModel, monk
 
 
 def test_all_graphs_are_recorded_on_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """cuBLAS keeps a workspace for every stream; and what other threads do meanwhile must not end a recording."""
+    """cuBLAS keeps a workspace for every stream; and what other threads do meanwhile must not end a recording. What
+    another engine records would become part of it."""
 
     class Stream:
         def wait_stream(self, other: "Stream") -> None:
@@ -204,6 +208,16 @@ def test_all_graphs_are_recorded_on_one_stream(monkeypatch: pytest.MonkeyPatch) 
     for _ in range(3):
         CudaGraph("pool", side).capture(lambda: torch.zeros(1))
     assert used == [side] * 6
+
+    other = threading.Event()
+    with ThreadPoolExecutor(1) as thread:
+
+        def work() -> None:
+            thread.submit(CudaGraph("pool", side).capture, other.set)
+            assert not other.wait(0.1)
+
+        CudaGraph("pool", side).capture(work)
+        wait_for(other.is_set, "its turn has come")
 
 
 @pytest.mark.parametrize(
