@@ -202,7 +202,7 @@ class Shared:
     """A tile, and how many programs each multiprocessor should get."""
 
     tile: FragmentTile
-    programs: int = 4
+    programs: int = few_rows.PROGRAMS
 
     def __str__(self) -> str:
         t = self.tile
@@ -369,7 +369,7 @@ class LinearWork(Work):
         return [Shared(tile) for tile in (tiles if self.rows <= 32 else [tiles[0], *CROWD])]
 
     def next(self, best: Sequence[Shared]) -> Sequence[Shared]:
-        return [replace(one, programs=programs) for one in best for programs in (2, 3, 8)]
+        return [replace(one, programs=programs) for one in best for programs in (2, 4, 8)]
 
     def run(self, candidate: Shared) -> Run:
         num_programs = candidate.programs * gpu(self.on_x.device).num_processors
