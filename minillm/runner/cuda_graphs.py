@@ -16,7 +16,6 @@ Steps that don't only decode are captured in pieces: see piecewise_graphs.py.
 
 import bisect
 import functools
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self
 
@@ -27,7 +26,7 @@ from tqdm.auto import tqdm
 
 from minillm.core.batch import ScheduledRequest
 from minillm.core.block_pool import blocks_for
-from minillm.host.device import to_device
+from minillm.host.device import RECORDING, to_device
 from minillm.kernels.attention.base import AttentionBackend
 from minillm.kernels.ops import Ops
 from minillm.model.decoder import Decoder
@@ -45,11 +44,6 @@ MOST_ROWS = 1024
 def side_stream(device: torch.device) -> torch.cuda.Stream:
     """The one that graphs are captured on, for all engines: cuBLAS keeps 32 MiB for every stream it has seen."""
     return torch.cuda.Stream(device)
-
-
-RECORDING = threading.Lock()
-"""Held while a graph is recorded. What any thread launches on the side stream then becomes part of that graph, so
-another engine's warm-ups have to wait."""
 
 
 class Graph(Protocol):

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import make_dataclass, replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from minillm.core.request import FinishReason
 from minillm.core.timeline import WallClock
 from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.errors import EngineDeadError
+from minillm.host.device import RECORDING, answers, peak_bytes
 from minillm.host.errors import OutOfMemoryError
 from minillm.kernels.attention.cache import cache_dtype
 from minillm.kernels.attention.select import BACKENDS, select_backend, survey
@@ -218,6 +219,23 @@ def test_all_graphs_are_recorded_on_one_stream(monkeypatch: pytest.MonkeyPatch) 
 
         CudaGraph("pool", side).capture(work)
         wait_for(other.is_set, "its turn has come")
+
+
+@pytest.mark.parametrize("wait", [answers, functools.partial(peak_bytes, lambda: None, torch.device("cuda"))])
+def test_no_engine_waits_for_the_device_while_another_records_a_graph(
+    wait: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUDA refuses that, and the recording fails with it."""
+    waited = threading.Event()
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: waited.set())
+    for name in ("reset_peak_memory_stats", "memory_allocated", "max_memory_allocated"):
+        monkeypatch.setattr(torch.cuda, name, lambda device: 0)
+    with ThreadPoolExecutor(1) as thread:
+        with RECORDING:
+            thread.submit(wait)
+            assert not waited.wait(0.1)
+        wait_for(waited.is_set, "the recording has ended")
 
 
 @pytest.mark.parametrize(
