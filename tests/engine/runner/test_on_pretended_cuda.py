@@ -347,7 +347,7 @@ def test_engines_on_the_same_weights_count_apart(
     """Each may compute in a stream of its own: programs that share a sum would take the other engine's for theirs. In
     graphs, which keep what they were recorded with, and in steps that are launched kernel by kernel."""
     few_rows = pytest.importorskip("minillm.kernels.triton.few_rows")
-    used = dict[str, set[int]]()
+    used, alive = dict[str, set[int]](), []
 
     def noted(x: Tensor, weights: Any, bias: Any, arrived: Tensor) -> Tensor:
         used.setdefault(engine, set()).add(arrived.data_ptr())
@@ -364,7 +364,7 @@ def test_engines_on_the_same_weights_count_apart(
     model = load_model(EngineConfig(model=path, device="cuda", quantization="int8", **common))
     for engine in ("eager", "graphs", "graphs too"):
         config = EngineConfig(model=path, device="cuda", quantization="int8", cuda_graphs=engine != "eager", **common)
-        running = Engine(config, model)
+        alive.append(running := Engine(config, model))
         running.add_request([5, 6, 7], SamplingParams(temperature=0, max_tokens=3, ignore_eos=True), stream=False)
         while running.has_unfinished:
             running.step()
