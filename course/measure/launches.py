@@ -1,18 +1,23 @@
 """A decode step on a GPU as the chain of launches that it is, counted without a GPU.
 
     python -m course.measure.launches qwen3-0.6b --batch 1 --context 512
+    python -m course.measure.launches llama-3-8b --quantization int4
 
 The engine's own code for CUDA graphs, and its sampler, run on tensors without contents, so none of our launches is
 missing. What an operation of PyTorch does inside isn't seen: most are one launch, a sort is several, and cuBLAS may add
 one to a product whose sum it splits. Beside each launch stands the least it can take: what a launch costs, and its
-bytes at the memory's bandwidth. That's arithmetic; `minillm bench decode --idle` measures kernel by kernel.
+bytes at the memory's bandwidth; and for our own kernels the number of programs, of which an H100's 132 multiprocessors
+have as many at a time as registers and shared memory let them. That's arithmetic; `minillm bench decode --idle`
+measures kernel by kernel.
 """
 
 import argparse
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -26,13 +31,17 @@ from minillm.core.block_pool import blocks_for
 from minillm.core.params import SamplingParams
 from minillm.core.request import Request
 from minillm.core.timeline import Timeline
-from minillm.kernels.triton import attention, attention_kernels, experts, likeliest, ops
+from minillm.kernels.triton import attention, attention_kernels, experts, few_rows, likeliest, ops
+from minillm.kernels.triton.counters import counting_with, make_counters
 from minillm.kernels.triton.gpu import GpuLimits
 from minillm.model.arithmetic import share_woken
 from minillm.model.checkpoints import load_config, resolve
 from minillm.model.config import ModelConfig
 from minillm.model.decoder import Decoder
+from minillm.model.quantized import Quantizer, RoundingRecipe
+from minillm.model.quantized_cuda import CudaFP8Linear, FragmentLinear
 from minillm.observe.tables import text_table
+from minillm.policies.config import EngineConfig
 from minillm.runner.cuda_graphs import GraphedDecode
 from minillm.runner.kv_pool import KVPool
 from minillm.runner.pending_tokens import PendingTokens
@@ -58,6 +67,8 @@ class StepLaunch:
     name: str
     bytes: int
     """Read and written, each tensor once"""
+    programs: int | None = None
+    """None = PyTorch's, which doesn't say"""
 
     @property
     def least_us(self) -> float:
@@ -76,10 +87,11 @@ class LaunchRecorder(TorchDispatchMode):
         self.moved = moved
         self.launches: list[StepLaunch] = []
 
-    def note(self, name: str, tensors: Sequence[Tensor]) -> None:
+    def note(self, name: str, tensors: Sequence[Tensor], programs: int | None = None) -> None:
         distinct = {id(tensor): tensor for tensor in tensors}.values()
         moved = [(self.moved(name, tensor), tensor.nbytes) for tensor in distinct]
-        self.launches.append(StepLaunch(name, sum(whole if part is None else part for part, whole in moved)))
+        num_bytes = sum(whole if part is None else part for part, whole in moved)
+        self.launches.append(StepLaunch(name, num_bytes, programs))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -99,7 +111,7 @@ class NotedKernel:
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         def launch(*given: Any, **options: Any) -> None:
-            self.recorder.note(self.name, [value for value in given if isinstance(value, Tensor)])
+            self.recorder.note(self.name, [value for value in given if isinstance(value, Tensor)], math.prod(grid))
 
         return launch
 
@@ -108,8 +120,9 @@ class NotedKernel:
 def recorded_kernels(recorder: LaunchRecorder) -> Iterator[None]:
     """Our kernels are noted and not run, as an H100 would be given them."""
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(attention, "gpu", return_value=H100))
-        for module in (attention_kernels, experts, likeliest, ops):
+        for module in (attention, few_rows):
+            stack.enter_context(mock.patch.object(module, "gpu", return_value=H100))
+        for module in (attention_kernels, experts, few_rows, likeliest, ops):
             for name, value in list(vars(module).items()):
                 if isinstance(value, triton.runtime.jit.KernelInterface):
                     stack.enter_context(mock.patch.object(module, name, NotedKernel(recorder, name.lstrip("_"))))
@@ -131,10 +144,23 @@ class RecordedGraph:
         raise AssertionError("there is nothing in it")
 
 
-def decode_launches(config: ModelConfig, batch: int, context: int) -> list[StepLaunch]:
-    """One step of `batch` greedy requests with `context` tokens each, in bfloat16, from its token ids to its samples.
-    The copies between host and GPU before and after it aren't in it."""
+def quantize(decoder: Decoder, kind: str) -> None:
+    """Replace its matrices as on a GPU (quantized_cuda.py), where a layer is tried first."""
+    int4 = partial(FragmentLinear, group=EngineConfig().int4_group_size)
+    recipes = {
+        "int8": RoundingRecipe(FragmentLinear, FragmentLinear),
+        "int4": RoundingRecipe(int4, FragmentLinear),
+        "fp8": RoundingRecipe(CudaFP8Linear, CudaFP8Linear),
+    }
+    Quantizer(decoder, recipes[kind], NOWHERE).finish()
+
+
+def decode_launches(config: ModelConfig, batch: int, context: int, quantization: str | None = None) -> list[StepLaunch]:
+    """One step of `batch` greedy requests with `context` tokens each, from its token ids to its samples, in bfloat16
+    but for weights that are quantized. The copies between host and GPU before and after it aren't in it."""
     decoder = Decoder(config, torch.bfloat16, NOWHERE)
+    if quantization is not None:
+        quantize(decoder, quantization)
     for mlp in decoder.sparse_mlps:
         mlp.stack()
     pool = KVPool(config, blocks_for(context, BLOCK_SIZE), 0, BLOCK_SIZE, torch.bfloat16, NOWHERE)
@@ -144,7 +170,11 @@ def decode_launches(config: ModelConfig, batch: int, context: int) -> list[StepL
     chosen = config.num_experts_per_tok / max(config.num_experts, 1)
     active = chosen + (1 - chosen) * share_woken(1 - chosen, batch)  # expected, if all experts are as likely
 
+    counters = make_counters(NOWHERE)
+
     def moved(name: str, tensor: Tensor) -> int | None:
+        if tensor is counters:
+            return 0
         if tensor is decoder.embed_tokens and name == "embedding":
             return batch * config.hidden_size * tensor.itemsize
         if id(tensor) in caches:
@@ -153,7 +183,7 @@ def decode_launches(config: ModelConfig, batch: int, context: int) -> list[StepL
 
     recorder = LaunchRecorder(moved)
     window = config.max_position_embeddings
-    with recorded_kernels(recorder):
+    with recorded_kernels(recorder), counting_with(counters):
         fused = ops.TritonOps()
         graphed = GraphedDecode(
             decoder,
@@ -186,6 +216,7 @@ def table(launches: Sequence[StepLaunch]) -> str:
         (
             launch.name,
             f"{count}",
+            "" if launch.programs is None else f"{launch.programs}",
             f"{launch.bytes / 1e6:.3f}",
             f"{launch.least_us:.1f}",
             f"{count * launch.least_us:.0f}",
@@ -193,8 +224,8 @@ def table(launches: Sequence[StepLaunch]) -> str:
         for launch, count in Counter(launches).items()
     ]
     least, read = sum(launch.least_us for launch in launches), sum(launch.bytes for launch in launches)
-    rows.append(("all", f"{len(launches)}", f"{read / 1e6:.0f}", "", f"{least:.0f}"))
-    return text_table(("kernel", "launches", "MB", "least us", "of all"), rows)
+    rows.append(("all", f"{len(launches)}", "", f"{read / 1e6:.0f}", "", f"{least:.0f}"))
+    return text_table(("kernel", "launches", "programs", "MB", "least us", "of all"), rows)
 
 
 def main() -> None:
@@ -202,9 +233,10 @@ def main() -> None:
     parser.add_argument("model", help="its config.json is read, no weights")
     parser.add_argument("--batch", type=int, default=1, help="requests; default 1")
     parser.add_argument("--context", type=int, default=512, help="tokens of each; default 512")
+    parser.add_argument("--quantization", choices=("int8", "int4", "fp8"), help="of its weights; default none")
     given = parser.parse_args()
     config = ModelConfig.from_hf(load_config(resolve(given.model)))
-    print(table(decode_launches(config, given.batch, given.context)))
+    print(table(decode_launches(config, given.batch, given.context, given.quantization)))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from minillm.kernels.quantization import FP8, dequantize, dequantize_int4, quant
 from minillm.kernels.triton import experts, few_rows, fp8_rows, fragments
 from minillm.kernels.triton import likeliest as on_gpu
 from minillm.kernels.triton.attention import Launch
+from minillm.kernels.triton.counters import counters_for
 from minillm.kernels.triton.few_rows import FragmentTile
 from minillm.kernels.triton.fragments import Fragments
 from minillm.kernels.triton.gpu import gpu
@@ -201,7 +202,7 @@ class Shared:
     """A tile, and how many programs each multiprocessor should get."""
 
     tile: FragmentTile
-    programs: int = 4
+    programs: int = few_rows.PROGRAMS
 
     def __str__(self) -> str:
         t = self.tile
@@ -368,7 +369,7 @@ class LinearWork(Work):
         return [Shared(tile) for tile in (tiles if self.rows <= 32 else [tiles[0], *CROWD])]
 
     def next(self, best: Sequence[Shared]) -> Sequence[Shared]:
-        return [replace(one, programs=programs) for one in best for programs in (2, 3, 8)]
+        return [replace(one, programs=programs) for one in best for programs in (2, 4, 8)]
 
     def run(self, candidate: Shared) -> Run:
         num_programs = candidate.programs * gpu(self.on_x.device).num_processors
@@ -640,7 +641,7 @@ class MoEWork(Work):
     def run(self, candidate: Any) -> Run:
         def routed(i: int) -> tuple[Tensor, Tensor]:
             s = self.stacked(i)
-            return experts.choose(self.on_x, s.router, s.k, s.normalize, s.counters)
+            return experts.choose(self.on_x, s.router, s.k, s.normalize, counters_for(self.on_x.device))
 
         if not isinstance(candidate, TwoTiles):
             return lambda i: routed(i)[1]

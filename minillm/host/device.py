@@ -5,6 +5,7 @@ before, which would undo asynchronous scheduling. From pinned memory it is queue
 pinned memory until the copies out of it are done, so it can be let go of right away.
 """
 
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,10 @@ from torch import Tensor
 from minillm.core.errors import ConfigError, DeviceLostError
 from minillm.host.errors import OutOfMemoryError
 
+RECORDING = threading.Lock()
+"""Held while a CUDA graph is recorded. What any thread launches on the stream that records becomes part of the graph,
+and a thread that waits for the whole device ends the recording with an error, for itself, too ("Prohibited and
+Unhandled Operations" in NVIDIA's CUDA programming guide)."""
 OF_THE_HOST = "can't allocate memory"
 """PyTorch's words, in a plain RuntimeError."""
 
@@ -52,12 +57,13 @@ class HostCopy:
 
 def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
     """Most memory of a GPU that `work` takes, beside what is allocated before it."""
-    torch.cuda.synchronize(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
-    work()
-    torch.cuda.synchronize(device)
-    return torch.cuda.max_memory_allocated(device) - before
+    with RECORDING:
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        work()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
 
 
 def who_else(device: torch.device) -> str:
@@ -125,7 +131,8 @@ def answers() -> bool:
     that repeats a lasting ("sticky") error, whichever library met it first."""
     try:
         if torch.cuda.is_initialized():
-            torch.cuda.synchronize()
+            with RECORDING:
+                torch.cuda.synchronize()
     except RuntimeError:
         return False
     return True

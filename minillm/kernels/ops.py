@@ -78,8 +78,6 @@ class StackedExperts:
     """Experts of a token"""
     normalize: bool
     """Their shares add up to 1."""
-    counters: Tensor
-    """[8] int32 zeros: what a kernel counts with, and leaves as it was"""
 
 
 class Ops:

@@ -52,9 +52,8 @@ class MoE(nn.Module):
     def stack(self) -> None:
         """Lay the experts' weights side by side; they become views of that."""
         gate_up, down = (side_by_side(name, self.experts) for name in ("gate_up_proj", "down_proj"))
-        counters = torch.zeros(8, dtype=torch.int32, device=down.device)
         router = self.router
-        self.stacked = StackedExperts(router.weight, gate_up, down, router.k, router.normalize, counters)
+        self.stacked = StackedExperts(router.weight, gate_up, down, router.k, router.normalize)
 
     def forward(self, x: Tensor, ops: Ops) -> Tensor:
         if self.stacked is not None and (mixed := ops.mix_experts(x, self.stacked)) is not None:

@@ -16,6 +16,7 @@ from minillm.core.errors import ConfigError
 from minillm.host.device import first_line
 from minillm.kernels.quantization import FP8, dequantize, quantize_int4, quantize_rows
 from minillm.kernels.triton.attention import TritonAttention
+from minillm.kernels.triton.counters import counters_for
 from minillm.model.linear import AnyLinear, Linear, relative_error
 from minillm.policies.config import EngineConfig
 
@@ -66,11 +67,10 @@ class FragmentLinear(AnyLinear):
         laid = fragments.to_fragments(numbers, scales, "int4" if group else "int8")
         self.pairs, self.scales = nn.Parameter(laid.pairs, False), nn.Parameter(laid.scales, False)
         self.weights = replace(laid, pairs=self.pairs, scales=self.scales)
-        self.counters = few_rows.counters(laid)
         self.bias = linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.product(x, self.weights, self.bias, self.counters)
+        return self.product(x, self.weights, self.bias, counters_for(x.device))
 
     def rows(self, ids: Tensor) -> Tensor:
         return self.rows_of(self.weights, ids)
@@ -97,12 +97,12 @@ class CudaFP8Linear(AnyLinear):
         laid = fragments.to_fragments(numbers, scales, "fp8")
         self.pairs, self.scales = nn.Parameter(laid.pairs, False), nn.Parameter(laid.scales, False)
         self.weights = replace(laid, pairs=self.pairs, scales=self.scales)
-        self.counters, self.bias = few_rows.counters(laid), linear.bias
+        self.bias = linear.bias
         self.few_rows, self.round_rows, self.rows_of = few_rows, fp8_rows.quantize_fp8, fragments.rows_of
 
     def forward(self, x: Tensor) -> Tensor:
         if self.few_rows.are_few(x, self.weights):
-            return self.few_rows.linear(x, self.weights, self.bias, self.counters)
+            return self.few_rows.linear(x, self.weights, self.bias, counters_for(x.device))
         return super().forward(x)
 
     def multiply(self, x: Tensor) -> Tensor:

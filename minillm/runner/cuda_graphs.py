@@ -26,7 +26,7 @@ from tqdm.auto import tqdm
 
 from minillm.core.batch import ScheduledRequest
 from minillm.core.block_pool import blocks_for
-from minillm.host.device import to_device
+from minillm.host.device import RECORDING, to_device
 from minillm.kernels.attention.base import AttentionBackend
 from minillm.kernels.ops import Ops
 from minillm.model.decoder import Decoder
@@ -70,14 +70,15 @@ class CudaGraph:
         self.pool, self.side = pool, side
 
     def capture(self, work: Callable[[], object]) -> Self:
-        self.side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.side):
-            for _ in range(WARM_UPS):
+        with RECORDING:
+            self.side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.side):
+                for _ in range(WARM_UPS):
+                    work()
+            torch.cuda.current_stream().wait_stream(self.side)
+            # What other threads do meanwhile (another engine's copies, a notebook's cell) is none of this graph's.
+            with torch.cuda.graph(self.graph, pool=self.pool, stream=self.side, capture_error_mode="thread_local"):
                 work()
-        torch.cuda.current_stream().wait_stream(self.side)
-        # What other threads do meanwhile (another engine's copies, a notebook's cell) is none of this graph's.
-        with torch.cuda.graph(self.graph, pool=self.pool, stream=self.side, capture_error_mode="thread_local"):
-            work()
         return self
 
     def replay(self) -> None:

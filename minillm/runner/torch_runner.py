@@ -17,6 +17,7 @@ from minillm.kernels.attention.cache import cache_dtype
 from minillm.kernels.attention.select import Demands, select_backend, with_window
 from minillm.kernels.attention.window import Window
 from minillm.kernels.select_ops import select_ops
+from minillm.kernels.triton.counters import counting_with, make_counters
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
 from minillm.runner.batch_layout import BlockTables, HostBatch, lay_out, upload
@@ -73,6 +74,8 @@ class TorchRunner:
             )
         self.model, self.device, self.clock, self.config = model, model.device, clock, config
         self.claim = claim
+        self.counters = make_counters(self.device)
+        """Engines on the same weights each count with their own."""
         self.runs_beside_python = self.device.type == "cuda"
         self.kv_dtype = cache_dtype(config.kv_cache_dtype, model.dtype)
         self.attention = choose_attention(config, model)
@@ -139,8 +142,9 @@ class TorchRunner:
 
     def forward(self, batch: HostBatch) -> Tensor:
         """Logits [R, V] of the rows that sample."""
-        graphed = self.fast_decode(batch) if self.fast_decode else None
-        shown, logits = self._launch_forward(batch) if graphed is None else graphed
+        with counting_with(self.counters):
+            graphed = self.fast_decode(batch) if self.fast_decode else None
+            shown, logits = self._launch_forward(batch) if graphed is None else graphed
         if self.hidden_state_reader is not None:
             self.hidden_state_reader.read_hidden_states(batch.scheduled, shown)
         return logits
@@ -203,10 +207,11 @@ class TorchRunner:
 
     def _capture(self, config: EngineConfig) -> None:
         """The graphs of all steps that an engine of this configuration can meet."""
-        if self.fast_decode is not None:
-            self.fast_decode.capture(self.most_decode_rows(config), config.lazy_graphs)
-        if self.fast_pieces is not None:
-            self.fast_pieces.capture(config.max_num_batched_tokens, config.lazy_graphs)
+        with counting_with(self.counters):
+            if self.fast_decode is not None:
+                self.fast_decode.capture(self.most_decode_rows(config), config.lazy_graphs)
+            if self.fast_pieces is not None:
+                self.fast_pieces.capture(config.max_num_batched_tokens, config.lazy_graphs)
 
     def show_hidden_states(self, reader: HiddenStateReader) -> None:
         """Show them to the reader from the next step on. A runner that was made without its depths records its graphs
@@ -259,7 +264,8 @@ class TorchRunner:
         """The claim, and what steps take of a GPU beside it."""
         if self.device.type != "cuda":
             return claim
-        with memory_errors(self.device, "a step", "Lower max_num_batched_tokens, max_num_seqs or max_model_len"):
+        advice = "Lower max_num_batched_tokens, max_num_seqs or max_model_len"
+        with memory_errors(self.device, "a step", advice), counting_with(self.counters):
             activations = largest_step_bytes(
                 self.model, config, self.attention, self.ops, self.block_size, self.kv_dtype
             )

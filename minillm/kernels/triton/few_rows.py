@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from minillm.kernels.triton.dependent_launch import PREFETCHED_LINES, pdl_options, prefetch, wait_for_previous
-from minillm.kernels.triton.fragments import UNIT, Fragments, load_block, widened
+from minillm.kernels.triton.fragments import Fragments, load_block, widened
 from minillm.kernels.triton.gpu import gpu
 
 
@@ -169,7 +169,11 @@ TILES = {
 """By kind, and for how many rows: of those tried on an H100 (course/data/measured/tuned_kernels_h100.json), the
 fastest for an 8B's layers taken together. fp8's, in this order, haven't been tried: they are tiles that were fast for
 int8, in steps of 128 inputs. With 16 rows or more Triton chooses Hopper's own matrix instructions, and these want steps
-of two blocks: with one, several are under way together, and from 64 rows on sums were wrong."""
+of two blocks: with one, several are under way together, and from 64 rows on sums were wrong.
+
+A program reads all of x. For 32 rows and 64 outputs that's 1.6 times the bytes of its int4 weights, and the L2 cache,
+not memory, is probably the limit: it gives 191 MB in 34.1 microseconds for 4096 x 28672. With 128 outputs x would be
+read half as often, but of such int4 tiles only one with steps of one block was faster (30.5)."""
 PROGRAMS = 3
 """For each multiprocessor: programs share the sums of tiles until there are so many."""
 MOST_SPLITS = 16
@@ -201,7 +205,7 @@ def linear(x: Tensor, weights: Fragments, bias: Tensor | None, arrived: Tensor) 
 
     Args:
         bias: [out]
-        arrived: see `counters`.
+        arrived: see `multiply`.
     """
     if not are_few(x, weights):
         return F.linear(x, widened(weights, x.dtype), bias)
@@ -209,23 +213,18 @@ def linear(x: Tensor, weights: Fragments, bias: Tensor | None, arrived: Tensor) 
     return multiply(x.contiguous(), weights, bias, tile, arrived)
 
 
-def counters(weights: Fragments) -> Tensor:
-    """int32 zeros, at least one for each tile: what `linear` counts with. Zeros again afterwards."""
-    most = triton.cdiv(weights.out, UNIT) * triton.cdiv(MOST_ROWS[weights.kind], 32)
-    return torch.zeros(most, dtype=torch.int32, device=weights.pairs.device)
-
-
 def multiply(x: Tensor, weights: Fragments, bias: Tensor | None, tile: FragmentTile, arrived: Tensor) -> Tensor:
     """x W^T + b: [T, out] for x [T, in] float16, bfloat16 or float32.
 
     Args:
-        arrived: int32 zeros, at least one for each tile; zeros again afterwards.
+        arrived: int32 zeros, at least one for each tile whose sum is shared; see counters.py.
     """
     num_rows = len(x)
     num_tiles = triton.cdiv(weights.out, tile.outputs) * triton.cdiv(num_rows, tile.rows)
     output = x.new_empty((num_rows, weights.out))
     parts = output
     if tile.splits > 1:
+        assert num_tiles <= len(arrived)
         parts = x.new_empty((num_tiles * tile.splits, tile.outputs, tile.rows), dtype=torch.float32)
     tensors = (x, weights.pairs, weights.scales, x if bias is None else bias, parts, arrived, output)
     multiply_few[num_tiles, tile.splits](

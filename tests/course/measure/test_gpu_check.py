@@ -188,7 +188,7 @@ def test_a_section_is_rehearsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 def test_the_whole_plan_is_rehearsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_llama_path: Path) -> None:
     """Each section's command starts, ends well, and leaves a report; but for what only a GPU has."""
     outcomes = rehearse(tmp_path, monkeypatch, tiny_llama_path)
-    only_on_gpus = {"decode_8b_fp8", "prefill_8b_fp8", "nano_vllm_0.6b"}
+    only_on_gpus = {"decode_8b_fp8", "decode_8b_fp8_pdl", "prefill_8b_fp8", "nano_vllm_0.6b"}
     assert {name for name, outcome in outcomes.items() if outcome != "done"} == only_on_gpus
     assert set(outcomes) == {section.name for section in sections()}
 

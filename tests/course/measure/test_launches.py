@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 pytest.importorskip("triton", reason="triton is for Linux")
-from course.measure.launches import decode_launches, table
-from minillm.model.arithmetic import ModelBytes
+from course.measure.launches import H100, decode_launches, table
+from minillm.model.arithmetic import ModelBytes, ModelSize
 from minillm.model.checkpoints import load_config, resolve
 from minillm.model.config import ModelConfig
 
@@ -38,6 +38,20 @@ def test_a_layer_is_so_many_launches_and_nothing_is_copied(model: str, batch: in
     assert three - two == layer
     around = (two - Counter({name: 2 * count for name, count in layer.items()})).total()
     assert around <= 15, "inputs, last norm, head, sampling"
+
+
+@pytest.mark.parametrize(("kind", "weight_bytes"), [("int8", 1), ("fp8", 1), ("int4", 5 / 8)])
+def test_quantized_matrices_are_read_once_by_our_kernel(kind: str, weight_bytes: float) -> None:
+    """Of int4 each group of 32 has a scale and an offset of 2 bytes each."""
+    config = shape("llama-3-8b", 1)
+    launches = decode_launches(config, 1, 512, kind)
+    products = [launch for launch in launches if launch.name == "multiply_few"]
+    sizes = ModelSize.of(config)
+    head_bytes = sizes.head_params  # int4's is in int8
+    assert len(products) == 5 and "linear" not in {launch.name for launch in launches}
+    read = sum(launch.bytes for launch in products)
+    assert 1 <= read / (sizes.layer_params * weight_bytes + head_bytes) < 1.02
+    assert all(launch.programs >= H100.num_processors for launch in products), "each multiprocessor has something to do"
 
 
 @pytest.mark.parametrize(("model", "batch"), [("llama-3-8b", 1), ("llama-3-8b", 64), ("qwen3-30b-a3b", 8)])

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from minillm.kernels.quantization import dtype_name
 from minillm.kernels.select_ops import select_ops
 from minillm.model.config import ModelConfig
 from minillm.model.decoder import Decoder
-from minillm.model.loader import LoadedModel, fill_randomly
+from minillm.model.loader import LoadedModel, fill_randomly, load_model
 from minillm.model.moe import groups_on_device
 from minillm.runner.kept_runners import KeptRunners
 from minillm.runner.sampler import Sampler
@@ -293,15 +294,19 @@ def test_dummy_shapes_run_at_once(tmp_path: Path) -> None:
     assert len(outputs[0].token_ids) == 8
 
 
-def early_or_late(folder: Path, **fields: Any) -> list[tuple[list[int], list[float]]]:
-    """Tokens and their logprobs: of an 8B's layers, but few; steps are replayed from graphs."""
+def layers_of_8b(folder: Path, family: str = "Llama", **fields: Any) -> dict[str, Any]:
+    """Fields of an engine for a model that has an 8B's layers, but few."""
     sizes = dict(hidden_size=4096, intermediate_size=14336, num_attention_heads=32, num_key_value_heads=8, head_dim=128)
     experts = dict(num_experts=16, num_experts_per_tok=4, moe_intermediate_size=768, norm_topk_prob=True)
-    family = fields.pop("family", "Llama")
     shape = {"architectures": [f"{family}ForCausalLM"], **SHAPE, **sizes, **experts, "num_hidden_layers": 6}
     (folder / "config.json").write_text(json.dumps(shape))
     common = dict(load_format="dummy", dtype="bfloat16", device="cuda", attention_backend="triton", num_kv_blocks=512)
-    llm = LLM(model=str(folder / "config.json"), **common, **fields)
+    return {"model": str(folder / "config.json"), **common, **fields}
+
+
+def early_or_late(folder: Path, **fields: Any) -> list[tuple[list[int], list[float]]]:
+    """Tokens and their logprobs; steps are replayed from graphs."""
+    llm = LLM(**layers_of_8b(folder, **fields))
     sampling = SamplingParams(temperature=0, max_tokens=128, ignore_eos=True, logprobs=1)
     outputs = llm.generate(prompts(), sampling, use_tqdm=False)
     llm.engine.close()
@@ -331,3 +336,30 @@ def test_kernels_that_start_early_change_no_bit(
     late = early_or_late(tmp_path, **fields)
     monkeypatch.setenv("MINILLM_PDL", "1")
     assert early_or_late(tmp_path, **fields) == late
+
+
+@pytest.mark.parametrize("fields", [{"quantization": "int4"}, {"family": "Qwen3Moe"}], ids=str)
+def test_engines_side_by_side_on_the_same_weights_say_what_one_says(tmp_path: Path, fields: dict[str, Any]) -> None:
+    """Each in a thread and a stream of its own: one records its graphs while the other decodes, and kernels in which
+    programs share sums run at the same time."""
+    config = EngineConfig(**layers_of_8b(tmp_path, **fields))
+    model = load_model(config)
+    torch.cuda.synchronize()
+
+    def answers(stream: torch.cuda.Stream) -> list[list[int]]:
+        said = []
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                engine = Engine(config, model)
+                for number, prompt in enumerate(prompts()):
+                    engine.add_request(prompt, GREEDY, request_id=str(number), stream=False)
+                tokens = dict[str, list[int]]()
+                while engine.has_unfinished:
+                    tokens |= {output.request_id: output.token_ids for output in engine.step()}
+                said.append(list(map(tokens.__getitem__, sorted(tokens))))
+                stream.synchronize()
+        return said
+
+    alone = answers(torch.cuda.Stream())
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(answers, [torch.cuda.Stream(), torch.cuda.Stream()])) == [alone, alone]

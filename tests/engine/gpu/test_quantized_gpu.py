@@ -143,6 +143,7 @@ def replayed(work: Callable[[], Any], x: torch.Tensor) -> Any:
 def test_kernels_of_linear_layers(size: int, out: int, rows: int, dtype: torch.dtype) -> None:
     """Shapes of 8B, which share sums at few rows, and odd ones. Twenty times: programs must not meet each other's."""
     from minillm.kernels.triton import few_rows, fp8_rows, fragments, widening
+    from minillm.kernels.triton.counters import make_counters
 
     with torch.device("cuda"):
         x, bias, weight = torch.randn(rows, size).to(dtype), torch.randn(out).to(dtype), torch.randn(out, size) / 50
@@ -156,7 +157,7 @@ def test_kernels_of_linear_layers(size: int, out: int, rows: int, dtype: torch.d
         bytes, steps = quantize_rows(weight, FP8)
         laid["fp8"] = fragments.to_fragments(bytes, steps, "fp8"), dequantize(bytes, steps)
     for weights, exactly in laid.values():
-        counters = few_rows.counters(weights)
+        counters = make_counters(x.device)
         for _ in range(20):
             y = replayed(lambda: few_rows.linear(x, weights, bias, counters), x)  # noqa: B023
             exact = F.linear(x.double(), exactly.double(), bias.double())

@@ -129,8 +129,9 @@ def expert_kernels() -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]
     """Kernels for the experts of Qwen3 30B-A3B."""
     pointers = dict.fromkeys(["x", "weight", "shares"], "*bf16") | dict(experts="*i32", arrived="*i32")
     sizes = dict(SIZE=2048, K=8, E=128, PADDED=128, NORMALIZE=True, SPLITS=experts.ROUTED_SPLITS)
-    routed = dict(OUTPUTS=experts.ROUTED_OUTPUTS, ROWS=experts.ROUTED_ROWS, INPUTS=128)
-    yield "route bf16", experts.route, pointers | sizes | routed | dict(parts="*fp32"), dict(num_warps=4, num_stages=4)
+    routed = pointers | sizes | dict(OUTPUTS=experts.ROUTED_OUTPUTS, INPUTS=128, parts="*fp32")
+    for rows in (8, experts.ROUTED_ROWS):
+        yield f"route bf16 rows={rows}", experts.route, routed | dict(ROWS=rows), dict(num_warps=4, num_stages=4)
     for tokens in (1, 64):
         tile = experts.tile_for(tokens)
         arguments = pointers | dict(result="*bf16", OUTPUTS=tile.outputs, ROWS=tile.rows, INPUTS=tile.inputs)

@@ -8,6 +8,7 @@ from minillm.kernels.ops import Ops, StackedExperts
 
 pytest.importorskip("triton", reason="triton is for Linux")
 from minillm.kernels.triton import experts
+from minillm.kernels.triton.counters import make_counters
 from minillm.kernels.triton.ops import TritonOps
 
 E, HIDDEN, INNER, K = 8, 512, 128, 2
@@ -27,7 +28,7 @@ def test_mixture(tokens: int, normalize: bool) -> None:
         x, router = torch.randn(tokens, HIDDEN).half(), torch.randn(E, HIDDEN).half() / 8
         router[3] = x.sum(0) / 16  # a favourite
         gate_up, down = torch.randn(E, 2 * INNER, HIDDEN).half() / 23, torch.randn(E, HIDDEN, INNER).half() / 11
-        layer = StackedExperts(router, gate_up, down, K, normalize, torch.zeros(8, dtype=torch.int32))
+        layer = StackedExperts(router, gate_up, down, K, normalize)
     shares, chosen = F.linear(x, router).softmax(-1, dtype=torch.float32).topk(K)
     if normalize:
         shares = shares / shares.sum(-1, keepdim=True)
@@ -40,6 +41,16 @@ def test_mixture(tokens: int, normalize: bool) -> None:
     for _ in range(2):  # counters are as they were
         found = experts.mixture(x, layer)
         assert found.dtype == x.dtype and (found - exact).abs().max() <= 3e-3 * exact.abs().max()
+
+
+def test_a_row_of_nan_reads_no_expert_that_isnt_there_and_harms_no_other() -> None:
+    torch.manual_seed(0)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        x, router = torch.randn(3, HIDDEN).half(), torch.randn(E, HIDDEN).half() / 8
+        x[1, 7] = float("nan")
+    chosen, shares = experts.choose(x, router, K, True, make_counters(x.device))
+    assert chosen.min() >= 0 and chosen.max() < E
+    assert shares.isnan().any(1).tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize(("tokens", "k", "size"), [(1, 2, 32), (7, 3, 700)])
@@ -57,7 +68,7 @@ def test_parts_sorted_by_expert_are_added_by_token(tokens: int, k: int, size: in
 def test_what_is_left_to_grouped_products() -> None:
     def layer(hidden: int = HIDDEN, inner: int = INNER, k: int = K) -> StackedExperts:
         weights = (torch.empty(E, hidden), torch.empty(E, 2 * inner, hidden), torch.empty(E, hidden, inner))
-        return StackedExperts(*weights, k, True, torch.zeros(8, dtype=torch.int32))
+        return StackedExperts(*weights, k, True)
 
     x = torch.empty(4, HIDDEN, dtype=torch.bfloat16)
     assert experts.suits(x, layer())

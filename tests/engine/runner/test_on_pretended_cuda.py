@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from minillm.frontend.structured_outputs import StructuredOutputsParams
 from minillm.host.device import HostCopy, to_device
 from minillm.kernels.ops import Ops
 from minillm.kernels.select_ops import select_ops
+from minillm.kernels.triton.counters import counters_for, counting_with, make_counters
+from minillm.model import quantized_cuda
 from minillm.model.config import ModelConfig
 from minillm.model.decoder import Decoder
 from minillm.model.linear import Linear
@@ -336,6 +339,48 @@ def test_whatever_is_sampled_waits_for_nothing_and_is_what_a_cpu_samples(
             if ours is not None and theirs is not None:
                 assert ours.logprob == pytest.approx(theirs.logprob, abs=1e-5)
                 assert ours.top.keys() == theirs.top.keys()
+
+
+def test_engines_on_the_same_weights_count_apart(
+    tmp_path: Path, cuda: PretendedCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each may compute in a stream of its own: programs that share a sum would take the other engine's for theirs. In
+    graphs, which keep what they were recorded with, and in steps that are launched kernel by kernel."""
+    few_rows = pytest.importorskip("minillm.kernels.triton.few_rows")
+    used, alive = dict[str, set[int]](), []
+
+    def noted(x: Tensor, weights: Any, bias: Any, arrived: Tensor) -> Tensor:
+        used.setdefault(engine, set()).add(arrived.data_ptr())
+        return x.new_zeros(len(x), weights.out)
+
+    monkeypatch.setattr(few_rows, "linear", noted)
+    monkeypatch.setattr(quantized_cuda, "check", lambda *given: None)
+    monkeypatch.setattr(piecewise_graphs, "TOKENS", (16,))
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["Qwen3ForCausalLM"], **SHAPE}))
+    fields = dict(dtype="float16", load_format="dummy", attention_backend="sdpa", fused_kernels=False)
+    limits = dict(num_kv_blocks=16, max_num_batched_tokens=16, max_num_seqs=2)
+    path, common = str(tmp_path / "config.json"), {**fields, **limits}
+    engine = "load"
+    model = load_model(EngineConfig(model=path, device="cuda", quantization="int8", **common))
+    for engine in ("eager", "graphs", "graphs too"):
+        config = EngineConfig(model=path, device="cuda", quantization="int8", cuda_graphs=engine != "eager", **common)
+        alive.append(running := Engine(config, model))
+        running.add_request([5, 6, 7], SamplingParams(temperature=0, max_tokens=3, ignore_eos=True), stream=False)
+        while running.has_unfinished:
+            running.step()
+    assert [len(used[engine]) for engine in ("eager", "graphs", "graphs too")] == [1, 1, 1]
+    assert len(set.union(*used.values())) == 3
+
+
+def test_a_thread_counts_with_what_it_was_given() -> None:
+    one, other = (make_counters(torch.device("cpu")) for _ in range(2))
+    with counting_with(one):
+        with ThreadPoolExecutor(1) as thread:
+            assert thread.submit(counters_for, one.device).result() is not one
+        with counting_with(other):
+            assert counters_for(one.device) is other
+        assert counters_for(one.device) is one
+    assert counters_for(one.device) is counters_for(one.device) is not one
 
 
 @pytest.mark.slow

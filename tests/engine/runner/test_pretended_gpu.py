@@ -6,7 +6,9 @@ import importlib.metadata
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import make_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 import torch
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from patience import wait_for
 
 from course.measure.gpu_check import PARITY, ROOT
 from course.measure.peers.hf import block_size_name
@@ -26,6 +29,7 @@ from minillm.core.request import FinishReason
 from minillm.core.timeline import WallClock
 from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.errors import EngineDeadError
+from minillm.host.device import RECORDING, answers, peak_bytes
 from minillm.host.errors import OutOfMemoryError
 from minillm.kernels.attention.cache import cache_dtype
 from minillm.kernels.attention.select import BACKENDS, select_backend, survey
@@ -179,7 +183,8 @@ def test_a_server_whose_gpu_is_lost_does_not_look_alive(model: LoadedModel, monk
 
 
 def test_all_graphs_are_recorded_on_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """cuBLAS keeps a workspace for every stream; and what other threads do meanwhile must not end a recording."""
+    """cuBLAS keeps a workspace for every stream; and what other threads do meanwhile must not end a recording. What
+    another engine records would become part of it."""
 
     class Stream:
         def wait_stream(self, other: "Stream") -> None:
@@ -204,6 +209,33 @@ def test_all_graphs_are_recorded_on_one_stream(monkeypatch: pytest.MonkeyPatch) 
     for _ in range(3):
         CudaGraph("pool", side).capture(lambda: torch.zeros(1))
     assert used == [side] * 6
+
+    other = threading.Event()
+    with ThreadPoolExecutor(1) as thread:
+
+        def work() -> None:
+            thread.submit(CudaGraph("pool", side).capture, other.set)
+            assert not other.wait(0.1)
+
+        CudaGraph("pool", side).capture(work)
+        wait_for(other.is_set, "its turn has come")
+
+
+@pytest.mark.parametrize("wait", [answers, functools.partial(peak_bytes, lambda: None, torch.device("cuda"))])
+def test_no_engine_waits_for_the_device_while_another_records_a_graph(
+    wait: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUDA refuses that, and the recording fails with it."""
+    waited = threading.Event()
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: waited.set())
+    for name in ("reset_peak_memory_stats", "memory_allocated", "max_memory_allocated"):
+        monkeypatch.setattr(torch.cuda, name, lambda device: 0)
+    with ThreadPoolExecutor(1) as thread:
+        with RECORDING:
+            thread.submit(wait)
+            assert not waited.wait(0.1)
+        wait_for(waited.is_set, "the recording has ended")
 
 
 @pytest.mark.parametrize(
