@@ -190,7 +190,7 @@ class Scheduler:
         if num_missing <= step.budget and num_missing <= self.max_chunk:
             return num_missing
         if num_missing == 1 or self.config.enable_chunked_prefill:
-            return min(step.budget, self.max_chunk)
+            return max(min(step.budget, self.max_chunk), 0)
         # Without chunking it is all or nothing; a prompt over what is left of the budget is its step's only one.
         return 0 if step.catches_up else num_missing
 

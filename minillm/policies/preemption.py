@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from minillm.core.batch import BlockCopy
 from minillm.core.request import Request
-from minillm.core.seams import PreemptionPolicy, Recompute
+from minillm.core.seams import PreemptionPolicy, Recompute, no_rank
 from minillm.policies.config import EngineConfig
 
 
@@ -68,11 +68,6 @@ class Swap(Recompute):
 def priority_rank(request: Request) -> int:
     """The lowest number is served first and preempted last."""
     return request.priority
-
-
-def no_rank(request: Request) -> int:
-    """No request outranks another."""
-    return 0
 
 
 def make_preemption(config: EngineConfig, num_host_blocks: int) -> PreemptionPolicy:
