@@ -133,7 +133,7 @@ class StepOutput:
 
     tokens: dict[str, list[int]]
     """New output tokens by request id, for every scheduled request whose `samples` is True; but see `errors`.
-    One token, and one more for each token of its draft that passed."""
+    One token, and one more for each token of its draft that was accepted."""
     forward_end: float
     """When the forward pass was done (on a GPU: seen to be done)."""
     stages: dict[str, float]

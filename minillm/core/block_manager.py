@@ -127,7 +127,7 @@ class BlockManager:
         """Give a request its table.
 
         Raises:
-            IndexError: the pool is short; nothing has changed.
+            IndexError: too few blocks are free; nothing has changed.
         """
         if not self.can_allocate(plan):
             raise IndexError(f"{plan.num_free_needed} blocks wanted, {self.pool.num_free} free")

@@ -70,7 +70,7 @@ class FreeBlocks:
         yield from self.cached
 
     def add(self, block_ids: Sequence[int], hashes: Sequence[bytes | None]) -> None:
-        """These are free now, in this order of use; one that has a hash caches something."""
+        """Blocks become free, to be handed out in this order; one that has a hash caches a prefix."""
         plain = [block_id for block_id in block_ids if hashes[block_id] is None]
         self.plain += plain
         if len(plain) < len(block_ids):

@@ -8,7 +8,7 @@ is vLLM v1's; Sarathi-Serve showed why mixing pays, Orca why a step is the right
 - chunked prefill: a prompt may catch up over several steps
 - prefix caching: it starts with some tokens computed already
 - preemption: its computed tokens are taken back
-- drafts: tokens that a request may have; those that do not pass are taken back
+- drafts: tokens that a request may have; those that are rejected are taken back
 """
 
 import bisect

@@ -82,7 +82,7 @@ class PreemptionPolicy(Protocol):
         ...
 
     def restore(self, request: Request, block_ids: Mapping[int, int]) -> Sequence[BlockCopy]:
-        """It is admitted again: the copies that bring what was saved into its new blocks.
+        """A preempted request is admitted again: the copies that bring what was saved of it into its new blocks.
 
         Args:
             block_ids: the blocks it holds now, index -> block. A saved one that has expired since is not among them.
@@ -90,7 +90,7 @@ class PreemptionPolicy(Protocol):
         ...
 
     def forget(self, request: Request) -> None:
-        """It has ended, or what was saved is not to be trusted: let go of that."""
+        """A request has ended, or what was saved of it is not to be trusted: let go of that."""
         ...
 
 

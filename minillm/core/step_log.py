@@ -24,9 +24,9 @@ class StepShare(NamedTuple):
     is_prefill: bool
     """True while it computes prompt tokens, or recomputes after a preemption."""
     num_drafts: int = 0
-    """Tokens that were guesses, and were checked."""
+    """Draft tokens that were checked."""
     num_accepted: int = 0
-    """Guesses that passed."""
+    """Draft tokens that were accepted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,7 @@ def answer(name: str) -> None:
 
 
 def read_findings(out: bytes) -> tuple[list[CheckResult], bool]:
-    """Those in a child's standard output, and whether these are all. It may have ended in the middle of a line."""
+    """The findings in a child's standard output, and whether these are all. It may end in the middle of a line."""
     *lines, _ = out.decode("utf-8", "replace").split("\n")  # what follows the last line break is not whole
     return [CheckResult(**json.loads(line)) for line in lines if line != END], END in lines
 

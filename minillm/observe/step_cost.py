@@ -93,7 +93,7 @@ class StepTokens(NamedTuple):
 
     @property
     def num_tokens(self) -> int:
-        """All that are computed."""
+        """All tokens that the step computes."""
         return self.decodes + self.prompts + self.drafts
 
     @property
@@ -352,13 +352,12 @@ def fit_line(steps: Sequence[Observed], weights: Sequence[float], tokens_of_fixe
         tokens_of_fixed: what to assume where they are too similar to tell: how many tokens cost as much as `fixed`.
     """
     total = sum(weights)
-    n_mean = sum(w * tokens.num_tokens for w, (tokens, _) in zip(weights, steps)) / total
-    s_mean = sum(w * seconds for w, (_, seconds) in zip(weights, steps)) / total
-    nn = 10 * UNCLEAR * total * n_mean**2
-    ns = nn * s_mean / (n_mean + tokens_of_fixed)
-    for weight, (tokens, seconds) in zip(weights, steps):
-        off = tokens.num_tokens - n_mean
-        nn, ns = nn + weight * off * off, ns + weight * off * (seconds - s_mean)
+    n_mean, n_off = centered([tokens.num_tokens for tokens, _ in steps], weights, total)
+    s_mean, s_off = centered([seconds for _, seconds in steps], weights, total)
+    n_weighted = [*map(mul, weights, n_off)]
+    unclear = 10 * UNCLEAR * total * n_mean**2
+    nn = unclear + dot(n_weighted, n_off)
+    ns = unclear * s_mean / (n_mean + tokens_of_fixed) + dot(n_weighted, s_off)
     # Where larger steps took less, they tell of a start, and of no price.
     token = min(ns / nn, s_mean / n_mean) if ns > 0 else s_mean / (n_mean + tokens_of_fixed)
     return PlainPrices(s_mean - token * n_mean, token, 0.0)

@@ -158,7 +158,7 @@ class GraphedDecode:
         missing = [size for size in wanted if size not in self.graphs]
         # The largest first: the memory of its activations then serves all the others.
         for size in tqdm(missing[::-1], desc="capturing CUDA graphs", unit="graph", leave=False):
-            self.graphs[size] = self._capture(size, self.make_graph())
+            self._capture(size)
         # Else a tour through all numbers of slots would leave a graph for each. Last, as their memory pool ends with
         # the last graph in it.
         self.graphs = {size: graph for size, graph in self.graphs.items() if size in self.sizes or is_regular(size)}
@@ -189,7 +189,7 @@ class GraphedDecode:
         if not batch.only_decodes or size not in self.sizes:
             return None
         if size not in self.graphs:
-            self.graphs[size] = self._capture(size, self.make_graph())
+            self._capture(size)
         of_tokens = (arrays.token_ids, arrays.positions, arrays.slots, arrays.context_lens)
         # In one copy: the GPU waits for each.
         flat = to_device(np.concatenate((*of_tokens, arrays.block_tables), axis=None), self.device)
@@ -201,7 +201,7 @@ class GraphedDecode:
         return self.shown[:num_rows], self.logits[:num_rows]
 
     @torch.inference_mode()
-    def _capture(self, size: int, graph: Graph) -> Graph:
+    def _capture(self, size: int) -> None:
         self._fill_with_padding()
         first = BatchArrays(*(array[:size] for array in self.inputs))
         inputs = first._replace(query_starts=self.inputs.query_starts[: size + 1])
@@ -214,4 +214,4 @@ class GraphedDecode:
             self.shown[:size].copy_(shown)
             self.decoder.write_logits(hidden, self.logits[:size])
 
-        return graph.capture(decode)
+        self.graphs[size] = self.make_graph().capture(decode)

@@ -97,10 +97,10 @@ class Speculator:
         self.length.forget(request)
 
     def start_over(self) -> None:
-        """No request is left."""
+        """Let go of what was kept about requests: none is left."""
         self.proposer.reset()
         self.length = DraftLength(self.length.config, self.length.row_cost)
 
     def _room(self, request: Request, num_scheduled_pending: int = 0) -> int:
-        """Draft tokens that fit the context after its own tokens; the step itself yields one token more than pass."""
+        """Draft tokens that fit the context after its own tokens; a step yields one token more than are accepted."""
         return self.context_limit - (request.num_tokens - num_scheduled_pending) - 1

@@ -66,7 +66,7 @@ def select_backend(name: str, device: torch.device, demands: Demands = Demands()
 
 
 def with_window(backend: type[AttentionBackend], window: Window) -> type[AttentionBackend]:
-    """The same backend, for tokens that see a window only."""
+    """The backend, changed so that tokens see a window only; itself if there is none."""
     if window.size is None:
         return backend
 

@@ -34,7 +34,7 @@ class Window:
         return [*sinks, *range(self.first_block(position, block_size), total)]
 
     def most_blocks(self, chunk: int, block_size: int) -> int | None:
-        """Most that a sequence of any length holds, computing at most `chunk` tokens a step; None = no limit."""
+        """Most blocks that a sequence of any length holds, computing at most `chunk` tokens a step; None = no limit."""
         if self.size is None:
             return None
         # In the worst case the keys that are seen begin with the last token of a block.
