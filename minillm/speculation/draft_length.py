@@ -2,9 +2,9 @@
 
 The j-th token of a draft is accepted only if all before it are: with the probability α^j, α being the acceptance rate,
 the share of draft tokens that are accepted where those before them were. Making and checking it costs the same at any
-j. So there is a longest draft worth making, and it follows from one number: how likely to be accepted a token must
-be to be worth its cost (`acceptance_floor`). If not even the first token is that likely, nothing is drafted, but for a try now
-and then.
+j. So there is a longest draft worth making, and it follows from one number: how likely to be accepted a token must be
+to be worth its cost (`acceptance_floor`). If not even the first token is that likely, nothing is drafted, but for a try
+now and then.
 
 The floor f is that of a request by itself: what one more row adds to the cost of a step with one row. With B requests
 a step costs 1 + (B - 1) f and yields B tokens. They share the reading of the weights already, so a token is cheaper,
