@@ -38,9 +38,7 @@ class Swap(Recompute):
         missing = max(len(block_ids) - len(self._free), 0)
         self._free += range(self._num_touched, self._num_touched + missing)
         self._num_touched += missing
-        host_ids = {index: self._free.pop() for index in block_ids}
-        if host_ids:
-            self._saved[request] = host_ids
+        self._saved[request] = host_ids = {index: self._free.pop() for index in block_ids}
         return [BlockCopy(block_ids[index], host_ids[index]) for index in block_ids]
 
     def restore(self, request: Request, block_ids: Mapping[int, int]) -> Sequence[BlockCopy]:

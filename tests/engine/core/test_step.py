@@ -41,6 +41,13 @@ def test_a_prompt_over_the_budget_gives_back_no_more_than_there_was() -> None:
     assert step.budget == -4, "the prompt still takes all of it"
 
 
+def test_a_prompt_over_the_budget_leaves_no_other_request_a_token() -> None:
+    core = make_core(enable_chunked_prefill=False, max_num_batched_tokens=4)
+    add(core, request("whole", 9), request("short", 1))
+    core.step()
+    assert [(share.request_id, share.num_tokens) for share in core.log.records[-1].shares] == [("whole", 9)]
+
+
 class Stingy(Scheduler):
     """Grants b no more than 3 tokens a step."""
 
