@@ -16,7 +16,7 @@ Steps that don't only decode are captured in pieces: see piecewise_graphs.py.
 
 import bisect
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -95,6 +95,15 @@ def graph_sizes(max_batch: int) -> list[int]:
     return [size for size in sizes if size < max_batch] + [max_batch]
 
 
+def to_capture(sizes: Sequence[int], captured: Collection[int], lazily: bool, title: str) -> Iterable[int]:
+    """The sizes that are to be captured now, under a progress bar: all that haven't been, or lazily only the largest.
+
+    The largest comes first: the memory of its activations then serves all the others.
+    """
+    wanted = sizes[-1:] if lazily else sizes
+    return tqdm([size for size in reversed(wanted) if size not in captured], desc=title, unit="size", leave=False)
+
+
 class GraphedDecode:
     """Decode steps of at most as many sequences as `pending` has rows (and MOST_ROWS), in the sizes that `capture` was
     asked for.
@@ -154,10 +163,7 @@ class GraphedDecode:
                 steps, and that step is timed with it.
         """
         self.sizes = graph_sizes(min(max_batch, MOST_ROWS))
-        wanted = self.sizes[-1:] if lazily else self.sizes
-        missing = [size for size in wanted if size not in self.graphs]
-        # The largest first: the memory of its activations then serves all the others.
-        for size in tqdm(missing[::-1], desc="capturing CUDA graphs", unit="graph", leave=False):
+        for size in to_capture(self.sizes, self.graphs, lazily, "capturing CUDA graphs"):
             self._capture(size)
         # Else a tour through all numbers of slots would leave a graph for each. Last, as their memory pool ends with
         # the last graph in it.
