@@ -43,7 +43,7 @@ LAYERS = (
 
 ENTRIES = {
     ("minillm.course_commands", "course.commands"),
-    ("minillm.bench.cli", "course.measure.compare"),
+    ("minillm.bench.cli", "course.measure.cli"),
 }
 """Thin entries of the command line into the course: the list of its commands, and plain `minillm bench`."""
 

@@ -1,12 +1,78 @@
-"""Subcommands of `minillm bench` that the course brings, as they are typed. Each imports what it needs."""
+"""What the course adds to `minillm bench`, as it is typed: the command itself without a subcommand, and some of these.
 
+Each imports what it needs.
+"""
+
+import enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
+from typer.core import TyperGroup
 
-from minillm.bench.cli import repeatable, sizes
-from minillm.bench.options import Compare, Repeats, SharedOptions, with_shared_options
+from minillm.bench.options import Repeats, SharedOptions, sizes, with_shared_options
+from minillm.core.errors import ConfigError
+
+WorkloadName = enum.StrEnum(
+    "WorkloadName",
+    "one eight mixed shared_prefix prefill_128 prefill_512 prefill_1024 prefill_2048 "
+    "batch_32 batch_128 prefill_4096 prefill_8192 prefill_16384",
+)
+"""Workloads of `minillm bench` without a command; the last five only where they are named."""
+BaselineName = enum.StrEnum(
+    "BaselineName", {"HF": "hf", "LLAMA_CPP": "llama.cpp", "NANO_VLLM": "nano-vllm", "VLLM": "vllm"}
+)
+"""Engines to be compared with."""
+Compare = Annotated[
+    list[BaselineName] | None,
+    typer.Option(
+        metavar="ENGINE", help=f"Measure this engine beside minillm: {', '.join(BaselineName)}. May be repeated."
+    ),
+]
+
+
+def repeatable(help_text: str, metavar: str = "NAME") -> Any:
+    """An option that may be given several times."""
+    return typer.Option(help=f"{help_text}; may be repeated.", metavar=metavar)
+
+
+@with_shared_options
+def bench_engines(
+    shared: SharedOptions,
+    context: typer.Context,
+    compare: Compare = None,
+    workload: Annotated[list[WorkloadName] | None, repeatable(f"Only this one: {', '.join(WorkloadName)}")] = None,
+    repeats: Repeats = 3,
+) -> None:
+    """Measure speed. Run it alone: two busy programs on one machine measure each other.
+
+    Without a command: eight workloads, or those named, alone or beside other engines. llama.cpp in bfloat16 on a CPU
+    is four of them: files of BF16 and F16, each with two layouts of the KV cache.
+    """
+    if context.invoked_subcommand is not None:
+        _refuse_options(context, context.invoked_subcommand)
+        return
+    from course.measure.compare import peers_named, run
+
+    shared.measure(run, peers_named(compare), workload, repeats)
+
+
+def _refuse_options(context: typer.Context, name: str) -> None:
+    """`minillm bench --model x decode` would measure another model than x.
+
+    Raises:
+        ConfigError: an option stands before the command.
+    """
+    command = cast(TyperGroup, context.command).get_command(context, name)
+    taken = {option for parameter in command.params for option in parameter.opts} if command else set()
+    takes_any = command is not None and "ignore_unknown_options" in command.context_settings  # the course's
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            option = parameter.opts[0]
+            if takes_any or option in taken:
+                raise ConfigError(f"options of `bench {name}` come after it: minillm bench {name} {option} ...")
+            raise ConfigError(f"`bench {name}` has no {option}: that is for `minillm bench` without a command")
 
 
 @with_shared_options

@@ -1,76 +1,22 @@
 """`minillm bench` and its subcommands, as they are typed. Each imports what it needs, which takes seconds."""
 
-import enum
-from typing import Annotated, Any, cast
+import importlib.util
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
-from minillm.bench.options import Compare, Repeats, Sample, SharedOptions, Steps, with_shared_options
-from minillm.core.errors import ConfigError
+from minillm.bench.options import Repeats, Sample, SharedOptions, Steps, sizes, with_shared_options
 from minillm.course_commands import add_course_commands
 
-WorkloadName = enum.StrEnum(
-    "WorkloadName",
-    "one eight mixed shared_prefix prefill_128 prefill_512 prefill_1024 prefill_2048 "
-    "batch_32 batch_128 prefill_4096 prefill_8192 prefill_16384",
-)
-"""Workloads of `minillm bench` without a command; the last five only where they are named."""
 Batch = Annotated[int, typer.Option(min=1, help="Sequences that decode together.")]
 Context = Annotated[int, typer.Option(min=1, help="Tokens of each prompt.")]
-
-
-def repeatable(help_text: str, metavar: str = "NAME") -> Any:
-    """An option that may be given several times."""
-    return typer.Option(help=f"{help_text}; may be repeated.", metavar=metavar)
-
-
-def sizes(help_text: str) -> Any:
-    """The same for numbers: batch sizes, prompt lengths."""
-    return typer.Option(min=1, metavar="NUMBER", help=f"{help_text}; may be repeated. Default: what suits the device.")
-
 
 bench_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
-@bench_app.callback(invoke_without_command=True)
-@with_shared_options
-def bench(
-    shared: SharedOptions,
-    context: typer.Context,
-    compare: Compare = None,
-    workload: Annotated[list[WorkloadName] | None, repeatable(f"Only this one: {', '.join(WorkloadName)}")] = None,
-    repeats: Repeats = 3,
-) -> None:
-    """Measure speed. Run it alone: two busy programs on one machine measure each other.
-
-    Without a command: eight workloads, or those named, alone or beside other engines. llama.cpp in bfloat16 on a CPU
-    is four of them: files of BF16 and F16, each with two layouts of the KV cache.
-    """
-    if context.invoked_subcommand is not None:
-        _refuse_options(context, context.invoked_subcommand)
-        return
-    from course.measure.compare import peers_named, run
-
-    shared.measure(run, peers_named(compare), workload, repeats)
-
-
-def _refuse_options(context: typer.Context, name: str) -> None:
-    """`minillm bench --model x decode` would measure another model than x.
-
-    Raises:
-        ConfigError: an option stands before the command.
-    """
-    command = cast(TyperGroup, context.command).get_command(context, name)
-    taken = {option for parameter in command.params for option in parameter.opts} if command else set()
-    takes_any = command is not None and "ignore_unknown_options" in command.context_settings  # the course's
-    for parameter in context.command.params:
-        source = context.get_parameter_source(parameter.name or "")
-        if source is not None and source.name == "COMMANDLINE":
-            option = parameter.opts[0]
-            if takes_any or option in taken:
-                raise ConfigError(f"options of `bench {name}` come after it: minillm bench {name} {option} ...")
-            raise ConfigError(f"`bench {name}` has no {option}: that is for `minillm bench` without a command")
+@bench_app.callback(no_args_is_help=True)
+def bench() -> None:
+    """Measure speed. Run it alone: two busy programs on one machine measure each other."""
 
 
 @bench_app.command()
@@ -126,3 +72,7 @@ def step_breakdown(
 
 
 add_course_commands(bench_app, "minillm bench")
+if importlib.util.find_spec("course") is not None:  # which compares engines where no command is given
+    from course.measure.cli import bench_engines
+
+    bench_app.callback(invoke_without_command=True)(bench_engines)

@@ -185,7 +185,7 @@ def idle_share(runs: Iterable[KernelRun]) -> float:
 
 
 def kernel_costs(runs: Iterable[KernelRun], num_steps: int) -> list[KernelCost]:
-    """By name, the most expensive first: a step as the chain of launches that it is."""
+    """What each kernel takes of a step, the most expensive first."""
     seconds: dict[str, list[float]] = {}
     for run in runs:
         seconds.setdefault(run.name, []).append(run.end - run.start)

@@ -1,6 +1,5 @@
 """Options that the subcommands of `minillm bench` share, and what is done with them. Imports no torch."""
 
-import enum
 import functools
 import inspect
 from collections.abc import Callable
@@ -21,10 +20,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-BaselineName = enum.StrEnum(
-    "BaselineName", {"HF": "hf", "LLAMA_CPP": "llama.cpp", "NANO_VLLM": "nano-vllm", "VLLM": "vllm"}
-)
-"""Engines to be compared with."""
 DEFAULT_MODEL = "smollm2-135m"
 
 Model = Annotated[str, typer.Option(help="Short name, local folder, config.json, GGUF file or Hub id.")]
@@ -48,12 +43,11 @@ Out = Annotated[Path | None, typer.Option(dir_okay=False, help="Also write the J
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 Repeats = Annotated[int, typer.Option(min=1, help="Rounds; in each, everything is measured once.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Measured steps; default: what suits the device.")]
-Compare = Annotated[
-    list[BaselineName] | None,
-    typer.Option(
-        metavar="ENGINE", help=f"Measure this engine beside minillm: {', '.join(BaselineName)}. May be repeated."
-    ),
-]
+
+
+def sizes(help_text: str) -> Any:
+    """An option for a number that may be given several times: batch sizes, prompt lengths."""
+    return typer.Option(min=1, metavar="NUMBER", help=f"{help_text}; may be repeated. Default: what suits the device.")
 
 
 @dataclass(frozen=True, slots=True)

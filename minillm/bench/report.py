@@ -39,7 +39,7 @@ class BenchmarkResult:
 
     @classmethod
     def on(cls, engine: Engine, results: Any, settings: dict[str, Any], text: str, **extra: Any) -> "BenchmarkResult":
-        """With an engine, whose configuration is told among the settings."""
+        """What was found on an engine, whose configuration is told among the settings."""
         model = engine.loaded_model
         described = {**settings, "engine": describe_engine(engine)}
         return cls(results, described, dtype_name(model.dtype), model.device, text, extra)

@@ -24,7 +24,7 @@ LARGEST_BLOCK = 256
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """As asked for on the command line.
+    """The model, device and settings that the command line names.
 
     Args:
         fields: EngineConfig fields, from --set. They win over what a benchmark would choose.

@@ -60,9 +60,8 @@ class Step:
 
     def __init__(self, budget: int, num_running: int) -> None:
         self.budget = budget
-        """Tokens that may still be scheduled, >= 0."""
-        self._num_over = 0
-        """Tokens beyond what there was: a prompt that isn't cut into chunks may take more than is left."""
+        """Tokens that may still be scheduled; below 0 where a prompt that isn't cut into chunks took more than there
+        were."""
         self.draft_budget = budget - num_running
         """Tokens of the whole step that drafts may take, so that each running request can still get one."""
         self.scheduled: dict[Request, ScheduledRequest] = {}
@@ -80,8 +79,6 @@ class Step:
         part = ScheduledRequest(request, request.num_computed_tokens, num_tokens, block_ids, samples)
         self.scheduled[request] = part
         self.budget -= num_tokens
-        if self.budget < 0:
-            self._go_over()
         request.num_computed_tokens += num_tokens
         request.num_pending_tokens += samples
 
@@ -89,7 +86,7 @@ class Step:
         """Undo `add` (and `add_draft`), if the request is in this step. Returns what was scheduled."""
         part = self.scheduled.pop(request, None)
         if part is not None:
-            self._give_back(part.num_tokens)
+            self.budget += part.num_tokens
             request.num_computed_tokens = part.start
             request.num_pending_tokens -= part.samples
         return part
@@ -99,28 +96,14 @@ class Step:
         part = self.scheduled[request]
         self.scheduled[request] = part._replace(num_tokens=part.num_tokens + num_drafts, num_drafts=num_drafts)
         self.budget -= num_drafts
-        if self.budget < 0:
-            self._go_over()
         request.num_computed_tokens += num_drafts
 
     def drop_draft(self, request: Request) -> None:
         """Undo `add_draft`."""
         part = self.scheduled[request]
         self.scheduled[request] = part._replace(num_tokens=part.num_tokens - part.num_drafts, num_drafts=0)
-        self._give_back(part.num_drafts)
+        self.budget += part.num_drafts
         request.num_computed_tokens -= part.num_drafts
-
-    def _go_over(self) -> None:
-        """The budget was overdrawn: it stays 0, and what is owed is noted."""
-        self._num_over -= self.budget
-        self.budget = 0
-
-    def _give_back(self, num_tokens: int) -> None:
-        """Return tokens that were taken out again: first those beyond the budget, so that no more comes back than there
-        was."""
-        num_over = min(num_tokens, self._num_over)
-        self._num_over -= num_over
-        self.budget += num_tokens - num_over
 
 
 class ScheduledBatch(NamedTuple):
@@ -150,7 +133,7 @@ class StepOutput:
 
     tokens: dict[str, list[int]]
     """New output tokens by request id, for every scheduled request whose `samples` is True; but see `errors`.
-    One token, and one more for each token of its draft that passed."""
+    One token, and one more for each token of its draft that was accepted."""
     forward_end: float
     """When the forward pass was done (on a GPU: seen to be done)."""
     stages: dict[str, float]

@@ -65,7 +65,6 @@ class BlockManager:
             paging as in PagedAttention; the whole context window is what servers did before it.
         layout: which blocks a request keeps.
         pool: None = a BlockPool of that size.
-        hash_blocks: (request, block_size) -> the names of its full blocks so far.
     """
 
     def __init__(
@@ -77,14 +76,14 @@ class BlockManager:
         reserve_tokens: int = 0,
         layout: KVLayout | None = None,
         pool: BlockPool | None = None,
-        hash_blocks: Callable[[Request, int], list[bytes]] = extend_hashes,
     ) -> None:
         self.pool = pool or BlockPool(num_blocks)
         self.block_size = block_size
         self.enable_prefix_caching = enable_prefix_caching
         self.reserve_tokens = reserve_tokens
         self.layout = layout or KeepAll()
-        self.hash_blocks = hash_blocks
+        self.hash_blocks: Callable[[Request, int], list[bytes]] = extend_hashes
+        """(request, block_size) -> the names of its full blocks so far."""
         self.null_block = num_blocks
         """No request's: the runner has one block more than the pool, which padding and expired entries point to."""
         self.tables: dict[str, BlockTable] = {}
@@ -128,7 +127,7 @@ class BlockManager:
         """Give a request its table.
 
         Raises:
-            IndexError: the pool is short; nothing has changed.
+            IndexError: too few blocks are free; nothing has changed.
         """
         if not self.can_allocate(plan):
             raise IndexError(f"{plan.num_free_needed} blocks wanted, {self.pool.num_free} free")

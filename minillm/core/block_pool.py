@@ -70,7 +70,7 @@ class FreeBlocks:
         yield from self.cached
 
     def add(self, block_ids: Sequence[int], hashes: Sequence[bytes | None]) -> None:
-        """These are free now, in this order of use; one that has a hash caches something."""
+        """Blocks become free, to be handed out in this order; one that has a hash caches a prefix."""
         plain = [block_id for block_id in block_ids if hashes[block_id] is None]
         self.plain += plain
         if len(plain) < len(block_ids):
@@ -170,8 +170,9 @@ class BlockPool:
     def forget(self, block_ids: Iterable[int]) -> None:
         """Take some blocks out of the prefix index. Requests keep the blocks they hold."""
         for block_id in block_ids:
-            if self.hashes[block_id] is not None:
-                self._forget(block_id)
+            if (block_hash := self.hashes[block_id]) is not None:
+                del self.index[block_hash]
+                self.hashes[block_id] = None
                 if self.ref_counts[block_id] == 0:
                     self.free.take_cached(block_id)
                     self.free.add([block_id], self.hashes)
@@ -179,12 +180,6 @@ class BlockPool:
     def forget_prefixes(self) -> None:
         """Empty the prefix index. Requests keep the blocks they hold."""
         self.forget(list(self.index.values()))
-
-    def _forget(self, block_id: int) -> None:
-        block_hash = self.hashes[block_id]
-        assert block_hash is not None
-        del self.index[block_hash]
-        self.hashes[block_id] = None
 
     def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
         """Raise AssertionError unless counts, free blocks and index agree with the block tables in use."""

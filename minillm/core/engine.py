@@ -14,7 +14,7 @@ from minillm.core.errors import ConfigError, DeviceLostError, DuplicateRequestEr
 from minillm.core.request import FinishReason, Request, RequestStatus
 from minillm.core.scheduler import Scheduler
 from minillm.core.seams import NoDrafts
-from minillm.core.step_log import StepInFlight, StepLog, StepStart, close_timeline
+from minillm.core.step_log import StepInFlight, StepLog, close_timeline
 from minillm.core.timeline import Clock, WallClock
 
 logger = logging.getLogger(__name__)
@@ -134,23 +134,24 @@ class EngineCore:
         return list(dict.fromkeys(changed))
 
     def _launch(self, batch: ScheduledBatch, start: float, draft_s: float) -> StepInFlight:
-        scheduled_at = self.clock.now()
-        begun = StepStart(
+        step = StepInFlight(
+            batch=batch,
             start=start,
             draft_s=draft_s,
-            scheduled_at=scheduled_at,
+            scheduled_at=self.clock.now(),
             num_preemptions=[part.request.num_preemptions for part in batch.requests],
             num_waiting=len(self.scheduler.waiting),
             num_running=len(self.scheduler.running),
             kv_blocks_used=self.scheduler.kv.pool.num_used,
         )
         try:
-            return StepInFlight(batch, begun, self.runner.launch(batch))
+            step.launched = self.runner.launch(batch)
         except Exception as error:
-            return StepInFlight(batch, begun, None, error)
+            step.error = error
         except BaseException:
             self._interrupted(batch)
             raise
+        return step
 
     def _complete(self, step: StepInFlight) -> list[Request]:
         """Wait for a step, and hand out what it yields. Returns the requests that changed."""
@@ -168,7 +169,7 @@ class EngineCore:
         alive = [part.request.finish_reason is None for part in step.batch.requests]
         self.scheduler.drafts.observe(step.batch, output)
         changed = self.process(step.batch, output)
-        self.log.write(step.batch, step.begun, output, executed, self.clock.now(), alive)
+        self.log.write(step, output, executed, self.clock.now(), alive)
         return changed
 
     def process(self, batch: ScheduledBatch, output: StepOutput) -> list[Request]:

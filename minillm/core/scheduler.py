@@ -8,7 +8,7 @@ is vLLM v1's; Sarathi-Serve showed why mixing pays, Orca why a step is the right
 - chunked prefill: a prompt may catch up over several steps
 - prefix caching: it starts with some tokens computed already
 - preemption: its computed tokens are taken back
-- drafts: tokens that a request may have; those that do not pass are taken back
+- drafts: tokens that a request may have; those that are rejected are taken back
 """
 
 import bisect
@@ -190,7 +190,7 @@ class Scheduler:
         if num_missing <= step.budget and num_missing <= self.max_chunk:
             return num_missing
         if num_missing == 1 or self.config.enable_chunked_prefill:
-            return min(step.budget, self.max_chunk)
+            return max(min(step.budget, self.max_chunk), 0)
         # Without chunking it is all or nothing; a prompt over what is left of the budget is its step's only one.
         return 0 if step.catches_up else num_missing
 

@@ -82,7 +82,7 @@ class PreemptionPolicy(Protocol):
         ...
 
     def restore(self, request: Request, block_ids: Mapping[int, int]) -> Sequence[BlockCopy]:
-        """It is admitted again: the copies that bring what was saved into its new blocks.
+        """A preempted request is admitted again: the copies that bring what was saved of it into its new blocks.
 
         Args:
             block_ids: the blocks it holds now, index -> block. A saved one that has expired since is not among them.
@@ -90,7 +90,7 @@ class PreemptionPolicy(Protocol):
         ...
 
     def forget(self, request: Request) -> None:
-        """It has ended, or what was saved is not to be trusted: let go of that."""
+        """A request has ended, or what was saved of it is not to be trusted: let go of that."""
         ...
 
 
@@ -137,12 +137,17 @@ class DraftPolicy(Protocol):
         ...
 
     def observe(self, batch: ScheduledBatch, output: StepOutput) -> None:
-        """A step is over: which drafts passed?"""
+        """A step is over: its output says which draft tokens were accepted."""
         ...
 
     def forget(self, request: Request) -> None:
         """The request has ended, or lost its blocks. It may come back."""
         ...
+
+
+def no_rank(request: Request) -> int:
+    """No request outranks another."""
+    return 0
 
 
 def first_come(request: Request) -> tuple[int, ...]:
@@ -199,7 +204,7 @@ class Recompute:
     earlier preemptions in this step were unnecessary.
     """
 
-    def __init__(self, rank: Callable[[Request], int] = lambda request: 0) -> None:
+    def __init__(self, rank: Callable[[Request], int] = no_rank) -> None:
         self.rank = rank
 
     def choose_victim(self, needy: Request, running: Sequence[Request], scheduled: Mapping[Request, object]) -> Request:

@@ -24,9 +24,9 @@ class StepShare(NamedTuple):
     is_prefill: bool
     """True while it computes prompt tokens, or recomputes after a preemption."""
     num_drafts: int = 0
-    """Tokens that were guesses, and were checked."""
+    """Draft tokens that were checked."""
     num_accepted: int = 0
-    """Guesses that passed."""
+    """Draft tokens that were accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,11 @@ class StepRecord:
         return sum(share.num_tokens for share in self.shares if share.is_prefill)
 
 
-@dataclass(frozen=True, slots=True)
-class StepStart:
-    """What is written down when a step is launched, for its record. Clock seconds."""
+@dataclass(slots=True)
+class StepInFlight:
+    """A step that was launched and not waited for yet, and what was written down of it then. Clock seconds."""
 
+    batch: ScheduledBatch
     start: float
     draft_s: float
     """Seconds from then on that went into drafts."""
@@ -74,15 +75,7 @@ class StepStart:
     num_waiting: int
     num_running: int
     kv_blocks_used: int
-
-
-@dataclass(slots=True)
-class StepInFlight:
-    """A step that was launched and not waited for yet."""
-
-    batch: ScheduledBatch
-    begun: StepStart
-    launched: LaunchedStep | None
+    launched: LaunchedStep | None = None
     error: Exception | None = None
     """Why it can't be waited for: it could not be launched, or it built on a step that failed."""
 
@@ -108,23 +101,21 @@ class StepLog:
         """Get each step when its record is written, from the thread that steps. They must not wait, nor raise.
         What a step cost whom is told by one of them: minillm/observe/attribution.py."""
 
-    def write(
-        self,
-        batch: ScheduledBatch,
-        begun: StepStart,
-        output: StepOutput,
-        executed: float,
-        end: float,
-        alive: Sequence[bool],
-    ) -> None:
+    def write(self, step: StepInFlight, output: StepOutput, executed: float, end: float, alive: Sequence[bool]) -> None:
         """Write a finished step down.
 
         With asynchronous scheduling a step is launched while the one before it runs. Its record begins
         where that one ended, so that records never overlap; what Python did before is hidden behind it.
+
+        Args:
+            executed: when it was seen to be done, clock seconds.
+            end: when its tokens had been handed over.
+            alive: whether each of its requests was still there when it was done.
         """
-        start = max(begun.start, self.records[-1].end) if self.records else begun.start
-        drafting = {"draft": begun.draft_s} if begun.draft_s else {}
-        schedule_s = begun.scheduled_at - begun.start - begun.draft_s
+        batch = step.batch
+        start = max(step.start, self.records[-1].end) if self.records else step.start
+        drafting = {"draft": step.draft_s} if step.draft_s else {}
+        schedule_s = step.scheduled_at - step.start - step.draft_s
         seconds = {**drafting, "schedule": schedule_s, **output.stages}
         # Laid out backwards from the moment it was seen to be done: however long it queued on the device before, its
         # forward pass is the last thing that it did there.
@@ -135,19 +126,19 @@ class StepLog:
             start=start,
             end=end,
             shares=tuple(shares),
-            num_waiting=begun.num_waiting,
-            num_running=begun.num_running,
-            kv_blocks_used=begun.kv_blocks_used,
+            num_waiting=step.num_waiting,
+            num_running=step.num_running,
+            kv_blocks_used=step.kv_blocks_used,
             kv_blocks_total=self.num_kv_blocks,
             preempted=tuple(map(attrgetter("request_id"), batch.preempted)),
             stages={**clip_stages(seconds, begin, start), "detokenize": end - executed},
             num_context_tokens=num_context_tokens,
         )
         self.records.append(record)
-        step = FinishedStep(record, batch, output, alive)
+        finished = FinishedStep(record, batch, output, alive)
         for listener in self.listeners:
-            listener(step)
-        for part, num_preemptions, lives in zip(batch.requests, begun.num_preemptions, alive):
+            listener(finished)
+        for part, num_preemptions, lives in zip(batch.requests, step.num_preemptions, alive):
             if lives and num_preemptions:
                 self.note_recomputed(part, num_preemptions, end)
 
@@ -171,22 +162,16 @@ def shares_of(batch: ScheduledBatch, output: StepOutput) -> tuple[list[StepShare
     shares = []
     num_context_tokens = 0
     for part in batch.requests:
-        request, start, num_tokens, _, _, _ = part
+        request, start, num_tokens, _, _, num_drafts = part
         if num_tokens == 1 and start >= len(request.prompt_token_ids):
             share = share_of_decode(request.request_id)
         else:
-            share = share_of(part, output)
+            num_accepted = len(output.tokens.get(request.request_id) or [0]) - 1 if num_drafts else 0
+            share = StepShare(request.request_id, num_tokens, part.is_prefill, num_drafts, num_accepted)
         if not share.is_prefill:
             num_context_tokens += start + 1
         shares.append(share)
     return shares, num_context_tokens
-
-
-def share_of(part: ScheduledRequest, output: StepOutput) -> StepShare:
-    """What a request got that computed part of its prompt, or had a draft checked."""
-    request, _, num_tokens, _, _, num_drafts = part
-    num_accepted = len(output.tokens.get(request.request_id) or [0]) - 1 if num_drafts else 0
-    return StepShare(request.request_id, num_tokens, part.is_prefill, num_drafts, num_accepted)
 
 
 @functools.lru_cache(STEP_HISTORY)

@@ -70,7 +70,7 @@ class Verification(NamedTuple):
 
     num_drafts: int
     num_accepted: int
-    """Draft tokens that passed: one token more was emitted."""
+    """Draft tokens that were accepted: one token more was emitted."""
     draft_s: float
     verify_s: float
     """Seconds of the step without drafting."""

@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from minillm.doctor.checks import CHECKS, PLEASE_REPORT, Check
@@ -29,16 +28,15 @@ SIGNAL_MEANINGS = {
 }
 
 
-def examine(checks: Mapping[str, Check] | None = None) -> Report:
+def examine() -> Report:
     """Run all checks, a few at a time, and collect what they find, in their order."""
-    checks = CHECKS if checks is None else checks
     found: dict[str, list[CheckResult]] = {}
     torch_works = True
     children = Children()
     with ThreadPoolExecutor(min(AT_ONCE, os.cpu_count() or 1)) as pool:
         try:
-            for stage in sorted({check.stage for check in checks.values()}):
-                able = {name: check for name, check in checks.items() if check.stage == stage}
+            for stage in sorted({check.stage for check in CHECKS.values()}):
+                able = {name: check for name, check in CHECKS.items() if check.stage == stage}
                 for name in [name for name, check in able.items() if check.with_torch and not torch_works]:
                     found[name] = [unfinished(name, able.pop(name), "it needs torch", "mend that first")]
                 if able:
@@ -50,9 +48,9 @@ def examine(checks: Mapping[str, Check] | None = None) -> Report:
             pool.shutdown(wait=False, cancel_futures=True)
             children.stop()
             raise
-    needed = [name for name, check in checks.items() if check.needed]
+    needed = [name for name, check in CHECKS.items() if check.needed]
     undecided = [name for name in needed if any(finding.status == "unfinished" for finding in found[name])]
-    return Report([finding for name in checks for finding in found[name]], undecided)
+    return Report([finding for name in CHECKS for finding in found[name]], undecided)
 
 
 class Children:
@@ -134,7 +132,7 @@ def answer(name: str) -> None:
 
 
 def read_findings(out: bytes) -> tuple[list[CheckResult], bool]:
-    """Those in a child's standard output, and whether these are all. It may have ended in the middle of a line."""
+    """The findings in a child's standard output, and whether these are all. It may end in the middle of a line."""
     *lines, _ = out.decode("utf-8", "replace").split("\n")  # what follows the last line break is not whole
     return [CheckResult(**json.loads(line)) for line in lines if line != END], END in lines
 

@@ -27,7 +27,7 @@ class CheckResult:
 
     @classmethod
     def of(cls, group: str, name: str, found: str, fix: str | None = None, *, needed: bool = False) -> "CheckResult":
-        """With a `fix` something is missing, which is bad if it is `needed`; without one all is well."""
+        """A finding: with a `fix` something is missing, which is bad if it is `needed`; without one all is well."""
         return cls(group, name, "ok" if fix is None else "bad" if needed else "absent", found, fix)
 
 

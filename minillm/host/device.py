@@ -56,7 +56,7 @@ class HostCopy:
 
 
 def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
-    """Most memory of a GPU that `work` takes, beside what is allocated before it."""
+    """Most bytes of a GPU's memory that `work` takes, beside what is allocated before it."""
     with RECORDING:
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)

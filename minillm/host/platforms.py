@@ -30,16 +30,14 @@ COMPILER_PACKAGES = {
     "ubuntu": "apt-get install g++",
     "fedora": "dnf install gcc-c++",
     "rhel": "dnf install gcc-c++",
-    "centos": "dnf install gcc-c++",
-    "amzn": "dnf install gcc-c++",
     "suse": "zypper install gcc-c++",
-    "opensuse": "zypper install gcc-c++",
     "arch": "pacman -S gcc",
     "alpine": "apk add g++",
     "gentoo": "emerge sys-devel/gcc",
     "nixos": "nix-shell -p gcc",
 }
-"""The command that installs a C++ compiler, by the ID or ID_LIKE of /etc/os-release."""
+"""The command that installs a C++ compiler, by the ID or ID_LIKE of /etc/os-release. Others say which of these they're
+like: Amazon Linux is like fedora, openSUSE like suse."""
 OLDER_TOOLS = {"dnf": ("microdnf", "yum")}
 """Package managers that take the same command, where the first is not there."""
 WITHOUT_SUDO = ("nix-shell",)
@@ -195,21 +193,15 @@ def no_compiler() -> str:
     return f"no C++ compiler found ({f'$CXX is {wanted!r}' if 'CXX' in os.environ else wanted})"
 
 
-def how_to_get_a_compiler(here: Platform, as_root: bool | None = None) -> str:
-    """A command that installs g++ on this system, or advice.
-
-    Args:
-        as_root: whether it is the superuser who asks; None = look.
-    """
+def how_to_get_a_compiler(here: Platform) -> str:
+    """A command that installs g++ on this system, or advice."""
     command = next((COMPILER_PACKAGES[family] for family in here.families if family in COMPILER_PACKAGES), None)
     if command is None:
         return "install g++, by this system's package manager"
     tool, _, rest = command.partition(" ")
     if tool in OLDER_TOOLS and not shutil.which(tool):
         tool = next((other for other in OLDER_TOOLS[tool] if shutil.which(other)), tool)
-    if as_root is None:
-        as_root = os.geteuid() == 0
-    sudo = "" if as_root or tool in WITHOUT_SUDO else "sudo "
+    sudo = "" if os.geteuid() == 0 or tool in WITHOUT_SUDO else "sudo "
     return f"{sudo}{tool} {rest}"
 
 

@@ -110,7 +110,7 @@ class Ops:
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate).mul_(up)
 
-    def mix_experts(self, x: Tensor, experts: "StackedExperts") -> Tensor | None:
+    def mix_experts(self, x: Tensor, experts: StackedExperts) -> Tensor | None:
         """A layer of experts of x [T, hidden]: [T, hidden]. None = not fused for so many tokens, or such sizes: then
         it goes step by step."""
         return None

@@ -48,7 +48,7 @@ def dequantize(numbers: Tensor, scales: Tensor) -> Tensor:
 
 
 def sliced(function: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor]]:
-    """The same, a slice of rows at a time: no row knows of another."""
+    """The function, applied to a slice of rows at a time: no row knows of another."""
 
     @wraps(function)
     def in_slices(weight: Tensor, *options: Any) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""What speculation did: how many draft tokens passed at each place, and what they cost and saved."""
+"""What speculation did: how many draft tokens were accepted at each place, and what they cost and saved."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class SpeculationSummary:
     drafted_at: list[int]
     """Draft tokens at each place, from the first."""
     accepted_at: list[int]
-    """Draft tokens that passed, at each place."""
+    """Draft tokens that were accepted, at each place."""
     draft_s: float
     """Seconds spent drafting."""
     verify_s: float
@@ -100,12 +100,12 @@ class SpeculationSummary:
 
     @property
     def acceptance_at(self) -> list[float]:
-        """The share of draft tokens that passed, by place."""
+        """The share of draft tokens that were accepted, by place."""
         return [accepted / drafted for accepted, drafted in zip(self.accepted_at, self.drafted_at)]
 
     @property
     def emitted_per_verify(self) -> float | None:
-        """Tokens that a verification yields: those that passed, and one."""
+        """Tokens that a verification yields: those that were accepted, and one."""
         return 1 + sum(self.accepted_at) / self.num_verifications if self.num_verifications else None
 
     @property

@@ -42,6 +42,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from functools import partial
 from operator import mul
+from statistics import median_low
 from typing import NamedTuple, Self
 
 from minillm.core.step_log import StepRecord
@@ -93,7 +94,7 @@ class StepTokens(NamedTuple):
 
     @property
     def num_tokens(self) -> int:
-        """All that are computed."""
+        """All tokens that the step computes."""
         return self.decodes + self.prompts + self.drafts
 
     @property
@@ -228,7 +229,7 @@ class StepCostModel:
         When the machine slows down to a third, 10 steps at the new speed outweigh 40 at the old one 20 times.
         """
         seconds = [step.seconds for step in steps]
-        usual = median(seconds if self._is_over else seconds[-LATEST:])
+        usual = median_low(seconds if self._is_over else seconds[-LATEST:])
         return [((each / usual) if each < usual else (usual / each)) ** 4 for each in seconds]
 
 
@@ -259,7 +260,7 @@ class BySize:
             (seconds - (fixed + decodes * decode + contexts * context)) / (prompts + drafts)
             for (decodes, contexts, prompts, drafts), seconds in near
         ]
-        return max(median(found), 0.0) * num_tokens if found else None
+        return max(median_low(found), 0.0) * num_tokens if found else None
 
 
 def split_steps(records: Sequence[StepRecord]) -> list[StepCost]:
@@ -330,7 +331,7 @@ def token_price(steps: Iterable[Observed], mean_tokens: float, mean_s: float) ->
         for tokens, seconds in steps
         if (num_tokens := tokens.num_tokens) >= 1.5 * mean_tokens
     ]
-    return min(max(median(found), 0.0), mean_s / mean_tokens) if found and mean_tokens else 0.0
+    return min(max(median_low(found), 0.0), mean_s / mean_tokens) if found and mean_tokens else 0.0
 
 
 def two_prices(dd: float, cc: float, dc: float, ds: float, cs: float) -> tuple[float, float]:
@@ -352,19 +353,12 @@ def fit_line(steps: Sequence[Observed], weights: Sequence[float], tokens_of_fixe
         tokens_of_fixed: what to assume where they are too similar to tell: how many tokens cost as much as `fixed`.
     """
     total = sum(weights)
-    n_mean = sum(w * tokens.num_tokens for w, (tokens, _) in zip(weights, steps)) / total
-    s_mean = sum(w * seconds for w, (_, seconds) in zip(weights, steps)) / total
-    nn = 10 * UNCLEAR * total * n_mean**2
-    ns = nn * s_mean / (n_mean + tokens_of_fixed)
-    for weight, (tokens, seconds) in zip(weights, steps):
-        off = tokens.num_tokens - n_mean
-        nn, ns = nn + weight * off * off, ns + weight * off * (seconds - s_mean)
+    n_mean, n_off = centered([tokens.num_tokens for tokens, _ in steps], weights, total)
+    s_mean, s_off = centered([seconds for _, seconds in steps], weights, total)
+    n_weighted = [*map(mul, weights, n_off)]
+    unclear = 10 * UNCLEAR * total * n_mean**2
+    nn = unclear + dot(n_weighted, n_off)
+    ns = unclear * s_mean / (n_mean + tokens_of_fixed) + dot(n_weighted, s_off)
     # Where larger steps took less, they tell of a start, and of no price.
     token = min(ns / nn, s_mean / n_mean) if ns > 0 else s_mean / (n_mean + tokens_of_fixed)
     return PlainPrices(s_mean - token * n_mean, token, 0.0)
-
-
-def median(numbers: Iterable[float]) -> float:
-    """The middle one; of two, the lower."""
-    ordered = sorted(numbers)
-    return ordered[(len(ordered) - 1) // 2]

@@ -64,25 +64,20 @@ class TraceBuilder:
 
 
 def chrome_trace(
-    requests: Iterable[Recordable],
-    steps: Sequence[StepRecord] = (),
-    now: float | None = None,
-    *,
-    origin: float | None = None,
+    requests: Iterable[Recordable], steps: Sequence[StepRecord] = (), *, origin: float | None = None
 ) -> dict[str, Any]:
     """The trace as a JSON-ready dict.
 
     Args:
-        requests: finished or not; phases a request never reached are left out.
+        requests: finished, or in flight until the latest stamp there is; phases a request never reached are left out.
         steps: without them there are no chunks, no engine track and no counters.
-        now: where requests in flight are cut off, clock seconds; None = the latest stamp there is.
         origin: where the trace's time begins, clock seconds, for traces to be merged; None = the first stamp.
     """
     records = as_records(requests)
     moments = [at for record in records for name in STAMPS if (at := getattr(record.timeline, name)) is not None]
     moments += [moment for step in steps for moment in (step.start, step.end)]
     builder = TraceBuilder(min(moments, default=0.0) if origin is None else origin)
-    now = max(moments, default=0.0) if now is None else now
+    now = max(moments, default=0.0)
 
     builder.label("process", REQUESTS, 0, "requests", 0)
     tracks: dict[str, list[Track]] = {}

@@ -95,11 +95,11 @@ class SpeculativeConfig(StrictModel):
         ge=0,
         lt=1,
         description="what one more row adds to the cost of a step with one, and a margin: a draft token less likely to "
-        "pass is not worth it; the more requests run, the likelier it must be; None = 0.01 on GPUs, 0.12 on CPUs that "
-        "multiply bfloat16, 0.25 elsewhere; 0 = draft always",
+        "be accepted is not worth it; the more requests run, the likelier it must be; None = 0.01 on GPUs, 0.12 on "
+        "CPUs that multiply bfloat16, 0.25 elsewhere; 0 = draft always",
     )
     reprobe_steps: int = Field(64, ge=1, description="steps after which a request that was below the floor tries again")
-    adaptive_k: bool = Field(True, description="draft only as far as the floor allows, by what has passed so far")
+    adaptive_k: bool = Field(True, description="draft only as far as the floor allows, by what was accepted so far")
 
     @property
     def most_drafting(self) -> int:

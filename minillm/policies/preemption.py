@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from minillm.core.batch import BlockCopy
 from minillm.core.request import Request
-from minillm.core.seams import PreemptionPolicy, Recompute
+from minillm.core.seams import PreemptionPolicy, Recompute, no_rank
 from minillm.policies.config import EngineConfig
 
 
@@ -38,9 +38,7 @@ class Swap(Recompute):
         missing = max(len(block_ids) - len(self._free), 0)
         self._free += range(self._num_touched, self._num_touched + missing)
         self._num_touched += missing
-        host_ids = {index: self._free.pop() for index in block_ids}
-        if host_ids:
-            self._saved[request] = host_ids
+        self._saved[request] = host_ids = {index: self._free.pop() for index in block_ids}
         return [BlockCopy(block_ids[index], host_ids[index]) for index in block_ids]
 
     def restore(self, request: Request, block_ids: Mapping[int, int]) -> Sequence[BlockCopy]:
@@ -68,11 +66,6 @@ class Swap(Recompute):
 def priority_rank(request: Request) -> int:
     """The lowest number is served first and preempted last."""
     return request.priority
-
-
-def no_rank(request: Request) -> int:
-    """No request outranks another."""
-    return 0
 
 
 def make_preemption(config: EngineConfig, num_host_blocks: int) -> PreemptionPolicy:

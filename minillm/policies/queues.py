@@ -212,7 +212,7 @@ class FairQueue(Lanes[str]):
 
 
 class QueueWrapper:
-    """Another queue, and one rule on top of it. All but that rule is the other's."""
+    """Adds one rule to another queue: a subclass overrides what the rule is about, and the other does the rest."""
 
     def __init__(self, inner: QueuePolicy) -> None:
         self.inner = inner

@@ -9,14 +9,16 @@ class SlidingWindow:
     """A KV layout: what has left the window goes back to the pool; the sinks' blocks stay.
 
     Args:
+        window: has a size.
         max_chunk: most tokens of a request that one step computes.
     """
+
+    expires = True
 
     def __init__(self, window: Window, block_size: int, max_chunk: int) -> None:
         self._window, self._block_size = window, block_size
         # One more than a chunk: a step may begin with a token that is computed again.
         self.peak_blocks = window.most_blocks(max_chunk + 1, block_size)
-        self.expires = window.size is not None
 
     def expired(self, position: int) -> range:
         sinks = self._window.sink_blocks(self._block_size)

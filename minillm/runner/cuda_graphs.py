@@ -16,7 +16,7 @@ Steps that don't only decode are captured in pieces: see piecewise_graphs.py.
 
 import bisect
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -96,6 +96,15 @@ def graph_sizes(max_batch: int) -> list[int]:
     return [size for size in sizes if size < max_batch] + [max_batch]
 
 
+def to_capture(sizes: Sequence[int], captured: Collection[int], lazily: bool, title: str) -> Iterable[int]:
+    """The sizes that are to be captured now, under a progress bar: all that haven't been, or lazily only the largest.
+
+    The largest comes first: the memory of its activations then serves all the others.
+    """
+    wanted = sizes[-1:] if lazily else sizes
+    return tqdm([size for size in reversed(wanted) if size not in captured], desc=title, unit="size", leave=False)
+
+
 class GraphedDecode:
     """Decode steps of at most as many sequences as `pending` has rows (and MOST_ROWS), in the sizes that `capture` was
     asked for.
@@ -155,11 +164,8 @@ class GraphedDecode:
                 steps, and that step is timed with it.
         """
         self.sizes = graph_sizes(min(max_batch, MOST_ROWS))
-        wanted = self.sizes[-1:] if lazily else self.sizes
-        missing = [size for size in wanted if size not in self.graphs]
-        # The largest first: the memory of its activations then serves all the others.
-        for size in tqdm(missing[::-1], desc="capturing CUDA graphs", unit="graph", leave=False):
-            self.graphs[size] = self._capture(size, self.make_graph())
+        for size in to_capture(self.sizes, self.graphs, lazily, "capturing CUDA graphs"):
+            self._capture(size)
         # Else a tour through all numbers of slots would leave a graph for each. Last, as their memory pool ends with
         # the last graph in it.
         self.graphs = {size: graph for size, graph in self.graphs.items() if size in self.sizes or is_regular(size)}
@@ -190,7 +196,7 @@ class GraphedDecode:
         if not batch.only_decodes or size not in self.sizes:
             return None
         if size not in self.graphs:
-            self.graphs[size] = self._capture(size, self.make_graph())
+            self._capture(size)
         of_tokens = (arrays.token_ids, arrays.positions, arrays.slots, arrays.context_lens)
         # In one copy: the GPU waits for each.
         flat = to_device(np.concatenate((*of_tokens, arrays.block_tables), axis=None), self.device)
@@ -202,7 +208,7 @@ class GraphedDecode:
         return self.shown[:num_rows], self.logits[:num_rows]
 
     @torch.inference_mode()
-    def _capture(self, size: int, graph: Graph) -> Graph:
+    def _capture(self, size: int) -> None:
         self._fill_with_padding()
         first = BatchArrays(*(array[:size] for array in self.inputs))
         inputs = first._replace(query_starts=self.inputs.query_starts[: size + 1])
@@ -215,4 +221,4 @@ class GraphedDecode:
             self.shown[:size].copy_(shown)
             self.decoder.write_logits(hidden, self.logits[:size])
 
-        return graph.capture(decode)
+        self.graphs[size] = self.make_graph().capture(decode)

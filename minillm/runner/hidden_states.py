@@ -36,5 +36,5 @@ class ShowsHiddenStates(Protocol):
     hidden_state_reader: HiddenStateReader | None
 
     def show_hidden_states(self, reader: HiddenStateReader) -> None:
-        """From the next step on, show the reader what it reads."""
+        """Show the reader its hidden states, from the next step on."""
         ...

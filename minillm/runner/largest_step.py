@@ -46,7 +46,8 @@ def check_size(config: EngineConfig, longest: int, model: LoadedModel) -> None:
 
 
 def largest_step(config: EngineConfig, longest: int, block_size: int) -> list[ScheduledRequest]:
-    """All rows that may sample, and the whole token budget; the first requests get as much of it as one may have.
+    """The requests of a step as large as they get: all rows that may sample, and the whole token budget, of which the
+    first requests get as much as one may have.
 
     Args:
         longest: most tokens of a request.

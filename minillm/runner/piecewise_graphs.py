@@ -19,7 +19,6 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from minillm.host.device import to_device
 from minillm.kernels.attention.base import AttentionFn
@@ -27,7 +26,7 @@ from minillm.kernels.attention.cache import KVCache
 from minillm.kernels.ops import ForwardContext, Ops
 from minillm.model.decoder import Decoder
 from minillm.runner.batch_layout import HostBatch
-from minillm.runner.cuda_graphs import Graph
+from minillm.runner.cuda_graphs import Graph, to_capture
 from minillm.runner.kv_pool import KVPool
 from minillm.runner.pending_tokens import PendingTokens
 
@@ -85,10 +84,7 @@ class PiecewiseForward:
         """
         enough = next((size for size in TOKENS if size >= max_tokens), TOKENS[-1])
         self.sizes = [size for size in TOKENS if size <= enough]
-        wanted = self.sizes[-1:] if lazily else self.sizes
-        missing = [size for size in wanted if size not in self.graphs]
-        # The largest first: the memory of its activations then serves all the others.
-        for size in tqdm(missing[::-1], desc="capturing CUDA graphs in pieces", unit="size", leave=False):
+        for size in to_capture(self.sizes, self.graphs, lazily, "capturing CUDA graphs in pieces"):
             self._capture(size)
 
     def _capture(self, size: int) -> None:

@@ -1,15 +1,15 @@
 """Checks drafts, so that the output is what it would have been without them.
 
 A step computes the logits after a request's last known token and after each token of its draft. Every row then
-yields an *outcome*, the token that belongs there; a draft token passes if the outcome of its row is that token. The
-request keeps the outcomes up to the first that differs from its draft, or all of them.
+yields an *outcome*, the token that belongs there; a draft token is accepted if the outcome of its row is that token.
+The request keeps the outcomes up to the first that differs from its draft, or all of them.
 
 - A draft that was chosen, not drawn (a lookup, a greedy draft model): the outcome is sampled as always. The token
-  passes with the probability p(x), and otherwise the outcome is one of the others, in proportion to p. The random
+  is accepted with the probability p(x), and otherwise the outcome is one of the others, in proportion to p. The random
   number of a position is what it would have been without speculation, so the same seed gives the same text.
-- A draft token x drawn from a distribution q: it passes with the probability min(1, p(x) / q(x)), and otherwise the
+- A draft token x drawn from a distribution q: it's accepted with the probability min(1, p(x) / q(x)), otherwise the
   outcome is drawn from max(p - q, 0), normalized (Leviathan et al. 2023, "Fast Inference from Transformers via
-  Speculative Decoding", theorem in appendix A.1). The outcome is distributed as p, and passes more often than if
+  Speculative Decoding", theorem in appendix A.1). The outcome is distributed as p, and x accepted more often than if
   x had been chosen; which token a seed gives depends on what was drafted. The first case is this one with q(x) = 1.
 
 Greedy requests are of the first kind whatever drafted for them.
@@ -53,7 +53,7 @@ def check_drawn(target: Tensor, proposal: Tensor, drafts: Tensor, accept: Tensor
     Args:
         target, proposal: [N, V] probabilities, float32.
         drafts: [N] token ids.
-        accept, again: [N] float64 in [0, 1): they decide whether a draft token passes, and what is drawn instead.
+        accept, again: [N] float64 in [0, 1): they decide whether a draft token is accepted, and what is drawn instead.
     """
     p, q = (probs.gather(1, drafts[:, None])[:, 0].double() for probs in (target, proposal))
     residual = (target - proposal).clamp_(min=0)

@@ -177,7 +177,7 @@ class DraftHeadProposer(Proposer):
         return self._run(hidden, [request.draft.token_ids[-1] for request in requests], slots, starts, [1] * len(slots))
 
     def make_room(self, slot: HeadSlot, k: int) -> None:
-        """So that the states and a draft of k fit behind the rows: the newer half moves to the front of the slot."""
+        """If the states and a draft of k don't fit behind a slot's rows, move the newer half of these to its front."""
         if slot.num_rows + len(slot.states) + k <= CONTEXT:
             return
         keep = max(min(CONTEXT // 2, CONTEXT - len(slot.states) - k), 0)

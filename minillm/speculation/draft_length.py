@@ -1,9 +1,10 @@
 """When drafting is worth it, and how far.
 
-The j-th token of a draft passes only if all before it did: with the probability α^j, α being the share of draft
-tokens that pass where those before them passed. Making and checking it costs the same at any j. So there is a
-longest draft worth making, and it follows from one number: how likely a token must be to pass to be worth its cost
-(`acceptance_floor`). If not even the first token is that likely, nothing is drafted, but for a try now and then.
+The j-th token of a draft is accepted only if all before it are: with the probability α^j, α being the acceptance rate,
+the share of draft tokens that are accepted where those before them were. Making and checking it costs the same at any
+j. So there is a longest draft worth making, and it follows from one number: how likely to be accepted a token must be
+to be worth its cost (`acceptance_floor`). If not even the first token is that likely, nothing is drafted, but for a try
+now and then.
 
 The floor f is that of a request by itself: what one more row adds to the cost of a step with one row. With B requests
 a step costs 1 + (B - 1) f and yields B tokens. They share the reading of the weights already, so a token is cheaper,
@@ -30,14 +31,14 @@ FEWEST_DRAFTING = 8
 """Requests that may all draft, however costly a row is: the floor decides."""
 WINDOW = 60
 """Draft tokens over which a request's acceptance is averaged. With 20 the mean wanders, and with it the length of
-drafts: that cost everyday questions 1%. In return a request whose drafts begin to pass after a long time without takes
-two or three tries to be believed."""
+drafts: that cost everyday questions 1%. In return a request whose drafts begin to be accepted after a long time without
+takes two or three tries to be believed."""
 POOLED_WINDOW = 100
 """The same over all requests."""
 PRIOR_WEIGHT = 12
 """A new request is believed to be like the others until it has had about as many draft tokens."""
 PRIOR_ACCEPTANCE, PRIOR_TRIES = 0.5, 4
-"""What is believed at first: such a share passes, as if so many draft tokens had been seen."""
+"""What is believed at first: such a share is accepted, as if so many draft tokens had been seen."""
 
 
 @dataclass(slots=True)
@@ -71,7 +72,7 @@ class DraftLength:
 
     @property
     def max_batch(self) -> int:
-        """With more requests running, none drafts."""
+        """Most running requests with which any of them drafts."""
         most, floor = self.config.most_drafting, self._floor(1)
         if self.config.max_batch is not None or most * floor <= 1:
             return most
@@ -88,11 +89,11 @@ class DraftLength:
         # The more requests, the rarer each tries: together they try as often as one.
         if acceptance.idle >= config.reprobe_steps * num_running:
             k = config.k  # until one has been checked
-        # The step itself yields one token more than pass.
+        # The step itself yields one token more than are accepted.
         return max(min(k, params.max_tokens - request.num_output_tokens - 1), 0)
 
     def rate(self, request: Request) -> float:
-        """The share of draft tokens expected to pass, of those before which all have passed."""
+        """The acceptance rate to expect: of draft tokens before which all were accepted."""
         own = self._requests.get(request.request_id) or Acceptance(WINDOW)
         return (PRIOR_WEIGHT * self._pooled.passed / self._pooled.tried + own.passed) / (PRIOR_WEIGHT + own.tried)
 
@@ -109,7 +110,7 @@ class DraftLength:
         self._requests.pop(request.request_id, None)
 
     def _worthwhile(self, rate: float, num_running: int) -> int:
-        """The longest draft whose last token passes with at least the floor's probability."""
+        """The longest draft whose last token is accepted with at least the floor's probability."""
         floor, k = self._floor(num_running), self.config.k
         if rate < floor:
             return 0

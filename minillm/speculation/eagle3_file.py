@@ -133,7 +133,7 @@ def read_depths(stated: Any, num_layers: int, folder: Path) -> tuple[int, ...]:
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """All of the folder's tensors. A pickle is read as weights only: it can't run anything."""
+    """The tensors in the folder. A pickle is read as weights only: it can't run anything."""
     if not (folder / PICKLED).is_file() or any(folder.glob("*.safetensors")):
         return dict(iter_weights(folder))
     try:

@@ -24,7 +24,7 @@ class Places:
     """Positions after each run, but for the last run: that is the one to be looked up."""
 
     def extend(self, tokens: list[int]) -> None:
-        """Each token is entered once, so a step's work does not grow with the context."""
+        """Enter tokens, each of them once, so that a step's work does not grow with the context."""
         first = max(len(self.tokens), self.size)
         self.tokens += tokens
         for end in range(first, len(self.tokens)):

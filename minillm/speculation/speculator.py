@@ -33,12 +33,10 @@ class Speculator:
         context_limit: int,
         row_cost: float,
     ) -> None:
-        self.config = config
         self.proposer = proposer
         self.clock = clock
         self.runner = runner
         self.context_limit = context_limit
-        self.row_cost = row_cost
         self.length = DraftLength(config, row_cost)
         if isinstance(proposer, HiddenStateReader) and isinstance(runner, ShowsHiddenStates):
             runner.show_hidden_states(proposer)
@@ -88,7 +86,7 @@ class Speculator:
                 step.drop_draft(request)
 
     def observe(self, batch: ScheduledBatch, output: StepOutput) -> None:
-        """A step is over: which drafts passed?"""
+        """A step is over: its output says which draft tokens were accepted."""
         for scheduled in batch.requests:
             if scheduled.num_drafts and (tokens := output.tokens.get(scheduled.request.request_id)):
                 self.length.observe(scheduled.request, scheduled.num_drafts, len(tokens) - 1)
@@ -99,10 +97,10 @@ class Speculator:
         self.length.forget(request)
 
     def start_over(self) -> None:
-        """No request is left."""
+        """Let go of what was kept about requests: none is left."""
         self.proposer.reset()
-        self.length = DraftLength(self.config, self.row_cost)
+        self.length = DraftLength(self.length.config, self.length.row_cost)
 
     def _room(self, request: Request, num_scheduled_pending: int = 0) -> int:
-        """Draft tokens that fit the context after its own tokens; the step itself yields one token more than pass."""
+        """Draft tokens that fit the context after its own tokens; a step yields one token more than are accepted."""
         return self.context_limit - (request.num_tokens - num_scheduled_pending) - 1

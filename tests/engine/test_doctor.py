@@ -79,9 +79,11 @@ BREAKAGES = {
 
 
 @pytest.mark.parametrize("program", BREAKAGES)
-def test_torch_may_break_in_any_way(program: str, broken: Break) -> None:
+def test_torch_may_break_in_any_way(program: str, broken: Break, monkeypatch: pytest.MonkeyPatch) -> None:
     broken(torch=program)
-    report = examine({name: CHECKS[name] for name in ("system", "torch", "native kernels", "generation", "packages")})
+    some = ("system", "torch", "native kernels", "generation", "packages")
+    monkeypatch.setattr("minillm.doctor.children.CHECKS", {name: CHECKS[name] for name in some})
+    report = examine()
     found = {finding.name: finding for finding in report.findings}
     for name in ("torch", "native kernels", "generation"):
         assert found[name].status == "unfinished" and found[name].found.startswith("could not finish: ")

@@ -70,7 +70,7 @@ class AttentionMetadata:
 
 
 class AttentionFn(Protocol):
-    """All that a layer wants of attention."""
+    """What a layer calls: attention, made for one step."""
 
     def attend(self, query: Tensor, kv_cache: KVCache, scale: float) -> Tensor:
         """See :class:`AttentionBackend`."""

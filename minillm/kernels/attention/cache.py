@@ -42,12 +42,12 @@ def cache_dtype(wanted: str, model_dtype: torch.dtype) -> torch.dtype:
 
 
 def parts_of(kv_cache: KVCache) -> tuple[Tensor, Tensor | None]:
-    """Its numbers, and their scales if they are quantized."""
+    """A cache's numbers, and their scales if they are quantized."""
     return (kv_cache, None) if isinstance(kv_cache, Tensor) else kv_cache
 
 
 def tensors_of(kv_cache: KVCache) -> tuple[Tensor, ...]:
-    """What it is made of, the first dimension being blocks; fp8 as bytes, which every operation can copy."""
+    """The tensors of a cache, the first dimension being blocks; fp8 as bytes, which every operation can copy."""
     if isinstance(kv_cache, Tensor):
         return (kv_cache,)
     return kv_cache.numbers.view(torch.int8), kv_cache.scales

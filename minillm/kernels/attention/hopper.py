@@ -17,7 +17,7 @@ from minillm.kernels.triton.attention import Launch, TritonAttention
 
 
 class HopperAttention(AttentionBackend):
-    """Both write into one output, each the rows of its own sequences."""
+    """Two backends that write into one output, each the rows of its own sequences."""
 
     device_types = ("cuda",)
     dtypes = FlashAttention3.dtypes

@@ -17,7 +17,7 @@ LANES, MAX_GROUP, MAX_DIM = 16, 16, 256
 
 
 class NativeAttention(AttentionBackend):
-    """Both in C++; but prefills through SDPA where the cache is quantized or has a window."""
+    """Decodes and prefills in C++; but prefills through SDPA where the cache is quantized or has a window."""
 
     device_types = ("cpu",)
     dtypes = (torch.bfloat16,)

@@ -94,7 +94,7 @@ def group_decodes(metadata: AttentionMetadata) -> list[DecodeGroup]:
 
 
 def decode_group(metadata: AttentionMetadata, group: list[int], rows: Tensor | slice) -> DecodeGroup:
-    """These decodes, which see their whole contexts."""
+    """A group of decodes that see their whole contexts."""
     lens, device = [metadata.context_lens[b] for b in group], metadata.block_tables.device
     longest = max(lens)
     pages = metadata.block_tables[rows, : blocks_for(longest, metadata.block_size)].reshape(-1)
@@ -106,7 +106,7 @@ def decode_group(metadata: AttentionMetadata, group: list[int], rows: Tensor | s
 
 
 def windowed_decode_group(metadata: AttentionMetadata, group: list[int], rows: Tensor | slice) -> DecodeGroup:
-    """These decodes, which see a window each: only its blocks are gathered."""
+    """A group of decodes that see a window each: only its blocks are gathered."""
     lives = [metadata.live_blocks(b) for b in group]
     width, size, device = max(map(len, lives)), metadata.block_size, metadata.block_tables.device
     blocks = np.array([live + live[-1:] * (width - len(live)) for live in lives])

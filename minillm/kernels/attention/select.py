@@ -57,7 +57,7 @@ def select_backend(name: str, device: torch.device, demands: Demands = Demands()
         ConfigError: it cannot run on this device, or cannot do what is demanded.
     """
     if name == "auto":
-        candidates = [BACKENDS[candidate] for candidate in PREFERENCE.get(device.type, ("sdpa",))]
+        candidates = [BACKENDS[candidate] for candidate in PREFERENCE[device.type]]
         # The last candidate, sdpa, can do everything: one is always found.
         return next(backend for backend in candidates if not _objection(backend, device, demands))
     if objection := _objection(BACKENDS[name], device, demands):
@@ -66,7 +66,7 @@ def select_backend(name: str, device: torch.device, demands: Demands = Demands()
 
 
 def with_window(backend: type[AttentionBackend], window: Window) -> type[AttentionBackend]:
-    """The same backend, for tokens that see a window only."""
+    """The backend, changed so that tokens see a window only; itself if there is none."""
     if window.size is None:
         return backend
 

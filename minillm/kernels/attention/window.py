@@ -33,9 +33,9 @@ class Window:
         sinks = range(min(self.sink_blocks(block_size), total))
         return [*sinks, *range(self.first_block(position, block_size), total)]
 
-    def most_blocks(self, chunk: int, block_size: int) -> int | None:
-        """Most that a sequence of any length holds, computing at most `chunk` tokens a step; None = no limit."""
-        if self.size is None:
-            return None
+    def most_blocks(self, chunk: int, block_size: int) -> int:
+        """Most blocks that a sequence of any length holds, computing at most `chunk` tokens a step; of a window that
+        has a size."""
+        assert self.size is not None, "there is no limit without a window"
         # In the worst case the keys that are seen begin with the last token of a block.
         return self.sink_blocks(block_size) + 1 + -(-(self.size - 1 + chunk - 1) // block_size)

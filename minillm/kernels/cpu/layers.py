@@ -95,7 +95,7 @@ def pack_layers(layers: Iterable[DecoderLayer]) -> NativeLayers | None:
 
 
 def pack_layer(layer: Any) -> NativeLayer | None:
-    """One of them; None if C++ can't read a matrix, or it has experts."""
+    """A decoder layer as our C++ sees it; None if it can't read a matrix, or the layer has experts."""
     attention, mlp = layer.attention, layer.mlp
     if not hasattr(mlp, "gate_up_proj"):
         return None

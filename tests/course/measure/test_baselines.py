@@ -8,9 +8,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from course.measure.cli import BaselineName
 from course.measure.contest import MissingBaselineError
 from course.measure.peers.make import MAKERS, check_installed, folder_with_weights, make_baselines
-from minillm.bench.options import BaselineName
 from minillm.cli import app
 from minillm.policies.config import EngineConfig
 

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from tiny_llama import VOCAB_SIZE
 
+from course.measure.cli import WorkloadName
 from course.measure.compare import engines_table, measure, summarize
 from course.measure.contest import Minillm, TimedRun
 from course.measure.peers.hf import HFContinuousBatching, HFGenerate, load_hugging_face
 from course.measure.serve_overhead import gap_note
 from course.measure.workloads import BY_NAME, BenchmarkWorkload, make_workloads
-from minillm.bench.cli import WorkloadName
 from minillm.bench.errors import BenchmarkError
 from minillm.bench.machine_peaks import Bandwidth
 from minillm.model.arithmetic import ModelBytes

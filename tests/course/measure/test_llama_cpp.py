@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from course.measure.cli import WorkloadName
 from course.measure.peers.gguf_export import write_gguf
 from course.measure.peers.llama_cpp_batching import serve
 from course.measure.workloads import BenchmarkWorkload, make_workloads
 from minillm import LLM, SamplingParams
-from minillm.bench.cli import WorkloadName
 from minillm.bench.errors import BenchmarkError
 
 pytest.importorskip("llama_cpp", reason="the extra `bench` is not installed: pip install llama-cpp-python")

@@ -1,7 +1,7 @@
 """The workloads are what their titles say, and the same for everyone."""
 
+from course.measure.cli import WorkloadName
 from course.measure.workloads import BY_NAME, PROMPT_LENGTHS, make_workloads
-from minillm.bench.cli import WorkloadName
 
 
 def test_workloads_are_as_their_titles_say() -> None:

@@ -1,13 +1,15 @@
 """`minillm bench`, as it is typed."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from course.measure.cli import WorkloadName
 from course.measure.workloads import BY_NAME
-from minillm.bench.cli import WorkloadName
 from minillm.cli import app
 from minillm.core.errors import ConfigError
 
@@ -75,3 +77,17 @@ def test_bad_options_are_refused(arguments: list[str]) -> None:
 def test_what_is_proposed_instead_exists(before: list[str], advice: str) -> None:
     with pytest.raises(ConfigError, match=advice):
         CliRunner().invoke(app, ["bench", *before, "decode"], catch_exceptions=False)
+
+
+def test_an_engine_without_the_course_lists_its_own_benchmarks() -> None:
+    script = """if True:
+        import importlib.util, sys
+        found = importlib.util.find_spec
+        importlib.util.find_spec = lambda name, *package: None if name == "course" else found(name, *package)
+        sys.modules["course"] = None  # an import of it fails
+        from minillm.bench.cli import bench_app
+        bench_app(["--help"])
+    """
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    listed = shown.stdout.partition("Commands:")[2].splitlines()
+    assert [line.split()[0] for line in listed if line] == ["decode", "prefill", "step-breakdown"]

@@ -33,12 +33,19 @@ def test_a_prompt_over_the_budget_gives_back_no_more_than_there_was() -> None:
     step, whole, draft = Step(8, 0), request("whole", 12), request("draft", 3)
     step.add(draft, 3, [], samples=True)
     step.add(whole, 12, [], samples=True)  # not cut into chunks
-    assert step.budget == 0
+    assert step.budget == -7
     step.remove(whole)
     assert step.budget == 5
     step.add(whole, 12, [], samples=True)
     step.remove(draft)
-    assert step.budget == 0, "the prompt still takes all of it"
+    assert step.budget == -4, "the prompt still takes all of it"
+
+
+def test_a_prompt_over_the_budget_leaves_no_other_request_a_token() -> None:
+    core = make_core(enable_chunked_prefill=False, max_num_batched_tokens=4)
+    add(core, request("whole", 9), request("short", 1))
+    core.step()
+    assert [(share.request_id, share.num_tokens) for share in core.log.records[-1].shares] == [("whole", 9)]
 
 
 class Stingy(Scheduler):

@@ -188,7 +188,7 @@ def test_a_window_keeps_the_blocks_that_some_token_still_sees(
     live = window.live_blocks(position, end, block_size)
     assert live == sorted(set(live)) and {key // block_size for key in seen} <= set(live)
     kept = SlidingWindow(window, block_size, chunk)
-    assert len(live) <= (kept.peak_blocks or 0)
+    assert len(live) <= kept.peak_blocks
     gone = kept.expired(position)
     assert not set(gone) & set(live) and set(gone) | set(live) >= set(range(-(-end // block_size)))
     assert Window().live_blocks(position, end, block_size) == list(range(-(-end // block_size)))

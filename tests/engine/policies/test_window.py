@@ -97,7 +97,7 @@ def test_sinks_without_a_window_are_refused() -> None:
 @pytest.mark.parametrize("sinks", [0, 4])
 def test_a_draft_models_blocks_have_no_holes_where_the_models_have(sinks: int) -> None:
     """Two managers know the same request: what has left one's window has not left the other's cache."""
-    windowed, whole = make(Window(size=8, sinks=sinks)), make(Window())
+    windowed, whole = make(Window(size=8, sinks=sinks)), BlockManager(64, 4)
     request = make_request("a", 60)
     assert compute(windowed, request, 40) and compute(windowed, request, 41)
     assert windowed.null_block in windowed.block_ids(request)

@@ -78,7 +78,7 @@ def test_guesses_are_those_of_the_published_architecture(
     make_eagle3(tmp_path, target, depths, **fields)
     hf, weights = read(tmp_path)
     engine = make_engine(target, tmp_path, enable_prefix_caching=False)
-    engine.speculator.config = engine.speculator.length.config = engine.speculator.config.replace(k=6)
+    engine.speculator.length.config = engine.speculator.length.config.replace(k=6)
     for number, prompt in enumerate(PROMPTS):
         engine.add_request(prompt, GREEDY, request_id=str(number))
     engine.step()
