@@ -32,6 +32,8 @@ TokenId = Annotated[int, Field(strict=False)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 MAX_BIASES = 1024
 MAX_TEMPLATE_VARIABLES = 16
+MAX_SALT = 128
+"""Characters of a cache_salt, as in vLLM."""
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 StopString = Annotated[str, Field(min_length=1)]
 Stop = Annotated[
@@ -48,6 +50,7 @@ class StreamOptions(StrictJson):
     """OpenAI's `stream_options`."""
 
     include_usage: bool = False
+    continuous_usage_stats: bool = Field(False, description="vLLM's: each chunk has its choice's usage so far")
     include_obfuscation: Literal[False] = False
 
 
@@ -187,6 +190,7 @@ class GenerationBody(StrictJson):
     stream_options: StreamOptions | None = None
     n: int = Field(1, ge=1, le=64)
     max_tokens: int | None = Field(None, ge=1)
+    min_tokens: int = Field(0, ge=0, description="vLLM's")
     temperature: float = Field(1.0, ge=0, le=2)
     top_p: float = Field(1.0, gt=0, le=1)
     presence_penalty: float = Field(0.0, ge=-2, le=2)
@@ -196,6 +200,7 @@ class GenerationBody(StrictJson):
     stop: Stop = Field(default_factory=list)
     user: str | None = Field(None, description="names the end user: the tenant, with scheduling_order=fair")
     safety_identifier: str | None = Field(None, description="OpenAI's new name for user")
+    cache_salt: str | None = Field(None, min_length=1, max_length=MAX_SALT, description="vLLM's: who shares prefixes")
     prompt_cache_key: str | None = Field(None, description="changes nothing: any prefix that is cached is found")
     response_format: ResponseFormat | None = None
     # As in vLLM:
@@ -215,11 +220,17 @@ class GenerationBody(StrictJson):
     def _usage_in_a_stream(self) -> "GenerationBody":
         if self.include_usage and not self.stream:
             raise ValueError("stream_options.include_usage is only for stream: true; a whole answer has its usage")
+        if self.has_continuous_usage and not self.include_usage:
+            raise ValueError("stream_options.continuous_usage_stats needs include_usage: true")
         return self
 
     @property
     def include_usage(self) -> bool:
         return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def has_continuous_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.continuous_usage_stats
 
     @property
     def tenant(self) -> str:
@@ -267,6 +278,7 @@ class GenerationBody(StrictJson):
         """
         shared = self.model_dump(include=SamplingParams.model_fields.keys() & GenerationBody.model_fields.keys())
         own: dict[str, Any] = {"max_tokens": max_tokens, "top_k": max(self.top_k, 0), "logprobs": self.num_logprobs}
+        own["min_tokens"] = min(self.min_tokens, max_tokens)  # which may be less than was asked for, under load
         wanted = self.constraints()
         if len(wanted) + bool(self.offered_tools) > 1:
             raise ApiError(400, "an answer follows one format, grammar or set of tools: send one", "invalid_value")
@@ -379,6 +391,12 @@ class ResponsesBody(GenerationBody):
     max_output_tokens: int | None = Field(None, ge=1)
     text: ResponsesText = Field(default_factory=ResponsesText)
     n: int = Field(1, ge=1, le=1)
+
+    @model_validator(mode="after")
+    def _usage_comes_at_the_end(self) -> "ResponsesBody":
+        if self.has_continuous_usage:
+            raise ValueError("stream_options.continuous_usage_stats: the last event of a response has its usage")
+        return self
 
     @property
     def token_limit(self) -> int | None:

@@ -1,5 +1,6 @@
 """The next step put together while this one runs: same outputs, nothing lost, whatever happens in between."""
 
+import itertools
 from functools import partial
 
 import fake_runner
@@ -88,8 +89,13 @@ class Broken:
         raise RuntimeError("illegal memory access")
 
 
-def test_a_real_model_says_the_same_ahead_and_in_turn(model: LoadedModel) -> None:
-    """Every way of sampling: seeds, penalties and logprobs must not notice that a token is pending."""
+LOOKUP = {"method": "ngram", "ngram_min": 1, "k": 3, "min_output_tokens": 2, "max_batch": 64, "acceptance_floor": 0}
+
+
+def test_a_real_model_says_the_same_ahead_in_turn_and_with_drafts(model: LoadedModel) -> None:
+    """Every way of sampling: seeds, penalties, logprobs and min_tokens must not notice that a token is pending, or that
+    a guess is checked."""
+    even = list(range(0, model.model_config.vocab_size, 2))
     ways = [
         dict(temperature=0),
         dict(temperature=1.0, seed=3),
@@ -97,12 +103,12 @@ def test_a_real_model_says_the_same_ahead_and_in_turn(model: LoadedModel) -> Non
         dict(temperature=0, repetition_penalty=1.3),
         dict(temperature=0.7, frequency_penalty=0.5, seed=5, logprobs=0),
         dict(temperature=0, logprobs=3),
+        dict(temperature=0, min_tokens=6, stop_token_ids=even, logprobs=1),
+        dict(temperature=0.9, seed=6, min_tokens=6, stop_token_ids=even),
     ]
     results = []
-    for ahead in (False, True):
-        config = EngineConfig(
-            model=model.name, dtype="float32", device="cpu", num_kv_blocks=12, block_size=4, async_scheduling=ahead
-        )
+    for fields in ({"async_scheduling": False}, {"async_scheduling": True}, {"speculative": LOOKUP}):
+        config = EngineConfig(model=model.name, dtype="float32", device="cpu", num_kv_blocks=12, block_size=4, **fields)
         engine = Engine(config, model)
         for number, way in enumerate(ways):
             params = SamplingParams(max_tokens=12, ignore_eos=True, **way)
@@ -110,7 +116,12 @@ def test_a_real_model_says_the_same_ahead_and_in_turn(model: LoadedModel) -> Non
         outputs = drain(engine)
         assert engine.scheduler.num_preemptions > 0
         results.append({name: (output.token_ids, output.text, output.logprobs) for name, output in outputs.items()})
-    for name, (tokens, text, logprobs) in results[0].items():
-        assert results[1][name][:2] == (tokens, text)
-        assert (logprobs is None) == (results[1][name][2] is None)
-        assert [item.token_id for item in logprobs or []] == [item.token_id for item in results[1][name][2] or []]
+    for (name, (tokens, text, logprobs)), other in itertools.product(results[0].items(), results[1:]):
+        assert other[name][:2] == (tokens, text)
+        assert (logprobs is None) == (other[name][2] is None)
+        assert [item.token_id for item in logprobs or []] == [item.token_id for item in other[name][2] or []]
+    for name in ("6", "7"):
+        tokens = results[0][name][0]
+        ends = [place for place, token in enumerate(tokens) if token % 2 == 0]
+        assert ends in ([], [len(tokens) - 1]) and len(tokens) > 6, "the first that may end it does"
+    assert ends, "one of them has such a token"
