@@ -40,7 +40,7 @@ class AnswerShape:
         texts: TokenTexts,
         prompts: Sequence[Sequence[int]] = (),
     ) -> None:
-        self.is_chat, self.include_usage = body.is_chat, body.include_usage
+        self.is_chat, self.include_usage = body.is_chat, body.stream_options.include_usage
         self.texts = texts
         kind = ("chat.completion.chunk" if body.stream else "chat.completion") if body.is_chat else "text_completion"
         self.head = {"id": request_id, "object": kind, "created": created, "model": model}
@@ -48,7 +48,7 @@ class AnswerShape:
         self._chunk_start = b"data: " + opening + b',"choices":[{"index":'
         self._chunk_end = b'}],"usage":null}\n\n' if self.include_usage else b"}]}\n\n"
         per_choice = [len(prompt) for prompt in prompts for _ in range(body.n)]
-        self._prompt_lengths = per_choice if body.has_continuous_usage else []
+        self._prompt_lengths = per_choice if body.stream_options.continuous_usage_stats else []
         self._greeted: set[int] = set()
         """Choices whose role has been sent."""
         has_offsets = body.num_logprobs is not None and not body.is_chat

@@ -184,10 +184,12 @@ class GenerationBody(StrictJson):
     """The parameter that is the prompt."""
     default_tokens: ClassVar[float]
     """Output tokens of a request that names no limit, if the window has room for them."""
+    limit_names: ClassVar[tuple[str, ...]] = ("max_tokens",)
+    """Parameters that say how many tokens may come at most. The first that was sent counts."""
 
     model: str | None = Field(None, description="None, as in vLLM: the model that is served")
     stream: bool = False
-    stream_options: StreamOptions | None = None
+    stream_options: StreamOptions = Field(default_factory=StreamOptions)
     n: int = Field(1, ge=1, le=64)
     max_tokens: int | None = Field(None, ge=1)
     min_tokens: int = Field(0, ge=0, description="vLLM's")
@@ -218,19 +220,11 @@ class GenerationBody(StrictJson):
 
     @model_validator(mode="after")
     def _usage_in_a_stream(self) -> "GenerationBody":
-        if self.include_usage and not self.stream:
+        if self.stream_options.include_usage and not self.stream:
             raise ValueError("stream_options.include_usage is only for stream: true; a whole answer has its usage")
-        if self.has_continuous_usage and not self.include_usage:
+        if self.stream_options.continuous_usage_stats and not self.stream_options.include_usage:
             raise ValueError("stream_options.continuous_usage_stats needs include_usage: true")
         return self
-
-    @property
-    def include_usage(self) -> bool:
-        return self.stream_options is not None and self.stream_options.include_usage
-
-    @property
-    def has_continuous_usage(self) -> bool:
-        return self.stream_options is not None and self.stream_options.continuous_usage_stats
 
     @property
     def tenant(self) -> str:
@@ -240,18 +234,17 @@ class GenerationBody(StrictJson):
     @property
     def token_limit(self) -> int | None:
         """What the client asked for at most; None = it did not say."""
-        return self.max_tokens
+        return getattr(self, self.limit_name)
 
     @property
     def limit_name(self) -> str:
         """The parameter that said so."""
-        return "max_tokens"
+        return next((name for name in self.limit_names if getattr(self, name) is not None), "max_tokens")
 
     @property
-    def constrained_by(self) -> str:
+    def constrained_by(self) -> str | None:
         """The field that says what the answer must follow, for error messages."""
-        names = ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice")
-        return next((name for name in names if getattr(self, name) is not None), "guided_grammar")
+        return "tools" if self.offered_tools else next(iter(self.constraints()), None)
 
     @property
     def offered_tools(self) -> list[Tool]:
@@ -265,7 +258,8 @@ class GenerationBody(StrictJson):
 
     @property
     def num_logprobs(self) -> int | None:
-        raise NotImplementedError
+        """Likeliest tokens to report at each place; None = no log-probabilities."""
+        return None
 
     def prompts(self) -> list[Prompt]:
         raise NotImplementedError
@@ -279,20 +273,24 @@ class GenerationBody(StrictJson):
         shared = self.model_dump(include=SamplingParams.model_fields.keys() & GenerationBody.model_fields.keys())
         own: dict[str, Any] = {"max_tokens": max_tokens, "top_k": max(self.top_k, 0), "logprobs": self.num_logprobs}
         own["min_tokens"] = min(self.min_tokens, max_tokens)  # which may be less than was asked for, under load
-        wanted = self.constraints()
+        wanted = list(self.constraints().values())
         if len(wanted) + bool(self.offered_tools) > 1:
             raise ApiError(400, "an answer follows one format, grammar or set of tools: send one", "invalid_value")
         return SamplingParams(**{**shared, **own, "structured_outputs": wanted[0] if wanted else None})
 
-    def constraints(self) -> list[StructuredOutputsParams]:
-        """What the answer must follow, under whatever name it was asked for; but for tools."""
-        kinds = ("json", "regex", "choice", "grammar")
-        guided = {kind: value for kind in kinds if (value := getattr(self, f"guided_{kind}")) is not None}
+    def constraints(self) -> dict[str, StructuredOutputsParams]:
+        """What the answer must follow, by the field that says so; but for tools."""
         if self.guided_choice == []:
             raise ApiError(400, "guided_choice: send at least one string", "invalid_value", "guided_choice")
-        by_format = self.response_format.as_params() if self.response_format else None
-        asked = [by_format, self.structured_outputs, StructuredOutputsParams(**guided) if guided else None]
-        return [params for params in asked if params is not None]
+        asked = {
+            "response_format": self.response_format.as_params() if self.response_format else None,
+            "structured_outputs": self.structured_outputs,
+        }
+        kinds = ("json", "regex", "choice", "grammar")
+        guided = {kind: value for kind in kinds if (value := getattr(self, f"guided_{kind}")) is not None}
+        if guided:
+            asked[f"guided_{next(iter(guided))}"] = StructuredOutputsParams(**guided)
+        return {field: params for field, params in asked.items() if params is not None}
 
 
 class CompletionBody(GenerationBody):
@@ -326,6 +324,7 @@ class ChatBody(GenerationBody):
     prompt_name: ClassVar[str] = "messages"
     is_chat: ClassVar[bool] = True
     default_tokens: ClassVar[float] = math.inf
+    limit_names = ("max_completion_tokens", "max_tokens")
 
     messages: List[Message] = Field(min_length=1)
     tools: List[Tool] = Field(default_factory=list, max_length=128)
@@ -351,23 +350,11 @@ class ChatBody(GenerationBody):
         return self
 
     @property
-    def token_limit(self) -> int | None:
-        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
-
-    @property
-    def limit_name(self) -> str:
-        return "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
-
-    @property
     def num_logprobs(self) -> int | None:
         return (self.top_logprobs or 0) if self.logprobs else None
 
     def prompts(self) -> list[Prompt]:
         return [[message.as_template_message() for message in self.messages]]
-
-    @property
-    def constrained_by(self) -> str:
-        return "tools" if self.offered_tools else super().constrained_by
 
     @property
     def template_variables(self) -> dict[str, Any]:
@@ -385,6 +372,7 @@ class ResponsesBody(GenerationBody):
     prompt_name: ClassVar[str] = "input"
     is_chat: ClassVar[bool] = True
     default_tokens: ClassVar[float] = math.inf
+    limit_names = ("max_output_tokens", "max_tokens")
 
     input: Annotated[Annotated[str, TEXT] | Annotated[List[Message], LIST], one_of("a string, or a list of messages")]
     instructions: str | None = None
@@ -394,25 +382,9 @@ class ResponsesBody(GenerationBody):
 
     @model_validator(mode="after")
     def _usage_comes_at_the_end(self) -> "ResponsesBody":
-        if self.has_continuous_usage:
+        if self.stream_options.continuous_usage_stats:
             raise ValueError("stream_options.continuous_usage_stats: the last event of a response has its usage")
         return self
-
-    @property
-    def token_limit(self) -> int | None:
-        return self.max_tokens if self.max_output_tokens is None else self.max_output_tokens
-
-    @property
-    def limit_name(self) -> str:
-        return "max_tokens" if self.max_output_tokens is None else "max_output_tokens"
-
-    @property
-    def constrained_by(self) -> str:
-        return "text.format" if self.text.format else super().constrained_by
-
-    @property
-    def num_logprobs(self) -> None:
-        return None
 
     def prompts(self) -> list[Prompt]:
         told = [Message(role="user", content=self.input)] if isinstance(self.input, str) else self.input
@@ -420,9 +392,9 @@ class ResponsesBody(GenerationBody):
             told = [Message(role="system", content=self.instructions), *told]
         return [[message.as_template_message() for message in told]]
 
-    def constraints(self) -> list[StructuredOutputsParams]:
+    def constraints(self) -> dict[str, StructuredOutputsParams]:
         asked = self.text.format.as_params() if self.text.format else None
-        return super().constraints() + ([asked] if asked else [])
+        return super().constraints() | ({"text.format": asked} if asked else {})
 
 
 class TokenizeBody(StrictJson):

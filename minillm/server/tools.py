@@ -187,10 +187,10 @@ class ToolCallReader:
     """Reads one answer, in pieces of any size: what is text in it, and what are calls. It takes any text.
 
     Args:
-        offered: names of the tools; a call of another is text. None = all.
+        offered: names of the tools; a call of another is text.
     """
 
-    def __init__(self, offered: Collection[str] | None = None) -> None:
+    def __init__(self, offered: Collection[str]) -> None:
         self._offered = offered
         self._held = ""
         """What may belong to a call."""
@@ -231,7 +231,7 @@ class ToolCallReader:
         if head is None:
             begun, wanted = self._held[start + len(OPEN) + 1 :], '{"name": "'
             return None, len(begun) < LONGEST_HEAD and begun[: len(wanted)] == wanted[: len(begun)]
-        if self._offered is not None and head[1] not in self._offered:
+        if head[1] not in self._offered:
             return None, False
         end = self._held.find(TAIL, max(head.end(), self._looked))
         if end < 0:

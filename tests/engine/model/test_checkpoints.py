@@ -21,6 +21,7 @@ from minillm.model.checkpoints import (
     load_tokenizer,
     resolve,
 )
+from minillm.model.config import ModelConfig
 from minillm.model.errors import CorruptCheckpointError, UnknownModelError, UnsupportedArchitectureError
 
 
@@ -103,7 +104,7 @@ CONFIG, INDEX, SHARD = "config.json", "model.safetensors.index.json", "model-1.s
 def test_a_config_that_cannot_be_read(checkpoint: Path, content: str | None, error: type, says: str) -> None:
     (checkpoint / CONFIG).unlink() if content is None else (checkpoint / CONFIG).write_text(content)
     with pytest.raises(error, match=says):
-        load_config(checkpoint)
+        ModelConfig.from_hf(load_config(checkpoint))
 
 
 def test_shards_are_read_through_the_index(checkpoint: Path) -> None:
