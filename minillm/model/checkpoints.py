@@ -292,14 +292,14 @@ def _begins_with_mark(file: Path) -> bool:
         return content.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
 
 
-def eos_token_ids(path: Path, tokenizer: Any | None = None) -> frozenset[int]:
+def eos_token_ids(path: Path, tokenizer: Any | None) -> frozenset[int]:
     """Tokens that end an output: those of generation_config.json, or else of config.json, and the tokenizer's own.
 
     A fine-tune's configs often name the base model's end of text while its chat template ends turns with the
     tokenizer's: both end an output here, as in vLLM. transformers' `generate` stops at the configs' only.
 
     Args:
-        tokenizer: the checkpoint's, if it has been loaded.
+        tokenizer: the checkpoint's; None = it has none.
     Raises:
         CorruptCheckpointError: a file cannot be read, or what it says is no token id.
     """
@@ -309,8 +309,6 @@ def eos_token_ids(path: Path, tokenizer: Any | None = None) -> frozenset[int]:
         if stated is not None:
             found = _token_ids(stated, file)
             break
-    if tokenizer is None and path.is_dir():
-        tokenizer = load_tokenizer(path)
     if tokenizer is not None and tokenizer.eos_token_id is not None:
         found.add(tokenizer.eos_token_id)
     return frozenset(found)

@@ -169,7 +169,7 @@ class GGUFFile:
 
     @property
     def _split(self) -> str | None:
-        """How a byte-level vocabulary wants texts split into words, by llama.cpp's name; None: it is of another kind."""
+        """How a byte-level vocabulary wants texts split into words, by llama.cpp's name; None for other kinds."""
         is_bytes = self.metadata("tokenizer.ggml.model", "gpt2") == "gpt2"
         return self.metadata("tokenizer.ggml.pre", "default") if is_bytes else None
 
