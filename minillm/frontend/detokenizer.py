@@ -151,8 +151,7 @@ class Detokenizer:
     def add(self, token_id: int) -> str:
         """Take the next output token; return the text it releases, which may be "".
 
-        Once a stop string has matched, tokens after the one that completed it are not consumed:
-        `num_tokens` tells the engine where to cut its list.
+        Once a stop string has matched, tokens after the one that completed it are not consumed.
         """
         if self.stopped_by is not None:
             return ""
