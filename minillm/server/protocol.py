@@ -51,7 +51,6 @@ class StreamOptions(StrictJson):
 
     include_usage: bool = False
     continuous_usage_stats: bool = Field(False, description="vLLM's: each chunk has its choice's usage so far")
-    include_obfuscation: Literal[False] = False
 
 
 class JsonSchema(StrictJson):
@@ -90,7 +89,6 @@ class ResponsesText(StrictJson):
     """`text` of a response."""
 
     format: ResponseFormat | None = None
-    verbosity: Literal["medium"] = "medium"
 
 
 class TextPart(StrictJson):
@@ -118,7 +116,6 @@ class Message(StrictJson):
     name: str | None = None
     tool_calls: List[ToolCall] = Field(default_factory=list)
     tool_call_id: str | None = None
-    refusal: Literal[""] = ""
     type: Literal["message"] = "message"
     id: str | None = None
     status: str | None = None
