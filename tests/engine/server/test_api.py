@@ -155,6 +155,8 @@ def test_nothing_stops_an_answer_before_min_tokens(server: Running, expected: Ca
     assert count > 5 and stop in longer and longer.startswith(text)
     [third] = server.http.post("/tokenize", json={"prompt": stop}).json()["tokens"][-1:]
     assert ask(stop_token_ids=[third])[0] <= 3 < 6 <= ask(stop_token_ids=[third], min_tokens=6)[0]
+    either = {"structured_outputs": {"choice": ["yes", "no"]}, "ignore_eos": False, "min_tokens": 8}
+    assert ask(**either)[1] in ("yes", "no"), "the grammar has the last word"
     for fields in ({"max_tokens": 3}, {"max_completion_tokens": 3}, {}):
         with pytest.raises(openai.BadRequestError, match="min_tokens") as refused:
             client.chat.completions.create(model=MODEL, messages=CHAT, **fields, extra_body={"min_tokens": 500})
