@@ -21,7 +21,7 @@ class SamplingParams(StrictModel):
     _error: type[Exception] = InvalidSamplingParamsError
 
     max_tokens: int = Field(128, ge=1, description="most output tokens")
-    min_tokens: int = Field(0, ge=0, description="before so many output tokens nothing that would stop it is sampled")
+    min_tokens: int = Field(0, ge=0, description="fewest output tokens: until then nothing that would end it counts")
     temperature: float = Field(1.0, ge=0, description="0 = greedy")
     top_k: int = Field(0, ge=0, description="keep the k most likely tokens; 0 = all")
     top_p: float = Field(1.0, gt=0, le=1, description="keep the smallest set with this probability; 1 = all")

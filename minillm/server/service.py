@@ -195,9 +195,8 @@ class Service:
             )
         limit = int(min(room, body.default_tokens)) if wanted is None else wanted
         if body.min_tokens > limit:
-            raise ApiError(
-                400, f"min_tokens: at most {limit} tokens can come: ask for fewer", "invalid_value", "min_tokens"
-            )
+            message = f"min_tokens is {body.min_tokens}, and at most {limit} tokens can come: ask for fewer"
+            raise ApiError(400, message, "invalid_value", "min_tokens")
         most = self.serve.overload_max_tokens
         if call.waits and most is not None and limit > most:
             call.degraded = "shorter"
