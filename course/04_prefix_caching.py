@@ -162,7 +162,7 @@ stack(pictures.routers_table(hot), words.hot(hot))
 # <details><summary>"Two tenants share a cache. Is that a leak?"</summary>
 #
 # Through timing, yes: a fast first token tells me that another tenant has sent this prefix. Salt the first block's
-# hash per tenant (`cache_salt` in the request, in vLLM and here). The price is that tenants no longer share anything, so put the
+# hash per tenant (vLLM: `cache_salt` in the request). The price is that tenants no longer share anything, so put the
 # salt at the level where sharing is harmless, such as the organization.
 #
 # </details>

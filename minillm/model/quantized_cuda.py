@@ -46,45 +46,38 @@ class WidenedLinear(AnyLinear):
 
 
 class FragmentLinear(AnyLinear):
-    """Rounded weights in the order in which the tensor cores want them.
+    """int8, a scale for each output, or int4, a scale and a low for each group of inputs, in the order in which the
+    tensor cores want them.
 
     Args:
-        linear: the plain layer.
-        numbers, scales: its rounded weights, of this kind: int8 and fp8 have a scale for each output, int4 a scale and
-            a low for each group of inputs.
+        group: int4: inputs that share a scale; 0 = int8.
     """
 
-    def __init__(self, linear: Linear, numbers: Tensor, scales: Tensor, kind: str) -> None:
+    def __init__(self, linear: Linear, group: int = 0) -> None:
         super().__init__()
         from minillm.kernels.triton import few_rows, fragments
+        from minillm.kernels.triton.widening import INT4_BASE
 
-        laid = fragments.to_fragments(numbers, scales, kind)
+        self.product, self.rows_of = few_rows.linear, fragments.rows_of
+        if group:
+            numbers, scales = quantize_int4(linear.weight, group, INT4_BASE)
+        else:
+            numbers, scales = quantize_rows(linear.weight, torch.int8)
+        laid = fragments.to_fragments(numbers, scales, "int4" if group else "int8")
         self.pairs, self.scales = nn.Parameter(laid.pairs, False), nn.Parameter(laid.scales, False)
         self.weights = replace(laid, pairs=self.pairs, scales=self.scales)
-        self.counters, self.bias = few_rows.counters(laid), linear.bias
-        self.few_rows, self.rows_of = few_rows, fragments.rows_of
+        self.counters = few_rows.counters(laid)
+        self.bias = linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.few_rows.linear(x, self.weights, self.bias, self.counters)
+        return self.product(x, self.weights, self.bias, self.counters)
 
     def rows(self, ids: Tensor) -> Tensor:
         return self.rows_of(self.weights, ids)
 
 
-def make_int8(linear: Linear) -> FragmentLinear:
-    """The layer with weights in 8 bits."""
-    return FragmentLinear(linear, *quantize_rows(linear.weight, torch.int8), "int8")
-
-
-def make_int4(linear: Linear, group: int) -> FragmentLinear:
-    """The layer with weights in 4 bits, scale and low for each `group` inputs."""
-    from minillm.kernels.triton.widening import INT4_BASE
-
-    return FragmentLinear(linear, *quantize_int4(linear.weight, group, INT4_BASE), "int4")
-
-
-class CudaFP8Linear(FragmentLinear):
-    """Weights in e4m3, multiplied in either of two ways.
+class CudaFP8Linear(AnyLinear):
+    """Weights in e4m3, a scale for each output, multiplied in either of two ways.
 
     Few rows: x stays in 16 bits, and weights are widened on their way, as int8's are. On an H100 that took 9.8
     microseconds for 4096 x 4096 and one row, with weights in the order of fragments.py, where the other way took 17.9.
@@ -93,26 +86,33 @@ class CudaFP8Linear(FragmentLinear):
     """
 
     def __init__(self, linear: Linear) -> None:
-        from minillm.kernels.triton import fp8_rows
+        super().__init__()
+        from minillm.kernels.triton import few_rows, fp8_rows, fragments
 
         numbers, scales = quantize_rows(linear.weight, FP8)
         if len(numbers) % 16:
             raise ConfigError(
                 f'quantization="fp8" wants outputs in multiples of 16; a matrix is {list(numbers.shape)}: choose "int8"'
             )
-        super().__init__(linear, numbers, scales, "fp8")
-        self.round_rows = fp8_rows.quantize_fp8
+        laid = fragments.to_fragments(numbers, scales, "fp8")
+        self.pairs, self.scales = nn.Parameter(laid.pairs, False), nn.Parameter(laid.scales, False)
+        self.weights = replace(laid, pairs=self.pairs, scales=self.scales)
+        self.counters, self.bias = few_rows.counters(laid), linear.bias
+        self.few_rows, self.round_rows, self.rows_of = few_rows, fp8_rows.quantize_fp8, fragments.rows_of
 
     def forward(self, x: Tensor) -> Tensor:
         if self.few_rows.are_few(x, self.weights):
-            return super().forward(x)
-        return AnyLinear.forward(self, x)
+            return self.few_rows.linear(x, self.weights, self.bias, self.counters)
+        return super().forward(x)
 
     def multiply(self, x: Tensor) -> Tensor:
         rounded, scales = self.round_rows(x)
         numbers = self.pairs.flatten(1).view(FP8)
         y = torch._scaled_mm(rounded, numbers.t(), scales[:, None], self.scales[None, :], out_dtype=torch.bfloat16)
         return y.to(x.dtype)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        return self.rows_of(self.weights, ids)
 
 
 def makers(config: EngineConfig, device: torch.device) -> tuple[Maker, Maker]:
@@ -133,8 +133,8 @@ def makers(config: EngineConfig, device: torch.device) -> tuple[Maker, Maker]:
             raise ConfigError(f'quantization="{kind}" needs Triton and compute capability 8.0 or more: choose "int8"')
         int8 = checked(WidenedLinear, "int8")
         return int8, int8
-    fp8, int8 = checked(CudaFP8Linear, "fp8"), checked(make_int8, "int8")
-    int4 = checked(partial(make_int4, group=config.int4_group_size), "int4")
+    fp8, int8 = checked(CudaFP8Linear, "fp8"), checked(FragmentLinear, "int8")
+    int4 = checked(partial(FragmentLinear, group=config.int4_group_size), "int4")
     return {"int8": (int8, int8), "int4": (int4, int8), "fp8": (fp8, fp8)}[kind]
 
 
