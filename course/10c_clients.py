@@ -238,9 +238,9 @@ in_short(
 # ```
 #
 # `timeout` hangs up after a second. `vllm:num_requests_running` and `vllm:kv_cache_usage_perc` should fall within a
-# step or two, and `vllm:request_success_total` with `finished_reason="abort"` should count one more
-# (`sglang:num_running_reqs`, `sglang:token_usage`, `sglang:num_aborted_requests_total`). If the request runs on,
-# something in between hides the hang-up: try the same through your gateway.
+# step or two; `vllm:request_success_total` stays as it is, since vLLM 0.33.0 counts no aborted request there
+# (`sglang:num_running_reqs` and `sglang:token_usage` fall, `sglang:num_aborted_requests_total` counts one more). If the
+# request runs on, something in between hides the hang-up: try the same through your gateway.
 #
 # Then the storm: `minillm bench serve` above capacity with `--timeout 2`. With the limits, excess requests are refused
 # immediately with 503 (`vllm:admission_rejections_total`), and those admitted finish. Without them,

@@ -76,21 +76,21 @@ class SteppedEngine:
 
     def submit_nowait(
         self, prompt: Prompt, params: SamplingParams | None, sink: "Sink", **options: Any
-    ) -> "Future[str]":
-        """Queue a request; each output is passed to `sink`. The future has the id already, or the refusal.
+    ) -> "Future[None]":
+        """Queue a request; each output is passed to `sink`. The future is done already, or has the refusal.
 
         Raises:
             SimulatedDeviceError: its output depends on a model.
         """
         check_params(params)
-        reply: Future[str] = Future()
+        reply: Future[None] = Future()
         try:
             added = self._engine.add_request(prompt, params, **options)
         except Exception as error:
             reply.set_exception(error)
         else:
             self._sinks[added] = sink
-            reply.set_result(added)
+            reply.set_result(None)
         return reply
 
     def abort_all(self) -> None:

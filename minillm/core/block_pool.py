@@ -34,12 +34,19 @@ def block_hashes(parent: bytes, token_ids: Sequence[int], block_size: int) -> li
     return hashes
 
 
+def root_of(cache_salt: str) -> bytes:
+    """The parent of a request's first block. A salt makes it another one, and so all names after it: requests with
+    different salts share no block, and none can tell from its time to first token what another has sent."""
+    # A key of its own: no salt may yield the name of a block.
+    return hashlib.blake2b(cache_salt.encode(), key=b"salt", digest_size=16).digest() if cache_salt else ROOT
+
+
 def extend_hashes(request: Request, block_size: int) -> list[bytes]:
     """Bring `request.block_hashes` up to date with its known tokens: one hash per full block. Returns it."""
     hashes, num_known = request.block_hashes, request.num_known_tokens
     start = len(hashes) * block_size
     if start + block_size <= num_known:
-        parent = hashes[-1] if hashes else ROOT
+        parent = hashes[-1] if hashes else root_of(request.cache_salt)
         hashes += block_hashes(parent, request.token_ids(start, num_known), block_size)
     return hashes
 

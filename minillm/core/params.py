@@ -3,7 +3,7 @@
 from functools import cached_property
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from minillm.core.errors import InvalidSamplingParamsError
 from minillm.strict_model import StrictModel
@@ -21,6 +21,7 @@ class SamplingParams(StrictModel):
     _error: type[Exception] = InvalidSamplingParamsError
 
     max_tokens: int = Field(128, ge=1, description="most output tokens")
+    min_tokens: int = Field(0, ge=0, description="fewest output tokens: until then nothing that would end it counts")
     temperature: float = Field(1.0, ge=0, description="0 = greedy")
     top_k: int = Field(0, ge=0, description="keep the k most likely tokens; 0 = all")
     top_p: float = Field(1.0, gt=0, le=1, description="keep the smallest set with this probability; 1 = all")
@@ -45,7 +46,7 @@ class SamplingParams(StrictModel):
     @cached_property
     def takes_likeliest(self) -> bool:
         """Whether the next token is the model's most likely one."""
-        return self.temperature == 0 and not self.has_penalty and not self.logit_bias
+        return self.temperature == 0 and not (self.has_penalty or self.logit_bias or self.min_tokens)
 
     @cached_property
     def has_filter(self) -> bool:
@@ -67,3 +68,9 @@ class SamplingParams(StrictModel):
             if problem := half_character(text):
                 raise ValueError(f"a stop string is no Unicode text: {problem}")
         return value
+
+    @model_validator(mode="after")
+    def _min_is_at_most_max(self) -> "SamplingParams":
+        if self.min_tokens > self.max_tokens:
+            raise ValueError(f"min_tokens is {self.min_tokens}, and max_tokens {self.max_tokens}: it can't be more")
+        return self

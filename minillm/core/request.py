@@ -71,6 +71,8 @@ class Request:
     """Lower is served earlier, under a queue policy that looks at it."""
     tenant: str = ""
     """Whose request it is, under a queue policy that looks at it."""
+    cache_salt: str = ""
+    """Requests share cached prefixes only if they have the same one; see block_pool.py."""
     streams: bool = True
     """The caller wants each token as it comes, not only the finished text."""
     arrival_index: int = 0

@@ -105,18 +105,23 @@ class Detokenizer:
     """
 
     def __init__(
-        self, tokenizer: TextDecoder | None, prompt_token_ids: Sequence[int], stop: tuple[str, ...] = ()
+        self,
+        tokenizer: TextDecoder | None,
+        prompt_token_ids: Sequence[int],
+        stop: tuple[str, ...] = (),
+        min_tokens: int = 0,
     ) -> None:
         """
         Args:
             tokenizer: None for models without one (random weights): the text stays empty.
             prompt_token_ids: only the last few are read, as left context.
             stop: strings that end the text; neither they nor anything after them is released.
+            min_tokens: a stop string counts if a later token than so many completes it, as in vLLM.
         """
         # The Rust tokenizer behind a transformers one: faster, and it never tidies up spaces, which
         # would change text already released.
         self._tokenizer: Any = getattr(tokenizer, "backend_tokenizer", tokenizer)
-        self._stop = stop
+        self._stop, self._min_tokens = stop, min_tokens
         self._bytes = bytes_of(self._tokenizer)
         self._shown = {} if self._bytes is not None else shown_tokens(self._tokenizer)
         self._cut = b""
@@ -146,8 +151,7 @@ class Detokenizer:
     def add(self, token_id: int) -> str:
         """Take the next output token; return the text it releases, which may be "".
 
-        Once a stop string has matched, tokens after the one that completed it are not consumed:
-        `num_tokens` tells the engine where to cut its list.
+        Once a stop string has matched, tokens after the one that completed it are not consumed.
         """
         if self.stopped_by is not None:
             return ""
@@ -198,10 +202,12 @@ class Detokenizer:
 
     def _release(self, new: str) -> str:
         """Add new text; return what cannot become part of a stop string, or precedes the one that matched."""
-        self._held += new
-        # The match that was complete first, for it does not depend on how the text was cut into tokens.
-        matches = [(at + len(stop), at, stop) for stop in self._stop if (at := self._held.find(stop)) >= 0]
-        if matches:
+        num_old, self._held = len(self._held), self._held + new
+        # The match that was complete first, for it does not depend on how the text was cut into tokens. It ends in the
+        # new text: one that ended before has stopped the output then, or came too early to.
+        firsts = [(self._held.find(stop, max(num_old + 1 - len(stop), 0)), stop) for stop in self._stop]
+        matches = [(at + len(stop), at, stop) for at, stop in firsts if at >= 0]
+        if matches and self.num_tokens > self._min_tokens:
             _, at, self.stopped_by = min(matches)
             released, self._held = self._held[:at], ""
         else:

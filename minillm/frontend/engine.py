@@ -155,6 +155,7 @@ class Engine:
         request_id: str | None = None,
         priority: int = 0,
         tenant: str = "",
+        cache_salt: str = "",
         arrival: float | None = None,
         stream: bool = True,
         grammar: "CompiledGrammar | None" = None,
@@ -165,6 +166,7 @@ class Engine:
             request_id: free to choose, but unique among requests in flight.
             priority: lower is served earlier, with scheduling_order="priority".
             tenant: whose request it is, with scheduling_order="fair".
+            cache_salt: cached prefixes are shared with requests of the same salt, and no others.
             arrival: when it reached the server, clock seconds; None = now.
             stream: step() returns an output for every new token; otherwise only the final one.
             grammar: what `grammars` has compiled of params.structured_outputs already; None = wait for that here.
@@ -192,10 +194,19 @@ class Engine:
         for i, sequence_id in enumerate(ids):
             seed = base_seed + i * SEED_STRIDE
             request = Request(
-                sequence_id, token_ids, params, Timeline(arrival), seed, priority, tenant=tenant, streams=stream
+                sequence_id,
+                token_ids,
+                params,
+                Timeline(arrival),
+                seed,
+                priority,
+                tenant=tenant,
+                cache_salt=cache_salt,
+                streams=stream,
             )
             request.matcher = matchers[i]
-            group.sequences.append(OutputSequence(request, Detokenizer(self.tokenizer, token_ids, params.stop)))
+            detokenizer = Detokenizer(self.tokenizer, token_ids, params.stop, params.min_tokens)
+            group.sequences.append(OutputSequence(request, detokenizer))
         # From here on nothing can fail: it comes in whole, or not at all.
         self.outputs.add(group)
         for sequence in group.sequences:

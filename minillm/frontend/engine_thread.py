@@ -47,6 +47,7 @@ class SubmitOptions(TypedDict, total=False):
 
     priority: int
     tenant: str
+    cache_salt: str
     request_id: str | None
     arrival: float | None
     """Clock seconds; None = the call of `submit_nowait`."""

@@ -110,26 +110,17 @@ class GrammarMatcher:
         """Write which tokens may come next: a bit each, in one row of an int32 array [R, V/32]."""
         from llguidance.numpy import fill_next_token_bitmask  # only where it is used
 
-        if self._is_out_of_time():
-            return
-        with self._meter:
-            fill_next_token_bitmask(self._matcher, bitmask, row)
-            if self._needs_own_lexer() and self._take_own_lexer():
-                fill_next_token_bitmask(self._matcher, bitmask, row)
-        self._meter.allow_token()
-        self._look_for_error()
+        if not self._is_out_of_time():
+            self._ask(lambda matcher: fill_next_token_bitmask(matcher, bitmask, row))
+            self._meter.allow_token()
 
     def consume_token(self, token_id: int) -> bool:
         """Go on by a token. False if it has failed."""
         if self.error is not None:
             return False
-        with self._meter:
-            self._matcher.consume_token(token_id)
-            if self._needs_own_lexer() and self._take_own_lexer():
-                self._matcher.consume_token(token_id)
+        self._ask(lambda matcher: matcher.consume_token(token_id))
         self._tokens.append(token_id)
         self._grammar.num_tokens += 1
-        self._look_for_error()
         return self.error is None
 
     def is_stopped(self) -> bool:
@@ -144,10 +135,16 @@ class GrammarMatcher:
             )
         return self.error is not None
 
-    def _needs_own_lexer(self) -> bool:
-        """The lexer is full. With one of its own, this answer alone has filled it."""
-        is_full = self._matcher.is_error() and TOO_MANY_STATES in self._matcher.get_error()
-        return is_full and not self._has_own_lexer
+    def _ask(self, act: "Callable[[LLMatcher], object]") -> None:
+        """Have the matcher do something. If its lexer is full, so does one with a lexer of its own; if that is full,
+        this answer alone has filled it."""
+        with self._meter:
+            act(self._matcher)
+            is_full = self._matcher.is_error() and TOO_MANY_STATES in self._matcher.get_error()
+            if is_full and not self._has_own_lexer and self._take_own_lexer():
+                act(self._matcher)
+        if self.error is None and self._matcher.is_error():
+            self.error = f"{GRAMMAR_ERROR}: {explain(self._matcher.get_error())}"
 
     def _take_own_lexer(self) -> bool:
         """Compile again and follow the answer so far. False if that would hold up other rows."""
@@ -157,7 +154,3 @@ class GrammarMatcher:
             return False
         self._matcher, self._has_own_lexer = self._grammar.compile_again(), True
         return not self._tokens or self._matcher.consume_tokens(self._tokens)
-
-    def _look_for_error(self) -> None:
-        if self.error is None and self._matcher.is_error():
-            self.error = f"{GRAMMAR_ERROR}: {explain(self._matcher.get_error())}"

@@ -217,9 +217,6 @@ class GrammarCompiler:
         self._changing, self._reading = threading.Lock(), threading.Lock()
         self._working = threading.Lock()
         """Held while a grammar is counted or compiled here: one at a time, however many clients send some."""
-        self.num_compiled = 0
-        self.compile_s = 0.0
-        """Seconds they took in this process, without their trials; what is found in the cache adds nothing."""
 
     def start(self, params: Any) -> "Future[CompiledGrammar]":
         """Have a grammar compiled in a thread of its own. The future gives it, or raises
@@ -269,8 +266,6 @@ class GrammarCompiler:
             with self._working:
                 grammar = worn.renewed()
             with self._changing:
-                self.num_compiled += 1
-                self.compile_s += grammar.compile_s
                 if text in self._compiled:
                     self._keep(text, grammar)
         finally:
@@ -319,8 +314,6 @@ class GrammarCompiler:
             with self._working:
                 grammar = CompiledGrammar(lambda: compile_grammar(trie, tried.text), tried.num_bytes)
             with self._changing:
-                self.num_compiled += 1
-                self.compile_s += grammar.compile_s
                 self._keep(text, grammar)
                 del self._in_progress[text]
             ours.set_result(grammar)

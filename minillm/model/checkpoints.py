@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minillm.host.storage import say
-from minillm.model.config import ARCHITECTURES, architectures
 from minillm.model.errors import CorruptCheckpointError, UnknownModelError, UnsupportedArchitectureError
 from minillm.model.pull import EMBEDDED_MODELS, pull, pull_gguf
 
@@ -110,29 +109,13 @@ def _from_hub(repository: str) -> Path:
         ) from error
 
 
-def read_config(path: Path) -> dict[str, Any]:
+def load_config(path: Path) -> dict[str, Any]:
     """The parsed config.json of a checkpoint folder (or of a .json file by itself), of any model.
 
     Raises:
         CorruptCheckpointError: it is missing or is not a JSON object.
     """
     return read_json(path if path.is_file() else path / "config.json")
-
-
-def load_config(path: Path) -> dict[str, Any]:
-    """The parsed config.json, as `read_config`, of a model that minillm has a decoder for.
-
-    Raises:
-        CorruptCheckpointError: see `read_config`; or its architectures are no list of names.
-        UnsupportedArchitectureError: there is no decoder for it.
-    """
-    config = read_config(path)
-    found = architectures(config) or [f"unnamed, model_type {config.get('model_type')!r}"]
-    if not set(ARCHITECTURES).intersection(found):
-        raise UnsupportedArchitectureError(
-            f"{path} is a {', '.join(found)}; minillm implements {', '.join(ARCHITECTURES)}"
-        )
-    return config
 
 
 def iter_weights(path: Path) -> "Iterator[tuple[str, torch.Tensor]]":
@@ -309,14 +292,14 @@ def _begins_with_mark(file: Path) -> bool:
         return content.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
 
 
-def eos_token_ids(path: Path, tokenizer: Any | None = None) -> frozenset[int]:
+def eos_token_ids(path: Path, tokenizer: Any | None) -> frozenset[int]:
     """Tokens that end an output: those of generation_config.json, or else of config.json, and the tokenizer's own.
 
     A fine-tune's configs often name the base model's end of text while its chat template ends turns with the
     tokenizer's: both end an output here, as in vLLM. transformers' `generate` stops at the configs' only.
 
     Args:
-        tokenizer: the checkpoint's, if it has been loaded.
+        tokenizer: the checkpoint's; None = it has none.
     Raises:
         CorruptCheckpointError: a file cannot be read, or what it says is no token id.
     """
@@ -326,8 +309,6 @@ def eos_token_ids(path: Path, tokenizer: Any | None = None) -> frozenset[int]:
         if stated is not None:
             found = _token_ids(stated, file)
             break
-    if tokenizer is None and path.is_dir():
-        tokenizer = load_tokenizer(path)
     if tokenizer is not None and tokenizer.eos_token_id is not None:
         found.add(tokenizer.eos_token_id)
     return frozenset(found)

@@ -99,10 +99,13 @@ class ModelConfig:
             UnsupportedArchitectureError: it is not one of ARCHITECTURES, or uses a part minillm lacks.
             CorruptCheckpointError: a size is missing or is no number.
         """
-        stated = architectures(hf)
+        stated = _names(hf, "architectures")
         architecture = next((name for name in stated if name in ARCHITECTURES), None)
         if architecture is None:
-            raise UnsupportedArchitectureError(f"architecture {stated}: minillm has {', '.join(ARCHITECTURES)}")
+            found = ", ".join(stated) or f"model of type {hf.get('model_type')!r}, without architectures"
+            raise UnsupportedArchitectureError(
+                f"config.json describes a {found}; minillm implements {', '.join(ARCHITECTURES)}"
+            )
         _refuse_what_is_not_computed(hf, architecture)
         qwen2, qwen3 = architecture.startswith("Qwen2"), architecture.startswith("Qwen3")
         llama, moe = architecture.startswith("Llama"), architecture.startswith("Qwen3Moe")
@@ -138,15 +141,6 @@ class ModelConfig:
             )
         except KeyError as missing:
             raise CorruptCheckpointError(f"config.json has no {missing}: fetch the model again") from None
-
-
-def architectures(hf: dict[str, Any]) -> list[str]:
-    """The classes of transformers that a config.json names; none where it names none.
-
-    Raises:
-        CorruptCheckpointError: it is no list of names.
-    """
-    return _names(hf, "architectures")
 
 
 def _refuse_what_is_not_computed(hf: dict[str, Any], architecture: str) -> None:

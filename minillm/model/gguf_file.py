@@ -54,8 +54,10 @@ TURN_ENDS = ("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>
 GPT2_SPLITS = ("default", "gpt-2", "mpt", "olmo", "phi-2", "codeshell", "exaone", "refact", "smollm", "starcoder")
 """tokenizer.ggml.pre of vocabularies that are split like GPT-2's, which is what transformers does where it doesn't know
 the name. Some split digits apart besides: these vocabularies have no tokens that would join them."""
-LLAMA3_SPLITS = ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2")
-WHOLE_WORDS = (*LLAMA3_SPLITS, "jina-v5-nano", "tekken")
+WHOLE_WORDS = (
+    *("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"),  # Llama 3's splits
+    *("jina-v5-nano", "tekken"),
+)
 """tokenizer.ggml.pre of vocabularies in which llama.cpp takes a word that is a token as that, whatever the merges say,
 and begins a text with its BOS unless the file says otherwise. transformers' reader does neither by itself."""
 SHOWN = 8
@@ -154,19 +156,22 @@ class GGUFFile:
             from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
         except ImportError:  # another version of transformers keeps them elsewhere, or knows none
             return
-        pre = self.metadata("tokenizer.ggml.pre", "default")
-        is_bytes = self.metadata("tokenizer.ggml.model", "gpt2") == "gpt2"
-        if is_bytes and pre not in GPT2_SPLITS and pre not in GGUF_PRE_TOKENIZER_SPLITS:
+        if self._split not in (None, *GPT2_SPLITS, *GGUF_PRE_TOKENIZER_SPLITS):
             raise UnsupportedArchitectureError(
-                f"{self.file}: tokenizer.ggml.pre is {pre!r}, and transformers, which reads the tokenizer, does not "
-                "know how that one splits words: use the model's safetensors folder"
+                f"{self.file}: tokenizer.ggml.pre is {self._split!r}, and transformers, which reads the tokenizer, "
+                "does not know how that one splits words: use the model's safetensors folder"
             )
 
     @property
     def takes_whole_words(self) -> bool:
         """Whether a word that is a token becomes that token, also where merges would not lead to it."""
+        return self._split in WHOLE_WORDS
+
+    @property
+    def _split(self) -> str | None:
+        """How a byte-level vocabulary wants texts split into words, by llama.cpp's name; None for other kinds."""
         is_bytes = self.metadata("tokenizer.ggml.model", "gpt2") == "gpt2"
-        return is_bytes and self.metadata("tokenizer.ggml.pre", "default") in WHOLE_WORDS
+        return self.metadata("tokenizer.ggml.pre", "default") if is_bytes else None
 
     @property
     def begins_with_bos(self) -> bool | None:

@@ -148,6 +148,7 @@ def stored_config(path: Path, hf: dict[str, Any]) -> ModelConfig:
         UnsupportedArchitectureError: config.json names what minillm lacks, or weights that are kept in another way.
         CorruptCheckpointError: a file cannot be read.
     """
+    config = ModelConfig.from_hf(hf)
     for field in ("quantization_config", "compression_config"):
         if stored := hf.get(field):
             method = stored.get("quant_method") if isinstance(stored, dict) else stored
@@ -162,7 +163,6 @@ def stored_config(path: Path, hf: dict[str, Any]) -> ModelConfig:
     whole, index = checkpoints.WHOLE, checkpoints.INDEX
     if (path / whole).is_file() and (path / index).is_file():
         logger.warning("%s has %s and %s: the first is read, as transformers does", path, whole, index)
-    config = ModelConfig.from_hf(hf)
     size, num_bytes = ModelSize.of(config), checkpoints.stored_bytes(path)
     num_params = size.read_params + size.idle_params
     if num_params > FAR_TOO_MANY * num_bytes:  # what is a little too large is named tensor by tensor, by `fill`

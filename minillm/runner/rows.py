@@ -28,6 +28,10 @@ class DraftPosition:
         return self.request.params
 
     @property
+    def stop_token_ids(self) -> frozenset[int]:
+        return self.request.stop_token_ids
+
+    @property
     def seed(self) -> int:
         return self.request.seed
 

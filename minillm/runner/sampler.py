@@ -38,6 +38,8 @@ FIRST_PREFIX = 256
 """Largest logits sorted at first. A nucleus is rarely wider; where it is, more are sorted."""
 NO_TOP_K = 2**31 - 1
 """No vocabulary is as large. A larger top_k means the same, and would overflow where it becomes an index."""
+RULED_OUT = torch.finfo(torch.float32).min
+"""The logit of a token that may not come yet. It's finite: where a grammar leaves nothing else, it comes."""
 UNSAMPLED = "the model's logits are NaN or infinite: check the checkpoint, or try dtype='float32'"
 
 
@@ -128,6 +130,7 @@ class Sampler:
     def choose(self, logits: Tensor, rows: Sequence[Row]) -> Tensor:
         """[R] token ids for rows that are random or have penalties. `logits` [R, V] float32 is overwritten."""
         apply_penalties(logits, rows)
+        rule_out_stops(logits, rows)
         groups: dict[Draw, list[int]] = {}
         for i, row in enumerate(rows):
             groups.setdefault(draw_of(row.params), []).append(i)
@@ -185,6 +188,15 @@ def apply_penalties(logits: Tensor, rows: Sequence[Row]) -> None:
     limits = torch.finfo(logits.dtype)
     value = value.clamp(limits.min, limits.max).to(logits.dtype)  # an extreme penalty stays finite
     logits[at, token] = value.masked_fill(ruled_out, -math.inf)
+
+
+def rule_out_stops(logits: Tensor, rows: Sequence[Row]) -> None:
+    """Until a request has its min_tokens, none of its stop tokens, in place on its row of logits [R, V]."""
+    vocab_size = logits.shape[1]  # a client may name any number as a stop token
+    early = [(i, row.stop_token_ids) for i, row in enumerate(rows) if row.draw_position < row.params.min_tokens]
+    if ruled_out := [(i, token) for i, stops in early for token in stops if 0 <= token < vocab_size]:
+        at, token = on_device(ruled_out, logits.device).T
+        logits[at, token] = logits[at, token].clamp(max=RULED_OUT)
 
 
 def apply_temperature(logits: Tensor, rows: Sequence[Row]) -> Tensor:
@@ -290,6 +302,7 @@ def count_kept(values: Tensor, cumulative: Tensor, total: Tensor, limits: Tensor
 def probabilities(logits: Tensor, rows: Sequence[Row]) -> Tensor:
     """[R, V] float32: the distribution that each row's token is drawn from. `logits` [R, V] float32 is overwritten."""
     apply_penalties(logits, rows)
+    rule_out_stops(logits, rows)
     params = [row.params for row in rows]
     scaled = apply_temperature(logits, rows)
     if filtered := [i for i, p in enumerate(params) if p.has_filter and p.temperature > 0]:

@@ -28,7 +28,7 @@ class AnswerShape:
         model: the name that the API knows it by.
         texts: for log-probabilities.
         prompts: their token ids, which decide how an answer's first token reads. Only needed for the log-probabilities
-            of completions.
+            of completions, and for usage in each chunk.
     """
 
     def __init__(
@@ -40,13 +40,15 @@ class AnswerShape:
         texts: TokenTexts,
         prompts: Sequence[Sequence[int]] = (),
     ) -> None:
-        self.is_chat, self.include_usage = body.is_chat, body.include_usage
+        self.is_chat, self.include_usage = body.is_chat, body.stream_options.include_usage
         self.texts = texts
         kind = ("chat.completion.chunk" if body.stream else "chat.completion") if body.is_chat else "text_completion"
         self.head = {"id": request_id, "object": kind, "created": created, "model": model}
         opening = orjson.dumps(self.head)[:-1]
         self._chunk_start = b"data: " + opening + b',"choices":[{"index":'
         self._chunk_end = b'}],"usage":null}\n\n' if self.include_usage else b"}]}\n\n"
+        per_choice = [len(prompt) for prompt in prompts for _ in range(body.n)]
+        self._prompt_lengths = per_choice if body.stream_options.continuous_usage_stats else []
         self._greeted: set[int] = set()
         """Choices whose role has been sent."""
         has_offsets = body.num_logprobs is not None and not body.is_chat
@@ -77,7 +79,13 @@ class AnswerShape:
             content = b',"delta":{"role":"assistant","content":' + text + b"}"
         logprobs = orjson.dumps(self._logprobs(index, news, news.num_old_tokens))
         tail = b',"logprobs":' + logprobs + b',"finish_reason":' + orjson.dumps(reason)
-        return self._chunk_start + str(index).encode() + content + tail + self._chunk_end
+        end = self._usage_so_far(index, news) if self._prompt_lengths else self._chunk_end
+        return self._chunk_start + str(index).encode() + content + tail + end
+
+    def _usage_so_far(self, index: int, news: Completion) -> bytes:
+        """The end of a chunk, with the usage of its own choice: as in vLLM."""
+        prompt, output = self._prompt_lengths[index], news.num_old_tokens + news.num_new_tokens
+        return b'}],"usage":' + orjson.dumps(token_counts(prompt, output)) + b"}\n\n"
 
     def chunks(self, news: Iterable[tuple[int, Completion]]) -> bytes:
         """An event for each choice that has something new."""
@@ -135,12 +143,12 @@ def num_new_logprobs(news: Completion) -> int:
 def usage(outputs: list[RequestOutput]) -> dict[str, Any]:
     """Token counts over all prompts and choices."""
     tokens = TokenCounts.of(outputs)
-    return {
-        "prompt_tokens": tokens.prompt,
-        "completion_tokens": tokens.output,
-        "total_tokens": tokens.prompt + tokens.output,
-        "prompt_tokens_details": {"cached_tokens": tokens.cached},
-    }
+    return {**token_counts(tokens.prompt, tokens.output), "prompt_tokens_details": {"cached_tokens": tokens.cached}}
+
+
+def token_counts(prompt: int, output: int) -> dict[str, int]:
+    """The part of a usage that each chunk may have."""
+    return {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
 
 
 def times(outputs: list[RequestOutput]) -> dict[str, Any]:

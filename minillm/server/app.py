@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from minillm import __version__
 from minillm.core.errors import MinillmError
 from minillm.server.cors import foreign_origin
 from minillm.server.endpoint import Exchange
@@ -57,6 +58,9 @@ def make_app(service: Service) -> Starlette:
         service.check_ready()
         return _json({"status": "ready"})
 
+    async def version(_: Request) -> Response:
+        return _json({"version": __version__})
+
     def on_tokens(kind: type[Body], work: Callable[[Body], dict[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             service.keys.caller(request.headers.get("authorization"), "")
@@ -84,6 +88,7 @@ def make_app(service: Service) -> Starlette:
             Route("/v1/models/{name:path}", one_model),
             Route("/health", health),
             Route("/ready", ready),
+            Route("/version", version),
             Route("/metrics", show_metrics),
         ],
         exception_handlers={HTTPException: _error, MinillmError: _error, Exception: _error},

@@ -139,7 +139,9 @@ class Exchange:
             shape: Shape = ResponsesShape(body, *head)
         else:
             shape = AnswerShape(body, *head, service.texts, prompts)
-        options = SubmitOptions(priority=body.priority, tenant=call.tenant, stream=body.stream)
+        options = SubmitOptions(
+            priority=body.priority, tenant=call.tenant, cache_salt=body.cache_salt or "", stream=body.stream
+        )
         await generation.submit(prompts, params, **options)
         if body.stream:
             return await self._stream(generation, shape)

@@ -27,8 +27,7 @@ class Generation:
         self._call = call
         self._collector = OutputCollector()
         self._latest: dict[str, RequestOutput | None] = {}
-        """The latest output of each request, by the engine's id, in the prompts' order."""
-        self._unfinished: set[str] = set()
+        """The latest output of each request, by the engine's id, in the prompts' order; None before there is one."""
         self._places: dict[str, int] = {}
         """Each prompt's index, by the engine's request id."""
         self._ended: set[int] = set()
@@ -56,7 +55,7 @@ class Generation:
             EngineDeadError: the engine thread has stopped.
         """
         ids = [f"{self._call.request_id}-{i}" for i in range(len(prompts))]
-        self._latest, self._unfinished = dict.fromkeys(ids), set(ids)
+        self._latest = dict.fromkeys(ids)
         self._places = {engine_id: place for place, engine_id in enumerate(ids)}
         options["arrival"] = self._call.arrival
         submit = functools.partial(self._engine.submit, params=params, collector=self._collector, **options)
@@ -66,6 +65,10 @@ class Generation:
             field = self._call.body.constrained_by if self._call.body else None
             raise ApiError(400, str(error), "invalid_value", field) from None
         self._latest = dict(zip(ids, taken))
+
+    @property
+    def _unfinished(self) -> list[str]:
+        return [engine_id for engine_id, output in self._latest.items() if output is None or not output.finished]
 
     @property
     def finished(self) -> bool:
@@ -95,8 +98,6 @@ class Generation:
 
     def _news_of(self, output: RequestOutput) -> News:
         self._latest[output.request_id] = output
-        if output.finished:
-            self._unfinished.discard(output.request_id)
         news = []
         first = self._places[output.request_id] * len(output.completions)
         for index, completion in enumerate(output.completions, first):

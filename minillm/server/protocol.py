@@ -32,6 +32,8 @@ TokenId = Annotated[int, Field(strict=False)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 MAX_BIASES = 1024
 MAX_TEMPLATE_VARIABLES = 16
+MAX_SALT = 128
+"""Characters of a cache_salt, as in vLLM."""
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 StopString = Annotated[str, Field(min_length=1)]
 Stop = Annotated[
@@ -48,7 +50,7 @@ class StreamOptions(StrictJson):
     """OpenAI's `stream_options`."""
 
     include_usage: bool = False
-    include_obfuscation: Literal[False] = False
+    continuous_usage_stats: bool = Field(False, description="vLLM's: each chunk has its choice's usage so far")
 
 
 class JsonSchema(StrictJson):
@@ -87,7 +89,6 @@ class ResponsesText(StrictJson):
     """`text` of a response."""
 
     format: ResponseFormat | None = None
-    verbosity: Literal["medium"] = "medium"
 
 
 class TextPart(StrictJson):
@@ -115,7 +116,6 @@ class Message(StrictJson):
     name: str | None = None
     tool_calls: List[ToolCall] = Field(default_factory=list)
     tool_call_id: str | None = None
-    refusal: Literal[""] = ""
     type: Literal["message"] = "message"
     id: str | None = None
     status: str | None = None
@@ -181,12 +181,15 @@ class GenerationBody(StrictJson):
     """The parameter that is the prompt."""
     default_tokens: ClassVar[float]
     """Output tokens of a request that names no limit, if the window has room for them."""
+    limit_names: ClassVar[tuple[str, ...]] = ("max_tokens",)
+    """Parameters that say how many tokens may come at most. The first that was sent counts."""
 
     model: str | None = Field(None, description="None, as in vLLM: the model that is served")
     stream: bool = False
-    stream_options: StreamOptions | None = None
+    stream_options: StreamOptions = Field(default_factory=StreamOptions)
     n: int = Field(1, ge=1, le=64)
     max_tokens: int | None = Field(None, ge=1)
+    min_tokens: int = Field(0, ge=0, description="vLLM's")
     temperature: float = Field(1.0, ge=0, le=2)
     top_p: float = Field(1.0, gt=0, le=1)
     presence_penalty: float = Field(0.0, ge=-2, le=2)
@@ -196,6 +199,7 @@ class GenerationBody(StrictJson):
     stop: Stop = Field(default_factory=list)
     user: str | None = Field(None, description="names the end user: the tenant, with scheduling_order=fair")
     safety_identifier: str | None = Field(None, description="OpenAI's new name for user")
+    cache_salt: str | None = Field(None, min_length=1, max_length=MAX_SALT, description="vLLM's: who shares prefixes")
     prompt_cache_key: str | None = Field(None, description="changes nothing: any prefix that is cached is found")
     response_format: ResponseFormat | None = None
     # As in vLLM:
@@ -213,13 +217,11 @@ class GenerationBody(StrictJson):
 
     @model_validator(mode="after")
     def _usage_in_a_stream(self) -> "GenerationBody":
-        if self.include_usage and not self.stream:
+        if self.stream_options.include_usage and not self.stream:
             raise ValueError("stream_options.include_usage is only for stream: true; a whole answer has its usage")
+        if self.stream_options.continuous_usage_stats and not self.stream_options.include_usage:
+            raise ValueError("stream_options.continuous_usage_stats needs include_usage: true")
         return self
-
-    @property
-    def include_usage(self) -> bool:
-        return self.stream_options is not None and self.stream_options.include_usage
 
     @property
     def tenant(self) -> str:
@@ -229,18 +231,17 @@ class GenerationBody(StrictJson):
     @property
     def token_limit(self) -> int | None:
         """What the client asked for at most; None = it did not say."""
-        return self.max_tokens
+        return getattr(self, self.limit_name)
 
     @property
     def limit_name(self) -> str:
         """The parameter that said so."""
-        return "max_tokens"
+        return next((name for name in self.limit_names if getattr(self, name) is not None), "max_tokens")
 
     @property
-    def constrained_by(self) -> str:
+    def constrained_by(self) -> str | None:
         """The field that says what the answer must follow, for error messages."""
-        names = ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice")
-        return next((name for name in names if getattr(self, name) is not None), "guided_grammar")
+        return "tools" if self.offered_tools else next(iter(self.constraints()), None)
 
     @property
     def offered_tools(self) -> list[Tool]:
@@ -254,7 +255,8 @@ class GenerationBody(StrictJson):
 
     @property
     def num_logprobs(self) -> int | None:
-        raise NotImplementedError
+        """Likeliest tokens to report at each place; None = no log-probabilities."""
+        return None
 
     def prompts(self) -> list[Prompt]:
         raise NotImplementedError
@@ -267,20 +269,25 @@ class GenerationBody(StrictJson):
         """
         shared = self.model_dump(include=SamplingParams.model_fields.keys() & GenerationBody.model_fields.keys())
         own: dict[str, Any] = {"max_tokens": max_tokens, "top_k": max(self.top_k, 0), "logprobs": self.num_logprobs}
-        wanted = self.constraints()
+        own["min_tokens"] = min(self.min_tokens, max_tokens)  # which may be less than was asked for, under load
+        wanted = list(self.constraints().values())
         if len(wanted) + bool(self.offered_tools) > 1:
             raise ApiError(400, "an answer follows one format, grammar or set of tools: send one", "invalid_value")
         return SamplingParams(**{**shared, **own, "structured_outputs": wanted[0] if wanted else None})
 
-    def constraints(self) -> list[StructuredOutputsParams]:
-        """What the answer must follow, under whatever name it was asked for; but for tools."""
-        kinds = ("json", "regex", "choice", "grammar")
-        guided = {kind: value for kind in kinds if (value := getattr(self, f"guided_{kind}")) is not None}
+    def constraints(self) -> dict[str, StructuredOutputsParams]:
+        """What the answer must follow, by the field that says so; but for tools."""
         if self.guided_choice == []:
             raise ApiError(400, "guided_choice: send at least one string", "invalid_value", "guided_choice")
-        by_format = self.response_format.as_params() if self.response_format else None
-        asked = [by_format, self.structured_outputs, StructuredOutputsParams(**guided) if guided else None]
-        return [params for params in asked if params is not None]
+        asked = {
+            "response_format": self.response_format.as_params() if self.response_format else None,
+            "structured_outputs": self.structured_outputs,
+        }
+        kinds = ("json", "regex", "choice", "grammar")
+        guided = {kind: value for kind in kinds if (value := getattr(self, f"guided_{kind}")) is not None}
+        if guided:
+            asked[f"guided_{next(iter(guided))}"] = StructuredOutputsParams(**guided)
+        return {field: params for field, params in asked.items() if params is not None}
 
 
 class CompletionBody(GenerationBody):
@@ -314,6 +321,7 @@ class ChatBody(GenerationBody):
     prompt_name: ClassVar[str] = "messages"
     is_chat: ClassVar[bool] = True
     default_tokens: ClassVar[float] = math.inf
+    limit_names = ("max_completion_tokens", "max_tokens")
 
     messages: List[Message] = Field(min_length=1)
     tools: List[Tool] = Field(default_factory=list, max_length=128)
@@ -339,23 +347,11 @@ class ChatBody(GenerationBody):
         return self
 
     @property
-    def token_limit(self) -> int | None:
-        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
-
-    @property
-    def limit_name(self) -> str:
-        return "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
-
-    @property
     def num_logprobs(self) -> int | None:
         return (self.top_logprobs or 0) if self.logprobs else None
 
     def prompts(self) -> list[Prompt]:
         return [[message.as_template_message() for message in self.messages]]
-
-    @property
-    def constrained_by(self) -> str:
-        return "tools" if self.offered_tools else super().constrained_by
 
     @property
     def template_variables(self) -> dict[str, Any]:
@@ -373,6 +369,7 @@ class ResponsesBody(GenerationBody):
     prompt_name: ClassVar[str] = "input"
     is_chat: ClassVar[bool] = True
     default_tokens: ClassVar[float] = math.inf
+    limit_names = ("max_output_tokens", "max_tokens")
 
     input: Annotated[Annotated[str, TEXT] | Annotated[List[Message], LIST], one_of("a string, or a list of messages")]
     instructions: str | None = None
@@ -380,21 +377,11 @@ class ResponsesBody(GenerationBody):
     text: ResponsesText = Field(default_factory=ResponsesText)
     n: int = Field(1, ge=1, le=1)
 
-    @property
-    def token_limit(self) -> int | None:
-        return self.max_tokens if self.max_output_tokens is None else self.max_output_tokens
-
-    @property
-    def limit_name(self) -> str:
-        return "max_tokens" if self.max_output_tokens is None else "max_output_tokens"
-
-    @property
-    def constrained_by(self) -> str:
-        return "text.format" if self.text.format else super().constrained_by
-
-    @property
-    def num_logprobs(self) -> None:
-        return None
+    @model_validator(mode="after")
+    def _usage_comes_at_the_end(self) -> "ResponsesBody":
+        if self.stream_options.continuous_usage_stats:
+            raise ValueError("stream_options.continuous_usage_stats: the last event of a response has its usage")
+        return self
 
     def prompts(self) -> list[Prompt]:
         told = [Message(role="user", content=self.input)] if isinstance(self.input, str) else self.input
@@ -402,9 +389,9 @@ class ResponsesBody(GenerationBody):
             told = [Message(role="system", content=self.instructions), *told]
         return [[message.as_template_message() for message in told]]
 
-    def constraints(self) -> list[StructuredOutputsParams]:
+    def constraints(self) -> dict[str, StructuredOutputsParams]:
         asked = self.text.format.as_params() if self.text.format else None
-        return super().constraints() + ([asked] if asked else [])
+        return super().constraints() | ({"text.format": asked} if asked else {})
 
 
 class TokenizeBody(StrictJson):

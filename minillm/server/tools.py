@@ -89,7 +89,7 @@ class CalledFunction(BaseModel):
         """Clients send a call without arguments back as "", null, or without the field."""
         if isinstance(arguments, str):
             try:
-                arguments = HISTORY.decode(arguments) if arguments.strip() else None
+                arguments = JSON.decode(arguments) if arguments.strip() else None
             except (ValueError, RecursionError) as error:
                 raise ValueError(f"arguments are a JSON object, as a string: {error}") from None
         if arguments is None:
@@ -187,10 +187,10 @@ class ToolCallReader:
     """Reads one answer, in pieces of any size: what is text in it, and what are calls. It takes any text.
 
     Args:
-        offered: names of the tools; a call of another is text. None = all.
+        offered: names of the tools; a call of another is text.
     """
 
-    def __init__(self, offered: Collection[str] | None = None) -> None:
+    def __init__(self, offered: Collection[str]) -> None:
         self._offered = offered
         self._held = ""
         """What may belong to a call."""
@@ -231,7 +231,7 @@ class ToolCallReader:
         if head is None:
             begun, wanted = self._held[start + len(OPEN) + 1 :], '{"name": "'
             return None, len(begun) < LONGEST_HEAD and begun[: len(wanted)] == wanted[: len(begun)]
-        if self._offered is not None and head[1] not in self._offered:
+        if head[1] not in self._offered:
             return None, False
         end = self._held.find(TAIL, max(head.end(), self._looked))
         if end < 0:
@@ -247,7 +247,7 @@ class ToolCallReader:
 def _is_object(text: str) -> bool:
     """Whether it is one JSON object, with numbers of any size, and nothing else."""
     try:
-        return isinstance(ARGUMENTS.decode(text), dict)
+        return isinstance(JSON.decode(text), dict)
     except (ValueError, RecursionError):
         return False
 
@@ -263,6 +263,5 @@ def _no_constant(name: str) -> None:
 
 MAX_DIGITS = 4300
 """Digits of a whole number. Python's own limit: more take quadratic time."""
-HISTORY = json.JSONDecoder(parse_int=_whole_number, parse_constant=_no_constant)
-"""A decoder for calls that are sent back: it reads all that the reader below takes for one."""
-ARGUMENTS = json.JSONDecoder(parse_int=float, parse_float=float, parse_constant=_no_constant)
+JSON = json.JSONDecoder(parse_int=_whole_number, parse_constant=_no_constant)
+"""Reads the arguments of calls: as the model writes them, and as a client sends them back."""

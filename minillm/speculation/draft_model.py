@@ -123,7 +123,7 @@ class DraftModelProposer(Proposer):
 
 def are_greedy(rows: Sequence[DraftPosition]) -> bool:
     """Whether each row's token is the one with the largest logit."""
-    return not any(p.temperature > 0 or p.has_penalty or p.logit_bias for p in (row.params for row in rows))
+    return all(row.params.takes_likeliest for row in rows)
 
 
 def add_tokens(rows: Sequence[DraftPosition], tokens: Sequence[int], probs: Tensor | None) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from course.simulator.cost.hardware import Hardware
 from course.simulator.cost.sizes import LAYER_BYTES, KVCacheSize, ModelCost
 from course.simulator.errors import PricingError
-from minillm.model.checkpoints import SHAPES, load_config, read_config, resolve
+from minillm.model.checkpoints import SHAPES, load_config, resolve
 from minillm.model.config import ModelConfig
 from minillm.model.errors import CorruptCheckpointError, UnknownModelError
 
@@ -311,7 +311,7 @@ def find_model(name: str, kv_heads: int | None = None) -> PricedModel:
         path = resolve(name)
     else:
         raise UnknownModelError(f"no model {name!r}: give a config.json, a model folder, or one of {', '.join(shapes)}")
-    hf = read_config(path)
+    hf = load_config(path)
     architectures = set(hf.get("architectures") or ())
     if architectures.intersection(LATENT_ARCHITECTURES):
         if kv_heads is not None:
@@ -321,7 +321,7 @@ def find_model(name: str, kv_heads: int | None = None) -> PricedModel:
         if kv_heads is not None:
             raise PricingError(f"{name} has the KV heads that it was trained with: leave kv_heads out")
         return PricedModel.of_heads(hf)
-    config = ModelConfig.from_hf(load_config(path))
+    config = ModelConfig.from_hf(hf)
     if kv_heads is not None:
         if kv_heads < 1 or config.num_heads % kv_heads:
             raise PricingError(f"kv_heads must divide the {config.num_heads} query heads; got {kv_heads}")

@@ -19,6 +19,7 @@ from minillm.strict_model import MAX_PROBLEMS, StrictModel
         ({"stop": ("a", "")}, ["stop: a stop string must not be empty (got ('a', ''))"]),
         ({"logit_bias": {5: 1e300}}, ["logit_bias.0.1: Input should be less than or equal to"]),
         ({"stop_token_ids": ["x"]}, ["stop_token_ids.0: Input should be a valid integer, unable to parse"]),
+        ({"min_tokens": 4, "max_tokens": 3}, ["min_tokens is 4, and max_tokens 3: it can't be more"]),
         ({"top_k": -1, "n": 0, "top_p": 0}, ["top_k: ", "top_p: ", "n: "]),
         (
             {"top_k": -1, "n": 0, "top_p": 0, "min_p": 2, "logprobs": 21},

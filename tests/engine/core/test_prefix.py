@@ -14,8 +14,8 @@ from minillm.core.request import Request
 from minillm.core.timeline import Timeline
 
 
-def make_request(token_ids: list[int], request_id: str = "r") -> Request:
-    return Request(request_id, token_ids, SamplingParams(), Timeline(0.0))
+def make_request(token_ids: list[int], request_id: str = "r", cache_salt: str = "") -> Request:
+    return Request(request_id, token_ids, SamplingParams(), Timeline(0.0), cache_salt=cache_salt)
 
 
 def make_manager(num_blocks: int = 16, reserve_tokens: int = 0) -> BlockManager:
@@ -36,6 +36,31 @@ def test_chains_agree_exactly_as_far_as_the_tokens_do(a: list[int], b: list[int]
     assert len(chain_a) == len(a) // 4
     for i, (x, y) in enumerate(zip(chain_a, chain_b)):
         assert (x == y) == (a[: 4 * i + 4] == b[: 4 * i + 4])
+
+
+salts = st.sampled_from(["", "a", "b"]) | st.text(max_size=4)
+prompts = st.lists(st.integers(0, 2), min_size=8, max_size=30)
+
+
+@given(prompts, prompts, salts, salts)
+def test_blocks_are_shared_within_a_salt_and_never_across(a: list[int], b: list[int], salt: str, other: str):
+    manager = make_manager()
+    make_room(manager, make_request(a, "first", salt), len(a))
+    alone = make_manager()
+    make_room(alone, make_request(a, "first"), len(a))
+    found = manager.find_prefix(make_request(b, "second", other))
+    assert found == (alone.find_prefix(make_request(b, "second")) if salt == other else [])
+    names = [set(extend_hashes(make_request(tokens, "r", own), 4)) for tokens, own in ((a, salt), (b, other))]
+    assert salt == other or names[0].isdisjoint(names[1])
+
+
+def test_no_salt_passes_for_a_prefix():
+    """Named by the tokens of a block, as text, it would: then another's second block would be found as a first one."""
+    tokens = [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    manager = make_manager()
+    make_room(manager, make_request(tokens, "first"), 9)
+    salt = b"".join(token.to_bytes(8, "little") for token in tokens[:4]).decode()
+    assert manager.find_prefix(make_request(tokens[4:], "second", salt)) == []
 
 
 def test_the_chain_grows_with_the_output():

@@ -1,13 +1,17 @@
 """The next step put together while this one runs: same outputs, nothing lost, whatever happens in between."""
 
+import itertools
+import random
+from collections.abc import Sequence
 from functools import partial
 
 import fake_runner
 from fake_runner import drain, expected_output, greedy
 
 from minillm import Engine, EngineConfig, SamplingParams
-from minillm.core.request import FinishReason
+from minillm.core.request import Draft, FinishReason
 from minillm.model.loader import LoadedModel
+from minillm.speculation.base import DraftRequest, Proposer
 
 make_engine = partial(fake_runner.make_engine, async_scheduling=True)
 
@@ -88,8 +92,21 @@ class Broken:
         raise RuntimeError("illegal memory access")
 
 
-def test_a_real_model_says_the_same_ahead_and_in_turn(model: LoadedModel) -> None:
-    """Every way of sampling: seeds, penalties and logprobs must not notice that a token is pending."""
+class Recalling(Proposer):
+    """Drafts what the requests have said before, but three times in ten another token."""
+
+    def __init__(self, said: dict[str, list[int]]) -> None:
+        self.said, self.rng = said, random.Random(0)
+
+    def propose(self, wanted: Sequence[DraftRequest]) -> list[Draft]:
+        tokens = [self.said[request.request_id][request.num_output_tokens :][:k] for request, k in wanted]
+        return [Draft([token ^ (self.rng.random() < 0.3) for token in some]) for some in tokens]
+
+
+def test_a_real_model_says_the_same_ahead_in_turn_and_with_drafts(model: LoadedModel) -> None:
+    """Every way of sampling: seeds, penalties, logprobs and min_tokens must not notice that a token is pending, or that
+    a guess is checked."""
+    even = list(range(0, model.model_config.vocab_size, 2))
     ways = [
         dict(temperature=0),
         dict(temperature=1.0, seed=3),
@@ -97,20 +114,29 @@ def test_a_real_model_says_the_same_ahead_and_in_turn(model: LoadedModel) -> Non
         dict(temperature=0, repetition_penalty=1.3),
         dict(temperature=0.7, frequency_penalty=0.5, seed=5, logprobs=0),
         dict(temperature=0, logprobs=3),
+        dict(temperature=0, min_tokens=6, stop_token_ids=even, logprobs=1),
+        dict(temperature=0.9, seed=6, min_tokens=6, stop_token_ids=even),
     ]
     results = []
-    for ahead in (False, True):
-        config = EngineConfig(
-            model=model.name, dtype="float32", device="cpu", num_kv_blocks=12, block_size=4, async_scheduling=ahead
-        )
-        engine = Engine(config, model)
+    always = {"method": "ngram", "k": 3, "adaptive_k": False, "min_output_tokens": 1, "acceptance_floor": 0}
+    for fields in ({"async_scheduling": False}, {"async_scheduling": True}, {"speculative": always}):
+        config = EngineConfig(model=model.name, dtype="float32", device="cpu", num_kv_blocks=12, block_size=4, **fields)
+        said = {name: tokens for name, (tokens, *_) in results[0].items()} if results else {}
+        engine = Engine(config, model, proposer=Recalling(said) if "speculative" in fields else None)
         for number, way in enumerate(ways):
             params = SamplingParams(max_tokens=12, ignore_eos=True, **way)
             engine.add_request(list(range(20, 26 + number)), params, request_id=str(number), stream=False)
         outputs = drain(engine)
         assert engine.scheduler.num_preemptions > 0
         results.append({name: (output.token_ids, output.text, output.logprobs) for name, output in outputs.items()})
-    for name, (tokens, text, logprobs) in results[0].items():
-        assert results[1][name][:2] == (tokens, text)
-        assert (logprobs is None) == (results[1][name][2] is None)
-        assert [item.token_id for item in logprobs or []] == [item.token_id for item in results[1][name][2] or []]
+    drafts = [share for step in engine.steps for share in step.shares if share.num_drafts]
+    assert 10 < sum(share.num_accepted for share in drafts) < sum(share.num_drafts for share in drafts) - 10
+    for (name, (tokens, text, logprobs)), other in itertools.product(results[0].items(), results[1:]):
+        assert other[name][:2] == (tokens, text)
+        assert (logprobs is None) == (other[name][2] is None)
+        assert [item.token_id for item in logprobs or []] == [item.token_id for item in other[name][2] or []]
+    for name in ("6", "7"):
+        tokens = results[0][name][0]
+        ends = [place for place, token in enumerate(tokens) if token % 2 == 0]
+        assert ends in ([], [len(tokens) - 1]) and len(tokens) > 6, "the first that may end it does"
+    assert ends, "one of them has such a token"

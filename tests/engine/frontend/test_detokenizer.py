@@ -83,6 +83,23 @@ def test_stop_strings_are_found_where_find_finds_them(text, cuts, stops):
         assert len(text[:end].encode()) <= len(consumed)
 
 
+@given(
+    text=st.text("abc", max_size=20),
+    stops=st.lists(st.text("abc", min_size=1, max_size=4), max_size=3),
+    min_tokens=st.integers(0, 20),
+)
+@settings(max_examples=400)
+@example(text="abxab", stops=["ab", "abcc"], min_tokens=2)  # the first "ab" is held: it may begin the other one
+def test_a_stop_string_that_is_complete_within_min_tokens_does_not_count(text, stops, min_tokens):
+    tokenizer = Bytes(text.encode(), range(len(text)))  # a token a character
+    detokenizer = Detokenizer(tokenizer, [], tuple(stops), min_tokens)
+    parts = increments(detokenizer, tokenizer.ids)
+    ends = [(at + len(stop), at) for stop in stops for at in range(len(text)) if text.startswith(stop, at)]
+    late = [(end, at) for end, at in ends if end > min_tokens]
+    assert "".join(parts) == (text[: min(late)[1]] if late else text)
+    assert (detokenizer.stopped_by is not None) == bool(late)
+
+
 def test_tokens_after_the_match_are_not_consumed():
     tokenizer = Bytes(b"one stop two", range(20))
     detokenizer = Detokenizer(tokenizer, [], ("stop",))

@@ -21,6 +21,7 @@ from minillm.model.checkpoints import (
     load_tokenizer,
     resolve,
 )
+from minillm.model.config import ModelConfig
 from minillm.model.errors import CorruptCheckpointError, UnknownModelError, UnsupportedArchitectureError
 
 
@@ -44,7 +45,7 @@ def test_the_default_model_is_smollm2(smollm_path: Path) -> None:
     assert len(weights) == 272
     assert sum(weight.numel() for weight in weights.values()) == 134_515_008
     assert {weight.dtype for weight in weights.values()} == {torch.bfloat16}
-    assert eos_token_ids(smollm_path) == {2}
+    assert eos_token_ids(smollm_path, load_tokenizer(smollm_path)) == {2}
 
 
 def test_a_local_folder_and_a_config_file_resolve_to_themselves(checkpoint: Path) -> None:
@@ -52,7 +53,7 @@ def test_a_local_folder_and_a_config_file_resolve_to_themselves(checkpoint: Path
     config_file = checkpoint / "config.json"
     assert resolve(str(config_file)) == config_file
     assert load_config(config_file) == load_config(checkpoint)
-    assert eos_token_ids(config_file) == {7}
+    assert eos_token_ids(config_file, load_tokenizer(config_file)) == {7}
 
 
 @pytest.mark.parametrize("name", ["smolm2-135m", "no such model", "/no/such/folder", "./x/y.gguf", ""])
@@ -103,7 +104,7 @@ CONFIG, INDEX, SHARD = "config.json", "model.safetensors.index.json", "model-1.s
 def test_a_config_that_cannot_be_read(checkpoint: Path, content: str | None, error: type, says: str) -> None:
     (checkpoint / CONFIG).unlink() if content is None else (checkpoint / CONFIG).write_text(content)
     with pytest.raises(error, match=says):
-        load_config(checkpoint)
+        ModelConfig.from_hf(load_config(checkpoint))
 
 
 def test_shards_are_read_through_the_index(checkpoint: Path) -> None:
@@ -204,13 +205,13 @@ def test_a_llama_loads_without_most_of_transformers(smollm_path: Path) -> None:
 
 
 def test_eos_comes_from_the_generation_config_first(checkpoint: Path) -> None:
-    assert eos_token_ids(checkpoint) == {7}
+    assert eos_token_ids(checkpoint, load_tokenizer(checkpoint)) == {7}
     (checkpoint / "generation_config.json").write_text(json.dumps({"eos_token_id": [3, 4]}))
-    assert eos_token_ids(checkpoint) == {3, 4}
+    assert eos_token_ids(checkpoint, load_tokenizer(checkpoint)) == {3, 4}
 
 
 def test_eos_comes_from_the_tokenizer_last(tiny_llama_path: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_llama_path, tmp_path / "copy")
     (folder / "generation_config.json").unlink()
     (folder / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}))
-    assert eos_token_ids(folder) == {2}
+    assert eos_token_ids(folder, load_tokenizer(folder)) == {2}

@@ -248,7 +248,7 @@ def test_a_turn_ends_where_its_end_is_no_key_of_the_file(tmp_path: Path, monkeyp
     place = TOKENS.index("abba")
     monkeypatch.setattr("tiny_gguf.TOKENS", [*TOKENS[:place], "<|eot_id|>", *TOKENS[place + 1 :]])
     folder = resolve(str(write_gguf(tmp_path / "a.gguf", make_model(), "llama")))
-    assert eos_token_ids(folder) == {END, TURN, place}
+    assert eos_token_ids(folder, load_tokenizer(folder)) == {END, TURN, place}
 
 
 @pytest.mark.parametrize(

@@ -321,7 +321,7 @@ def chatty(tiny_llama_path: Path, tmp_path: Path) -> Path:
 def test_the_tokenizers_end_counts_beside_the_configs(chatty: Path) -> None:
     for file in ("config.json", "generation_config.json"):
         edit(chatty, file, eos_token_id=0)
-    assert eos_token_ids(chatty) == {0, 2}
+    assert eos_token_ids(chatty, load_tokenizer(chatty)) == {0, 2}
     llm = LLM(model=str(chatty), dtype="float32")
     ends = SamplingParams(temperature=0, max_tokens=20, logit_bias={2: 100.0})
     [output] = llm.generate("Hello", ends)
@@ -331,14 +331,14 @@ def test_the_tokenizers_end_counts_beside_the_configs(chatty: Path) -> None:
 @pytest.mark.parametrize(("stated", "ends"), [([3, 4], {2, 3, 4}), (-1, {2}), (7, {2, 7})])
 def test_eos_as_configs_state_it(chatty: Path, stated: Any, ends: set[int]) -> None:
     edit(chatty, "generation_config.json", eos_token_id=stated)
-    assert eos_token_ids(chatty) == ends
+    assert eos_token_ids(chatty, load_tokenizer(chatty)) == ends
 
 
 @pytest.mark.parametrize("stated", ["</s>", [[2]], 2.5, True])
 def test_eos_that_is_no_token_is_named(chatty: Path, stated: Any) -> None:
     edit(chatty, "generation_config.json", eos_token_id=stated)
     with pytest.raises(CorruptCheckpointError, match=r"generation_config\.json: eos_token_id"):
-        eos_token_ids(chatty)
+        eos_token_ids(chatty, load_tokenizer(chatty))
 
 
 def test_what_changes_transformers_greedy_output_is_said(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -351,9 +351,9 @@ def test_what_changes_transformers_greedy_output_is_said(folder: Path, caplog: p
 
 
 def test_files_may_begin_with_a_byte_order_mark(chatty: Path) -> None:
-    before = load_config(chatty), eos_token_ids(chatty), load_tokenizer(chatty).get_vocab()
+    before = load_config(chatty), eos_token_ids(chatty, load_tokenizer(chatty)), load_tokenizer(chatty).get_vocab()
     for file in [*chatty.glob("*.json"), *chatty.glob("*.jinja")]:
         file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
     tokenizer = load_tokenizer(chatty)
-    assert before == (load_config(chatty), eos_token_ids(chatty), tokenizer.get_vocab())
+    assert before == (load_config(chatty), eos_token_ids(chatty, load_tokenizer(chatty)), tokenizer.get_vocab())
     assert "\ufeff" not in tokenizer.chat_template

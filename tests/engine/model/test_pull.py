@@ -122,7 +122,7 @@ def test_a_gguf_file_becomes_a_folder_of_the_cache(gguf_file: Path, home: Path) 
     folder = resolve(str(gguf_file))
     assert folder.parent == home / "models" and "quantization_config" not in load_config(folder)
     assert {weight.dtype for _, weight in iter_weights(folder)} == {torch.bfloat16}
-    assert eos_token_ids(folder) == {END, TURN}
+    assert eos_token_ids(folder, load_tokenizer(folder)) == {END, TURN}
     tokenizer = load_tokenizer(folder)
     assert tokenizer.decode(tokenizer("héy ho")["input_ids"]) == "héy ho"
 

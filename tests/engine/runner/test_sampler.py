@@ -317,3 +317,30 @@ def test_zero_logprobs_reports_the_sampled_token_alone():
 def test_as_many_requests_as_rows():
     with pytest.raises(ValueError, match="2 rows"):
         Sampler()(torch.zeros(2, 5), [make_request()])
+
+
+@pytest.mark.parametrize("params", [{"temperature": 0}, {}, {"temperature": 0.5, "top_k": 3, "top_p": 0.9}], ids=str)
+def test_no_stop_token_comes_before_min_tokens(params: dict):
+    """Token 3 is the likeliest; what a client names as stop tokens may be no tokens at all."""
+
+    def sample(num_output: int, **more: object) -> int:
+        request = make_request(seed=5, output=[0] * num_output, **{**params, "min_tokens": 2, **more})
+        request.stop_token_ids = frozenset({3, 7, -1, 10**12})
+        neighbour = make_request(temperature=0, name="neighbour")
+        tokens = Sampler()(LOGITS.expand(2, -1), [request, neighbour]).token_ids
+        assert tokens[1] == 3
+        return tokens[0]
+
+    assert {sample(num_output) for num_output in (0, 1)} <= set(range(10)) - {3, 7}
+    assert sample(0, logit_bias={3: 1e30}) != 3 and sample(1, repetition_penalty=1e-30, prompt=[3]) != 3
+    assert sample(2, logit_bias={3: 100}) == 3
+
+
+def test_a_grammar_that_allows_only_the_end_outranks_min_tokens():
+    request = make_request(temperature=0.7, min_tokens=5, logprobs=1)
+    request.stop_token_ids = frozenset({3})
+    only_the_end = torch.full((1, 10), -math.inf)
+    only_the_end[0, 3] = LOGITS[3]
+    sampled = Sampler().launch(LOGITS[None], [request], only_the_end).wait()
+    assert sampled.token_ids == [3] and not sampled.errors
+    assert sampled.logprobs[0].logprob == pytest.approx(LOGITS.log_softmax(-1)[3].item())

@@ -11,6 +11,7 @@ import openai
 import pytest
 from server.running import CHAT, GREEDY, MODEL, Running, Serve
 
+import minillm
 from minillm.server.answers import AnswerShape
 from minillm.server.connection import BoundedProtocol
 from minillm.server.unsupported import ENDPOINTS
@@ -65,6 +66,25 @@ def test_usage_comes_at_the_end_of_a_stream(server: Running):
     assert last.choices == [] and last.usage.completion_tokens == 12
 
 
+def test_usage_so_far_is_in_each_chunk_of_its_choice(server: Running):
+    """As GuideLLM and vLLM's own clients ask for it."""
+    prompts = [[1, 2, 3], [4, 5]]
+    asked = {"model": MODEL, "prompt": prompts, "max_tokens": 6, "n": 2, "temperature": 0, "stream": True}
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    body = {"ignore_eos": True, "stream_options": options}
+    *chunks, last = server.client().completions.create(**asked, extra_body=body)
+    seen: dict[int, list[int]] = {}
+    for chunk in chunks:
+        [choice], usage = chunk.choices, chunk.usage
+        seen.setdefault(choice.index, []).append(usage.completion_tokens)
+        assert usage.prompt_tokens == len(prompts[choice.index // 2])
+        assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
+    assert sorted(seen) == [0, 1, 2, 3]
+    for counts in seen.values():
+        assert counts == sorted(set(counts)) and counts[0] >= 1 and counts[-1] == 6
+    assert (last.usage.prompt_tokens, last.usage.completion_tokens) == (5, 24)
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_many_logprobs_are_shaped_beside_the_event_loop(server: Running, monkeypatch: pytest.MonkeyPatch, stream: bool):
     threads: list[str] = []
@@ -116,6 +136,42 @@ def test_a_stop_string_ends_the_answer_and_is_not_in_it(server: Running, expecte
     assert answer.choices[0].message.content == full[: full.index(stop)]
     stream = server.client().chat.completions.create(model=MODEL, messages=CHAT, **GREEDY, stop=[stop], stream=True)
     assert text_of(stream) == full[: full.index(stop)]
+
+
+def test_nothing_stops_an_answer_before_min_tokens(server: Running, expected: Callable[..., str]):
+    """Neither a stop token nor a stop string, both of which come third when they may."""
+    client = server.client()
+    tokens = server.http.post("/tokenize", json={"messages": CHAT}).json()["tokens"]
+
+    def ask(**fields: object) -> tuple[int, str]:
+        body = {"model": MODEL, "prompt": tokens, "temperature": 0, "max_tokens": 8, "ignore_eos": True, **fields}
+        answer = server.http.post("/v1/completions", json=body).json()
+        return answer["usage"]["completion_tokens"], answer["choices"][0]["text"]
+
+    stop = expected(max_tokens=3)[len(expected(max_tokens=2)) :]
+    count, text = ask(stop=[stop])
+    assert count <= 3 and stop not in text
+    count, longer = ask(stop=[stop], min_tokens=5)
+    assert count > 5 and stop in longer and longer.startswith(text)
+    [third] = server.http.post("/tokenize", json={"prompt": stop}).json()["tokens"][-1:]
+    assert ask(stop_token_ids=[third])[0] <= 3 < 6 <= ask(stop_token_ids=[third], min_tokens=6)[0]
+    either = {"structured_outputs": {"choice": ["yes", "no"]}, "ignore_eos": False, "min_tokens": 8}
+    assert ask(**either)[1] in ("yes", "no"), "the grammar has the last word"
+    for fields in ({"max_tokens": 3}, {"max_completion_tokens": 3}, {}):
+        with pytest.raises(openai.BadRequestError, match="min_tokens") as refused:
+            client.chat.completions.create(model=MODEL, messages=CHAT, **fields, extra_body={"min_tokens": 500})
+        assert refused.value.param == "min_tokens" and refused.value.code == "invalid_value"
+
+
+def test_prefixes_are_shared_within_a_cache_salt(server: Running):
+    def cached(**fields: object) -> int:
+        asked = {"model": MODEL, "prompt": [7, 5] * 40, "max_tokens": 1, "extra_body": fields}
+        return server.client().completions.create(**asked).usage.prompt_tokens_details.cached_tokens
+
+    assert [cached(cache_salt=salt) > 0 for salt in ("a", "b", "a", "b", "c")] == [False, False, True, True, False]
+    assert not cached() and cached() and cached(cache_salt=None)
+    with pytest.raises(openai.BadRequestError, match="cache_salt"):
+        cached(cache_salt="s" * 129)
 
 
 def test_penalties_and_seeds_matter(server: Running, expected: Callable[..., str]):
@@ -229,6 +285,7 @@ def test_models_and_health_and_unknown_routes(server: Running):
         server.client().models.retrieve("another")
     health = [server.http.get("/health").json() for _ in range(2)]
     assert [answer["status"] for answer in health] == ["ok", "ok"]
+    assert server.http.get("/version").json() == {"version": minillm.__version__}
     assert health[0]["clock"] < health[1]["clock"]  # seconds of the server's own clock
     unknown = server.http.get("/v1/nothing").json()["error"]["message"]
     assert unknown.startswith("GET /v1/nothing: Not Found: ") and unknown.endswith(ENDPOINTS[""])

@@ -55,6 +55,9 @@ OF_CHATS = [
     (user("a", reasoning_content="hm"), "messages.0.reasoning_content", "leave it out"),
     ({"messages": "hi"}, "messages", "valid list (got 'hi')"),
     ({"stream_options": {"include_usge": True}}, "stream_options.include_usge", "did you mean 'include_usage'?"),
+    ({"stream": True, "stream_options": {"continuous_usage_stats": True}}, None, "needs include_usage: true"),
+    ({"cache_salt": ""}, "cache_salt", "at least 1 character"),
+    ({"min_tokens": -1}, "min_tokens", "greater than or equal to 0"),
     ({"tools": [{**WEATHER, "functon": 1}]}, "tools.0.functon", "tools.0 has no field 'functon': did you mean 'func"),
     ({"tools": [{"type": "function", "function": {"name": "f", "x": 1}}]}, "tools.0.function.x", "name, description"),
     ({"tools": [{"type": "web_search"}]}, "tools.0.type", "should be 'function' (got 'web_search')"),
@@ -83,6 +86,11 @@ OF_COMPLETIONS = [
 OF_RESPONSES = [
     ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input.0.content.0", TEXT_ONLY),
     ({"input": [{"type": "function_call_output", "output": "1"}]}, "input.0", "/v1/chat/completions"),
+    (
+        {"input": "a", "stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}},
+        None,
+        "continuous_usage_stats: the last event",
+    ),
     ({"input": 5}, "input", "a string, or a list of messages"),
     ({"input": "a", "text": {"formt": 1}}, "text.formt", "text has no field 'formt': did you mean 'format'?"),
     ({"input": "a", "text": {"format": {"type": "text", "schma": 1}}}, "text.format.schma", "did you mean 'schema'?"),

@@ -270,7 +270,7 @@ def test_what_the_grammar_allows_is_read_as_it_means_it(grammars: GrammarCompile
 )
 def test_a_tag_without_its_newline_is_text_to_both(grammars: GrammarCompiler, text: str) -> None:
     assert allows(grammars, [tool("f")], text, "auto")
-    assert ToolCallReader().read(text, is_last=True) == (text, [])
+    assert ToolCallReader(["f", "rm"]).read(text, is_last=True) == (text, [])
 
 
 # ------------------------------------------------------------------------------------------- tags as special tokens
@@ -348,7 +348,7 @@ def test_arguments_in_any_shape_reach_the_template_as_an_object(function: dict[s
 @pytest.mark.parametrize("number", ["9" * 4300, "9" * 4301, "-" + "9" * 5000, "1e999", "0." + "3" * 9000], ids=len)
 def test_a_call_that_the_reader_takes_can_be_sent_back(number: str) -> None:
     text = written("f", f'{{"a": {number}}}')
-    [call] = ToolCallReader().read(text, is_last=True)[1]
+    [call] = ToolCallReader(["f"]).read(text, is_last=True)[1]
     body = parse(json.dumps(history(call["function"])).encode(), ChatBody)
     [told] = body.messages[1].as_template_message()["tool_calls"]
     assert told["function"]["arguments"]["a"] in (number, float(number), int(number[:4300].split(".")[0].split("e")[0]))

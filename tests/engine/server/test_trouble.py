@@ -187,7 +187,7 @@ def test_shorter_answers_once_there_is_a_queue(serve: Serve):
     with server.halted():
         first = chat(server)
         server.wait_until_admitted(1)
-        second = chat(server)
+        second = chat(server, extra_body={"ignore_eos": True, "min_tokens": 5})
         server.wait_until_admitted(2)
     assert first.result().usage.completion_tokens == 12
     assert second.result().usage.completion_tokens == 3

@@ -28,6 +28,8 @@ TARGET = torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(1)) *
 SMALL = TARGET + torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(2))
 """Another one, like it but not the same."""
 PROMPT = [0]
+STOP = int(TARGET[0].argmax())
+"""Ends a request; only with min_tokens does that concern the sampler."""
 
 SETTINGS = {
     "plain": {},
@@ -37,9 +39,10 @@ SETTINGS = {
     "min-p": {"min_p": 0.15},
     "all filters": {"temperature": 1.5, "top_k": 4, "top_p": 0.9, "min_p": 0.1},
     "penalties": {"repetition_penalty": 1.5, "presence_penalty": 0.4, "frequency_penalty": 0.6},
+    "min tokens": {"min_tokens": 2},
     "penalties and top-p": {"frequency_penalty": 1.0, "top_p": 0.85},
 }
-QUICK = ("plain", "all filters", "penalties")
+QUICK = ("plain", "all filters", "penalties", "min tokens")
 """In `make test`: each filter is in one of them."""
 
 
@@ -51,6 +54,8 @@ def exact(history: list[int], params: SamplingParams) -> np.ndarray:
         value = logits[token]
         value = value / params.repetition_penalty if value > 0 else value * params.repetition_penalty
         logits[token] = value - params.frequency_penalty * counts[token] - params.presence_penalty * (counts[token] > 0)
+    if len(history) < params.min_tokens:
+        logits[STOP] = -math.inf
     weights = [math.exp((x - max(logits)) / params.temperature) for x in logits]
     ranked = sorted(range(VOCAB), key=lambda token: -weights[token])[: params.top_k or VOCAB]
     nucleus, mass = [], 0.0
@@ -95,7 +100,10 @@ def draw_from_small(requests: list[Request]) -> None:
 
 def write(draft: Callable[[list[Request]], None], params: SamplingParams) -> tuple[list[tuple[int, ...]], float]:
     """What many requests with different seeds say, and how many tokens a verification yielded."""
-    requests = [Request(str(i), PROMPT, params, Timeline(0.0), seed=i) for i in range(NUM_REQUESTS)]
+    stops = frozenset({STOP})
+    requests = [
+        Request(str(i), PROMPT, params, Timeline(0.0), seed=i, stop_token_ids=stops) for i in range(NUM_REQUESTS)
+    ]
     num_tokens = num_verifications = 0
     while writing := [request for request in requests if request.num_output_tokens < LENGTH]:
         draft(writing)
