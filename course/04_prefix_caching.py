@@ -165,7 +165,7 @@ stack(pictures.routers_table(hot), words.hot(hot))
 # <details><summary>"Two tenants share a cache. Is that a leak?"</summary>
 #
 # Through timing, yes. A fast first token tells me that another tenant has sent this prefix. I'd salt the first
-# block's hash per tenant (`cache_salt` in a vLLM request). The price is that tenants no longer share anything, so I'd
+# block's hash per tenant (`cache_salt` in a request, here as in vLLM). The price is that tenants no longer share anything, so I'd
 # choose the widest group within which sharing is harmless, such as an organization.
 #
 # </details>
