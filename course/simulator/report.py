@@ -60,11 +60,17 @@ def simulate_log(deployment: Deployment, path: Path, per_request: bool = False) 
     return report
 
 
-def latency_report(deployment: Deployment, served: Sequence[Recordable], seconds: float) -> dict[str, Any]:
-    """Figures of requests that were served: `summary`, `throughput`, `virtual_s`, and `speculation` if it is on."""
+def latency_report(
+    deployment: Deployment, served: Sequence[Recordable], seconds: float, span: float | None = None
+) -> dict[str, Any]:
+    """Figures of requests that were served: `summary`, `throughput`, `virtual_s`, and `speculation` if it is on.
+
+    Args:
+        span: seconds that throughput is over, where not all requests were served; see `rates`.
+    """
     report: dict[str, Any] = {
         "summary": summary_of(served),
-        "throughput": rates(served),
+        "throughput": rates(served, span),
         "virtual_s": round(seconds, DIGITS),
     }
     if deployment.config.speculative is not None:
@@ -90,12 +96,15 @@ def simulate_workload(
         `per_request` also `requests`. `latencies_from` is "sent": when a request left its client. A closed loop may
         hold it back until then; `summary_from_due` has the same latencies from the moment it was due.
     Raises:
-        WorkloadError: the configuration names a pool that a single deployment cannot make.
+        WorkloadError: the configuration names a pool that a single deployment cannot make, or no request fits.
     """
     fleet = play(deployment, workload, config, progress)
     done = [record for record in fleet.request_records("sent") if record.completed]
+    errors = [record.error for record in fleet.records if record.outcome is Outcome.ERROR]
+    if errors and len(errors) == len(fleet.records):
+        raise WorkloadError(f"none of these requests can be served. The first: {errors[0]}")
     report = {
-        **latency_report(deployment, done, fleet.duration),
+        **latency_report(deployment, done, fleet.duration, fleet.summary(slo).duration),
         **fleet_report(fleet),
         **energy_report(deployment, fleet),
     }
@@ -105,7 +114,7 @@ def simulate_workload(
         report["summary_from_due"] = summary_of(
             record for record in fleet.request_records("intended") if record.completed
         )
-    if errors := [record.error for record in fleet.records if record.outcome is Outcome.ERROR]:
+    if errors:
         report["first_error"] = errors[0]
     if slo is not None:
         summary = fleet.summary(slo, "sent")
@@ -337,4 +346,7 @@ def speculation_text(figures: dict[str, Any]) -> str:
     if not figures["verifications"]:
         return "speculation: the gates let nothing be drafted"
     places = ", ".join(f"{share:.0%}" for share in figures["acceptance_at"])
-    return f"speculation: {figures['emitted_per_verify']:.2f} tokens per verification, accepted by place {places}"
+    return (
+        f"speculation: {figures['emitted_per_verify']:.2f} tokens per verification, from drafts of "
+        f"{figures['drafted_per_verify']:.2f}; accepted by place, of the drafts that long, {places}"
+    )

@@ -63,17 +63,19 @@ class KneePoint:
     tpot_p99: float | None
     """None when no answer has two tokens."""
     output_tokens_per_s: float
+    e2e_p99: float | None = None
+    """None when nothing was answered."""
 
     @classmethod
     def of(cls, rate: float, run: FleetRun, slo: SLO) -> "KneePoint":
         summary = run.summary(slo, SINCE)
-        p99s = (summary.metrics[metric].p99 for metric in ("ttft", "tpot"))
-        ttft, tpot = (None if value is None else round(value, DIGITS) for value in p99s)
-        return cls(rate, attainment_of(run, slo), ttft, tpot, round(summary.output_tokens_per_s, DIGITS))
+        p99s = (summary.metrics[metric].p99 for metric in ("ttft", "tpot", "e2e"))
+        ttft, tpot, e2e = (None if value is None else round(value, DIGITS) for value in p99s)
+        return cls(rate, attainment_of(run, slo), ttft, tpot, round(summary.output_tokens_per_s, DIGITS), e2e)
 
     def __str__(self) -> str:
-        percentiles = (("TTFT", self.ttft_p99), ("TPOT", self.tpot_p99))
-        stated = [f"{name} p99 {value * 1e3:.0f} ms" for name, value in percentiles if value is not None]
+        percentiles = (("TTFT", self.ttft_p99), ("TPOT", self.tpot_p99), ("E2E", self.e2e_p99))
+        stated = [f"{name} p99 {value * 1e3:.3g} ms" for name, value in percentiles if value is not None]
         return ", ".join(stated) or "nothing is answered: are prompts longer than the model's window?"
 
 
