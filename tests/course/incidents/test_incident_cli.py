@@ -111,6 +111,13 @@ def test_leaving_before_the_grade_says_what_is_kept(run: Run) -> None:
         assert status == 0 and "--resume` goes on" in out
 
 
+def test_a_menu_can_be_left_and_a_second_answer_is_refused_before_its_menus(run: Run) -> None:
+    words = ["answer", "few_slots", "back", "answer", "few_slots", *[""] * 5, "answer"]
+    status, out, _ = run("incident", *SLOTS, stdin="\n".join(words))
+    assert status == 0 and "nothing done" in out and "noted: " in out
+    assert out.count("what is the cause?") == 2 and "this incident has its diagnosis" in out
+
+
 def test_playing_by_hand_from_menus(run: Run) -> None:
     words = [
         "mitigate",
