@@ -116,6 +116,14 @@ def incident(
     if yesterday:
         tell_solution(now - timedelta(days=1), as_json)
         return
+    choices = {
+        "--today": today,
+        "--date": day,
+        "--classic": classic,
+        "a seed": (seed, difficulty, cause) != (0, 1, None),
+    }
+    if len(chosen := [name for name, is_given in choices.items() if is_given]) > 1 and not resume:
+        raise IncidentError(f"{' and '.join(chosen)} each say which incident: give one of them")
     first, asked, tried, deployed = mitigate or [], ask or [], canary or [], deploy or []
     fields = read_answer(asked, answer, [*first, *tried, *deployed])
     TOLD.anywhere = daily.RESULTS.anywhere = LEFT.anywhere = True

@@ -56,12 +56,17 @@ def test_mistakes_are_told(run: Run) -> None:
         (("--answer", '{"phase": "queue"}'), "not phase"),
         (("--answer", '{"evidence": "batch"}'), "is a list"),
         (("--answer", '{"ruled_out": "kv_pool"}'), "is an object"),
-        (("--date", "soon"), "a day such as"),
-        (("--date", "2999-01-01"), "yet to come"),
+        (("--today",), "--today and a seed each say which incident"),
         (("--mitigate", "reverse"), "did you mean 'revert'"),
     ):
         status, out, err = run("incident", *SLOTS, *words, "--json")
         assert (status, out) == (2, "") and message in err, words
+
+
+def test_days_that_are_none(run: Run) -> None:
+    for day, message in (("soon", "a day such as"), ("2999-01-01", "yet to come")):
+        status, out, err = run("incident", "--date", day, "--json")
+        assert (status, out) == (2, "") and message in err, day
 
 
 def test_the_archive_is_listed(run: Run) -> None:

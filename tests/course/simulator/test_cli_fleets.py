@@ -220,6 +220,17 @@ def test_a_run_in_which_nothing_can_be_served_is_an_error() -> None:
         call(*QUICK, "--prompt-tokens", 99999, "--json")
 
 
+def test_conversations_that_have_only_begun_are_no_full_load() -> None:
+    """A conversation's later turns come minutes after its first: a short run hasn't got busy yet, and says so."""
+    sessions = ("simulate", "--qps", 2, "--traffic", "sessions", *SMALL, "--json")
+    short = call(*sessions, "--num-requests", 100)["ramp"]
+    assert short["offered_per_s"] < 1 and short["asked_per_s"] == 2
+    assert "ramp" not in call(*sessions, "--num-requests", short["num_requests"])
+    assert "ramp" not in call(*QUICK, "--json"), "requests of their own come as they're due"
+    words = ("simulate", "--qps", 2, "--traffic", "sessions", *SMALL, "--num-requests", 100)
+    assert f"--num-requests {short['num_requests']} gets near" in text(*words)
+
+
 def test_throughput_counts_the_time_in_which_nothing_was_answered() -> None:
     """Overloaded, with clients that give up: what is answered comes early, and the rate is of the whole run."""
     overload = ("--qps", 200, "--num-requests", 400, "--fleet", "clients.timeout_s=3", "--slo-e2e", 100)
