@@ -49,7 +49,10 @@ rollback                  take back what was deployed last
 status, page, help
 quit                      later: minillm incident --resume
 
-Each shows a menu: type one or more of its numbers. An id works as well; both can be typed behind the command."""
+Each shows a menu: type one or more of its numbers; back leaves it. An id works as well; both can be typed behind the
+command."""
+BACK = "back"
+"""Typed in a menu, it calls the command off."""
 DEPLOYING = "playing held-out traffic, with the change and without"
 GRADING = "playing it under a dozen other changes"
 COMMANDS = (
@@ -113,6 +116,14 @@ def incident(
     if yesterday:
         tell_solution(now - timedelta(days=1), as_json)
         return
+    choices = {
+        "--today": today,
+        "--date": day,
+        "--classic": classic,
+        "a seed": (seed, difficulty, cause) != (0, 1, None),
+    }
+    if len(chosen := [name for name, is_given in choices.items() if is_given]) > 1 and not resume:
+        raise IncidentError(f"{' and '.join(chosen)} each say which incident: give one of them")
     first, asked, tried, deployed = mitigate or [], ask or [], canary or [], deploy or []
     fields = read_answer(asked, answer, [*first, *tried, *deployed])
     TOLD.anywhere = daily.RESULTS.anywhere = LEFT.anywhere = True
@@ -397,6 +408,7 @@ def reply(current: Incident, command: str, rest: list[str], read: Callable[[str]
                 find_question(name)
             return "\n\n".join(str(current.ask(name)) for name in ids)
         case "answer":
+            current.check_open()
             current.answer(**answer_from_menus(current, read))
             stays = "grade what you've deployed, or deploy" if not current.is_undeployed else "deploy"
             return f"noted: {stays} something for good, then grade. {GRADED}"
@@ -464,6 +476,8 @@ def pick(known: Choices, question: str, read: Callable[[str], str | None], names
 
     Args:
         names: further ids that may be typed, though the menu doesn't show them.
+    Raises:
+        IncidentError: the command is called off.
     """
     rows = ((group, f"{number:3}  {text}") for number, (group, _, text) in enumerate(known, 1))
     print(fitted(in_groups(rows), sys.stdout))
@@ -471,10 +485,17 @@ def pick(known: Choices, question: str, read: Callable[[str], str | None], names
     by_word |= {str(number): name for number, (_, name, _) in enumerate(known, 1)}
     while True:
         words = (read(f"{question} (numbers) > ") or "").replace(",", " ").split()
+        if words == [BACK]:
+            raise IncidentError("nothing done")
         wrong = [word for word in words if word not in by_word]
         if not wrong:
             return [by_word[word] for word in words]
-        print(fitted(f"not in the menu: {', '.join(wrong)}; choose from 1 to {len(known)}, or none", sys.stdout))
+        print(
+            fitted(
+                f"not in the menu: {', '.join(wrong)}; choose from 1 to {len(known)}, or none; {BACK} leaves",
+                sys.stdout,
+            )
+        )
 
 
 def by_number(words: Sequence[str], known: Choices) -> list[str]:

@@ -40,7 +40,8 @@ def changed(scene: IncidentScene, questions: Iterable[EvidenceQuestion] = QUESTI
                     found[question.id, str(row), column] = 0.0 if value == old else MATERIAL
                 if isinstance(value, (int, float)) and isinstance(old, (int, float)):
                     is_load = (question.id, row) == ("arrivals", "offered")
-                    floor = FLOOR_SMALL if is_load or max(old, value) < 1 else FLOOR
+                    is_share = column.endswith(", share")  # a whole one, such as a full clock, too
+                    floor = FLOOR_SMALL if is_load or is_share or max(old, value) < 1 else FLOOR
                     found[question.id, str(row), column] = math.log((value + floor) / (old + floor))
     return found
 

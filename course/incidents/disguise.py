@@ -13,7 +13,18 @@ from course.simulator.cluster.network import Network
 from course.simulator.cluster.routers import RouterConfig
 from course.simulator.workload.kinds import Independent
 
-_LOG = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+INNOCENT: list[dict[str, str]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))[
+    "innocent"
+]
+DAYS = ("six days ago", "five days ago", "four days ago", "three days ago", "two days ago", "yesterday")
+MORNING = ("this morning, 6:40", "this morning, 7:15", "this morning, 8:05")
+"""What did it happened then."""
+FITS: dict[str, Callable[[SimulatedService], bool]] = {
+    "several replicas": lambda s: s.fleet.replicas > 1 or s.fleet.autoscaling is not None,
+    "no drafts": lambda s: s.engine.speculative is None,
+    "a prefix cache": lambda s: s.engine.enable_prefix_caching,
+}
+"""What a harmless change may need, so that the rest of the evidence doesn't contradict it."""
 MENTIONED = {1: 1.0, 2: 0.7, 3: 0.5}
 """By difficulty: how likely the log has the change that matters."""
 ENOUGH = 2
@@ -21,20 +32,20 @@ ENOUGH = 2
 NUM_INNOCENT = {1: 2, 2: 4, 3: 6}
 
 
-MORNINGS = 3
-"""The last so many moments of the log are this morning's: what did it happened then."""
+def change_log(draw: Draw, change: str, difficulty: int, service: SimulatedService) -> tuple[tuple[str, str], ...]:
+    """(when, what), in order; perhaps with what really happened, which is never this morning's only entry.
 
-
-def change_log(draw: Draw, change: str, difficulty: int) -> tuple[tuple[str, str], ...]:
-    """(when, what), in order; perhaps with what really happened, which is never this morning's only entry."""
-    moments = list(range(len(_LOG["when"])))
-    *mornings, other = draw.sample(moments[-MORNINGS:], MORNINGS)
+    Args:
+        service: as it was last week; harmless changes are such as it can have had.
+    """
+    fitting = [each["change"] for each in INNOCENT if "on" not in each or FITS[each["on"]](service)]
     num_innocent = NUM_INNOCENT[difficulty]
-    days = [other, *draw.sample(moments[:-MORNINGS], num_innocent - 1)]
-    found = dict(zip(days, draw.sample(_LOG["innocent"], num_innocent)))
+    moment_of_it, other = draw.sample(MORNING, 2)
+    days = [other, *draw.sample(DAYS, num_innocent - 1)]
+    found = dict(zip(days, draw.sample(fitting, num_innocent)))
     if draw.uniform(0, 1) < MENTIONED[difficulty]:
-        found[mornings[0]] = change
-    return tuple((_LOG["when"][day], found[day]) for day in sorted(found))
+        found[moment_of_it] = change
+    return tuple((moment, found[moment]) for moment in (*DAYS, *MORNING) if moment in found)
 
 
 BROKEN = {1: 0, 2: 1, 3: 2}

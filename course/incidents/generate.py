@@ -156,7 +156,7 @@ def _try(cause: Cause, draw: Draw, difficulty: int, disguise: int) -> tuple[Hidd
         return None
     panels = [question.id for question in QUESTIONS.values() if question.group != "records"]
     broken = broken_panels(draw, cause, disguise, panels)
-    scene = IncidentScene(before, now, change_log(draw, case.change, difficulty), *broken)
+    scene = IncidentScene(before, now, change_log(draw, case.change, difficulty, case.before), *broken)
     twin = CAUSES[cause.looks_like]
     told = {*cause.convicting, cause.told_apart_by, *twin.convicting, *(also.convicting if also else ()), *ALWAYS}
     changes = {*cause.fixes, cause.tempting, cause.mitigation, *twin.fixes, BRUTE_FORCE, *(one.id for one in AT_ONCE)}

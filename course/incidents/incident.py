@@ -57,6 +57,13 @@ class Told(StoredModel):
 TOLD = JsonStore("incidents.json", Told)
 _TOLD_HERE: set[str] = set()
 """In this process."""
+BEFORE_DIFFICULTY = ", difficulty "
+
+
+def with_cause_of(name: str) -> str:
+    """The part of an incident's name that decides its cause: the seed; or all of it, where the cause was asked for."""
+    seed, _, rest = name.partition(BEFORE_DIFFICULTY)
+    return name if "," in rest else seed
 
 
 class Incident:
@@ -110,7 +117,9 @@ class Incident:
             IncidentError: no such difficulty or cause.
         """
         of = f", {cause}" if cause else ""
-        return cls(*generate(seed, difficulty, cause), f"incident {seed}, difficulty {difficulty}{of}", difficulty == 1)
+        return cls(
+            *generate(seed, difficulty, cause), f"incident {seed}{BEFORE_DIFFICULTY}{difficulty}{of}", difficulty == 1
+        )
 
     @classmethod
     def today(cls, day: date | None = None) -> "Incident":
@@ -135,8 +144,9 @@ class Incident:
 
     @property
     def is_practice(self) -> bool:
-        """Whether its truth was told before."""
-        return self.name in _TOLD_HERE or self.name in TOLD.read().names
+        """Whether its truth was told before, at this difficulty or another one."""
+        told = _TOLD_HERE.union(TOLD.read().names)
+        return with_cause_of(self.name) in map(with_cause_of, told)
 
     @property
     def truth(self) -> Hidden:
@@ -234,6 +244,11 @@ class Incident:
         """Causes to choose from: name, title. `answer` knows them all, whatever is listed."""
         return tuple(CAUSES[name] for name in self._hidden.suspects) if self.short else tuple(CAUSES.values())
 
+    def check_open(self) -> None:
+        """Raise IncidentError if there is a diagnosis already."""
+        if self._answer is not None:
+            raise IncidentError("this incident has its diagnosis: deploy something, or grade it")
+
     def answer(
         self,
         dominant_phase: str | None = None,
@@ -262,8 +277,7 @@ class Incident:
         Raises:
             IncidentError: it has been answered, a name does not exist, or nothing is said.
         """
-        if self._answer is not None:
-            raise IncidentError("this incident has its diagnosis: deploy something, or grade it")
+        self.check_open()
         cited, ranked, still_open = listed(evidence), listed(ranked), listed(open_questions)
         for name in cited:
             find_question(name)

@@ -70,6 +70,8 @@ def _alarm(play: ServicePlay) -> str:
     lost = 1 - len(answered(play)) / len(play.run.records)
     failing = [f"{lost:.0%} of requests get no answer."] if lost > 1 - play.service.target else []
     over = f"{factor:.{0 if factor >= MANY else 1}f} times the limit of {seconds(limit)}"
+    if factor < 1:
+        return " ".join([*failing, f"p{percent:.0f} of those answered is within the limits."])
     late = [f"p{percent:.0f} of {NAMES[worst]} is {seconds(slow)}, {over}."]
     return " ".join(failing + late if factor < LEAST_BREACH else late + failing)
 

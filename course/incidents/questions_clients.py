@@ -156,19 +156,20 @@ SHOWN = (
     "scheduling_order",
     "scheduler_reserve_full_isl",
     "enable_prefix_caching",
-    "block_size",
     "kv_cache_dtype",
     "quantization",
     "max_prompt_tokens",
     "max_queue_len",
 )
-"""Fields of the engine that are always shown, at their defaults too: being listed says nothing."""
+"""Fields of the engine that are always shown, at their defaults too: being listed says nothing. The block size isn't:
+services with long shared prompts have another one, and no cause is in it.
+"""
 
 
 def config(scene: IncidentScene) -> QuestionResult:
     service = scene.now.service
     fleet, engine, scaling = service.fleet, service.engine, service.fleet.autoscaling
-    drafts = engine.speculative
+    drafts, kv = engine.speculative, service.deployment()
     linked = f", linked by {LINKED_BY[service.links]}" if service.tp > 1 else ""
     fields = {
         "model": service.model,
@@ -177,7 +178,7 @@ def config(scene: IncidentScene) -> QuestionResult:
         "router": fleet.router.policy,
         "CUDA graphs": service.cuda_graphs,
         "GPU memory": "shared with another process" if service.memory_taken else "all for this engine",
-        "KV blocks": service.deployment().num_kv_blocks,
+        "KV pool, tokens": f"{kv.num_kv_blocks * kv.block_size:,}",
         **{name: getattr(engine, name) for name in SHOWN},
         "speculative": f"{drafts.method}, k={drafts.k}, max_batch={drafts.max_batch or 'by the cost of a row'}"
         if drafts

@@ -110,7 +110,7 @@ def play_traffic(options: SimulateOptions, deployment: "Deployment", progress: P
 
     config = options.cluster(options.seed, deployment.profile)
     workload = options.workload()
-    return simulate_workload(deployment, workload, config, options.slo, options.per_request, progress)
+    return simulate_workload(deployment, workload, config, options.slo, options.per_request, progress, options.qps)
 
 
 def plan(options: SimulateOptions, deployment: "Deployment", progress: Progress) -> dict[str, Any]:

@@ -54,8 +54,13 @@ def error_percent(simulated: SummaryDict, measured: SummaryDict) -> SummaryDict:
     }
 
 
-def rates(requests: Iterable[Recordable]) -> dict[str, float]:
-    """Finished requests and tokens per second, from the first arrival to the last end."""
+def rates(requests: Iterable[Recordable], seconds: float | None = None) -> dict[str, float]:
+    """Finished requests and tokens per second.
+
+    Args:
+        seconds: what they are divided by; None = from the first of these arrivals to the last of these ends. Where
+            other requests came to nothing, theirs count as well: what was answered early isn't all that time was for.
+    """
     records = as_records(requests)
     amounts = {
         "requests_per_s": len(records),
@@ -63,7 +68,8 @@ def rates(requests: Iterable[Recordable]) -> dict[str, float]:
         "output_tokens_per_s": sum(record.timeline.num_tokens for record in records),
     }
     ends = [record.timeline.finished for record in records if record.timeline.finished is not None]
-    seconds = max(ends) - records[0].timeline.arrival if ends else 0.0
+    if seconds is None:
+        seconds = max(ends) - records[0].timeline.arrival if ends else 0.0
     return {name: round(amount / seconds, 6) if seconds > 0 else 0.0 for name, amount in amounts.items()}
 
 

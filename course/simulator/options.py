@@ -101,12 +101,12 @@ class ServerOptions:
         Args:
             more: in place of what was given.
         """
-        from course.simulator.calibration.requests_log import longest_request, read_server_facts
+        from course.simulator.calibration.requests_log import check_window, longest_request, read_server_facts
         from course.simulator.deployment import Deployment
         from minillm.policies.config import parse_fields
 
         fields = {**self.stated(), **more}
-        if log is not None:  # the server did serve the longest
+        if log is not None:  # the pool that a log's server had may be smaller than the model's window
             fields = {"max_model_len": longest_request(log), **read_server_facts(log), **fields}
         engine_fields = parse_fields(self.engine_fields, "--set")
         null_block = engine_fields.pop("null_block", fields.pop("null_block", False))
@@ -114,7 +114,10 @@ class ServerOptions:
             raise PricingError(f"--set null_block wants true or false, not {null_block!r}")
         if own := engine_fields.keys() & inspect.signature(Deployment.of).parameters.keys():
             raise PricingError(f"--set {min(own)}: that has an option of its own, if it can be set")
-        return Deployment.of(**{"profile": profile, **fields, **engine_fields, "null_block": null_block})
+        deployment = Deployment.of(**{"profile": profile, **fields, **engine_fields, "null_block": null_block})
+        if log is not None and self.max_model_len is None:
+            check_window(log, deployment.model.max_context, self.model)
+        return deployment
 
 
 SERVER = tuple(each.name for each in fields(ServerOptions) if each.name not in ("model", "hardware"))

@@ -1,6 +1,7 @@
 """Serves a log or a workload on equal simulated replicas, and reports both alike, as data and as text."""
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,11 +61,17 @@ def simulate_log(deployment: Deployment, path: Path, per_request: bool = False) 
     return report
 
 
-def latency_report(deployment: Deployment, served: Sequence[Recordable], seconds: float) -> dict[str, Any]:
-    """Figures of requests that were served: `summary`, `throughput`, `virtual_s`, and `speculation` if it is on."""
+def latency_report(
+    deployment: Deployment, served: Sequence[Recordable], seconds: float, span: float | None = None
+) -> dict[str, Any]:
+    """Figures of requests that were served: `summary`, `throughput`, `virtual_s`, and `speculation` if it is on.
+
+    Args:
+        span: seconds that throughput is over, where not all requests were served; see `rates`.
+    """
     report: dict[str, Any] = {
         "summary": summary_of(served),
-        "throughput": rates(served),
+        "throughput": rates(served, span),
         "virtual_s": round(seconds, DIGITS),
     }
     if deployment.config.speculative is not None:
@@ -79,23 +86,29 @@ def simulate_workload(
     slo: SLO | None = None,
     per_request: bool = False,
     progress: Callable[[str, float], None] | None = None,
+    asked: float | None = None,
 ) -> dict[str, Any]:
     """Play a workload to a fleet.
 
     Args:
         progress: told what is done, and the share of requests that have ended.
+        asked: requests per second that the workload stands for; None = a recording's own. See `ramp_of`.
     Returns:
         The `latency_report` of completed requests, `outcomes`, `attempts`, `prefix_hit_rate`, `replicas`,
-        `first_error` if there is one; with tiers `tier_hits`; with `slo` also `goodput_per_s` and `attainment`; with
-        `per_request` also `requests`. `latencies_from` is "sent": when a request left its client. A closed loop may
-        hold it back until then; `summary_from_due` has the same latencies from the moment it was due.
+        `first_error` if there is one; `ramp` where it's less busy than was asked for; with tiers `tier_hits`; with
+        `slo` also `goodput_per_s` and `attainment`; with `per_request` also `requests`. `latencies_from` is "sent":
+        when a request left its client. A closed loop may hold it back until then; `summary_from_due` has the same
+        latencies from the moment it was due.
     Raises:
-        WorkloadError: the configuration names a pool that a single deployment cannot make.
+        WorkloadError: the configuration names a pool that a single deployment cannot make, or no request fits.
     """
     fleet = play(deployment, workload, config, progress)
     done = [record for record in fleet.request_records("sent") if record.completed]
+    errors = [record.error for record in fleet.records if record.outcome is Outcome.ERROR]
+    if errors and len(errors) == len(fleet.records):
+        raise WorkloadError(f"none of these requests can be served. The first: {errors[0]}")
     report = {
-        **latency_report(deployment, done, fleet.duration),
+        **latency_report(deployment, done, fleet.duration, fleet.summary(slo).duration),
         **fleet_report(fleet),
         **energy_report(deployment, fleet),
     }
@@ -105,8 +118,10 @@ def simulate_workload(
         report["summary_from_due"] = summary_of(
             record for record in fleet.request_records("intended") if record.completed
         )
-    if errors := [record.error for record in fleet.records if record.outcome is Outcome.ERROR]:
+    if errors:
         report["first_error"] = errors[0]
+    if asked is not None and (ramp := ramp_of(fleet, asked)):
+        report["ramp"] = {"asked_per_s": asked, **ramp}
     if slo is not None:
         summary = fleet.summary(slo, "sent")
         report["goodput_per_s"] = round(summary.goodput or 0.0, DIGITS)
@@ -114,6 +129,31 @@ def simulate_workload(
     if per_request:
         report["requests"] = [row_of(record) for record in done]
     return {**report, "replicas": config.replicas}
+
+
+FULL = 0.8
+"""Of the rate that was asked for: with less, a run says that it hasn't been that busy."""
+
+
+def ramp_of(fleet: FleetRun, asked: float) -> dict[str, float] | None:
+    """Where conversations bring fewer requests a second than asked, as their later turns come when no new ones begin
+    any more: `offered_per_s`, `tail_s` from the last first turn on, and `num_requests` that such a tail is a tenth of.
+    """
+    first_turns: dict[str, float] = {}
+    due = sorted((record.intended, record.request.session) for record in fleet.records if record.intended is not None)
+    for moment, session in due:
+        first_turns.setdefault(session, moment)
+    if len(first_turns) == len(due):
+        return None
+    span, begins = due[-1][0] - due[0][0], max(first_turns.values()) - due[0][0]
+    if not span or (offered := len(due) / span) >= FULL * asked:
+        return None
+    tail = span - begins
+    return {
+        "offered_per_s": round(offered, DIGITS),
+        "tail_s": round(tail, DIGITS),
+        "num_requests": math.ceil(9 * tail * asked),
+    }
 
 
 def play(
@@ -281,6 +321,13 @@ def latency_text(report: dict[str, Any]) -> str:
     lines += energy_lines(report)
     if "first_error" in report:
         lines.append(f"first error: {report['first_error']}")
+    if "ramp" in report:
+        ramp = report["ramp"]
+        lines.append(
+            f"not as busy as asked: {ramp['offered_per_s']:.2f} requests/s came on average, not "
+            f"{ramp['asked_per_s']:g}: later turns of conversations came for {ramp['tail_s']:.0f} s after the last one "
+            f"had begun; --num-requests {ramp['num_requests']} gets near"
+        )
     if "attainment" in report:
         share, rate = report["attainment"], report["goodput_per_s"]
         lines.append(f"within the limits: {share:.1%} of requests, {rate:.2f} per second")
@@ -337,4 +384,7 @@ def speculation_text(figures: dict[str, Any]) -> str:
     if not figures["verifications"]:
         return "speculation: the gates let nothing be drafted"
     places = ", ".join(f"{share:.0%}" for share in figures["acceptance_at"])
-    return f"speculation: {figures['emitted_per_verify']:.2f} tokens per verification, accepted by place {places}"
+    return (
+        f"speculation: {figures['emitted_per_verify']:.2f} tokens per verification, from drafts of "
+        f"{figures['drafted_per_verify']:.2f}; accepted by place, of the drafts that long, {places}"
+    )

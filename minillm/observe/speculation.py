@@ -70,6 +70,7 @@ class SpeculationSummary:
         """The figures, ready for JSON."""
         return {
             "verifications": self.num_verifications,
+            "drafted_per_verify": self.drafted_per_verify,
             "emitted_per_verify": self.emitted_per_verify,
             "acceptance_at": self.acceptance_at,
             "rejected_drafts": self.num_rejected,
@@ -102,6 +103,11 @@ class SpeculationSummary:
     def acceptance_at(self) -> list[float]:
         """The share of draft tokens that were accepted, by place."""
         return [accepted / drafted for accepted, drafted in zip(self.accepted_at, self.drafted_at)]
+
+    @property
+    def drafted_per_verify(self) -> float | None:
+        """Draft tokens of a verification: fewer than k where the policy shortens drafts."""
+        return sum(self.drafted_at) / self.num_verifications if self.num_verifications else None
 
     @property
     def emitted_per_verify(self) -> float | None:

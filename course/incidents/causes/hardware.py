@@ -25,21 +25,19 @@ ANY = (("llama-3.1-8b", "l40s", 1), ("llama-3.1-8b", "a100-80gb", 1), ("qwen3-14
 def throttled_card(draw: Draw) -> Case:
     before = fleet_of(draw, draw.uniform(0.5, 0.58), ANY)
     fault = ReplicaFault("throttled", clock=draw.uniform(0.19, 0.25))
-    return Case(before, replace(before, fault=fault), "A fan failed in one host: its GPUs slow down against the heat")
+    return Case(before, replace(before, fault=fault), "Facilities: fans replaced in one host")
 
 
 def hung_rank(draw: Draw) -> Case:
-    before = fleet_of(draw, draw.uniform(0.45, 0.55), ANY)
+    before = fleet_of(draw, draw.uniform(0.45, 0.55), LINKED)  # a rank waits for others: there is more than one
     fault = ReplicaFault("hung", hangs_at_s=draw.uniform(0.03, 0.08) * before.duration_s)
-    return Case(before, replace(before, fault=fault), "One rank waits in a collective that never ends")
+    return Case(before, replace(before, fault=fault), "NCCL updated on one host, as a trial")
 
 
 def bad_link(draw: Draw) -> Case:
     before = fleet_of(draw, draw.uniform(0.5, 0.58), LINKED)
     fault = ReplicaFault("bad_link", links="ethernet")
-    return Case(
-        before, replace(before, fault=fault), "NVLink errors in one host: its cards talk through the network card"
-    )
+    return Case(before, replace(before, fault=fault), "One host back from repair, with a card reseated")
 
 
 def wrong_weights(draw: Draw) -> Case:

@@ -56,6 +56,8 @@ class LoggedRequest:
 
 
 STAMPS = ("scheduled_ts", "first_token_ts", "last_token_ts")
+LATEST = 1e11
+"""Seconds since 1970 that no log reaches (the year 5138): a larger stamp is in milliseconds, or finer."""
 Seconds = Annotated[FiniteFloat, Field(strict=True)]
 
 
@@ -91,6 +93,8 @@ def read_requests_log(path: Path) -> list[LoggedRequest]:
     Raises:
         RecordingError: the file cannot be read, has no rows, or a row is not as described; the message names it.
     """
+    if path.suffix.lower() == ".csv":
+        raise RecordingError(f"{path}: a log is JSON lines; an Azure trace, which is CSV, goes with --trace")
     try:
         rows = list(json_rows(path, LogRow, RecordingError))
     except (OSError, UnicodeError) as error:
@@ -98,6 +102,8 @@ def read_requests_log(path: Path) -> list[LoggedRequest]:
     if not rows:
         raise RecordingError(f"{path} has no requests")
     origin = min(row.queued_ts for row in rows)
+    if origin > LATEST:
+        raise RecordingError(f"{path}: queued_ts {origin:.0f} is no time in seconds: divide milliseconds by 1000")
     requests = [
         LoggedRequest(
             f"line-{number}" if row.request_id is None else row.request_id,
@@ -150,6 +156,15 @@ def timed(requests: Sequence[LoggedRequest]) -> list[LoggedRequest]:
     if not found:
         raise RecordingError(f"no request of the log has {', '.join(STAMPS)}: nothing to fit or compare with")
     return found
+
+
+def check_window(path: Path, window: int, model: str) -> None:
+    """Raise RecordingError if a request of the log is longer than the model's window."""
+    if (longest := longest_request(path)) > window:
+        raise RecordingError(
+            f"{path}: the longest request has {longest} tokens, prompt and output together, and {model}'s window is "
+            f"{window}: leave it out, or say with --max-model-len how long the server let it get"
+        )
 
 
 def longest_request(path: Path) -> int:

@@ -115,5 +115,6 @@ def simulate_plan(
         price, source = price_of_replica(deployment), deployment.profile.hardware.price_source
     per_unit = price * sum(worksheet.in_each.values())
     plan = plan_capacity(worksheet, demand, price_per_hour=per_unit, headroom=headroom)
-    text = f"{plan}\nprice of a replica  {price:.2f} an hour ({source})"
+    unit = "dollars " if price_per_hour is None else ""  # one that is given may be in any currency
+    text = f"{plan}\nprice of a replica  {price:.2f} {unit}an hour ({source})"
     return {"plan": plan.to_dict(), "price_per_hour": price, "price_source": source, "text": text}

@@ -75,7 +75,7 @@ class Search:
             )
             for found, plan in self.plans
         ]
-        head = ("a replica is", "replicas", "GPUs", "each/s", "an hour", "per million out", "what binds")
+        head = ("a replica is", "replicas", "GPUs", "each/s", "$ an hour", "$ per million out", "what binds")
         reasons: dict[str, list[str]] = {}
         for name, why in self.left_out:
             reasons.setdefault(why, []).append(name)

@@ -18,7 +18,7 @@ from typing import Any
 
 from course.simulator.capacity.limits import Bottlenecks, Explain, find_limits, prefill_share, recording
 from course.simulator.cluster.fleet import ClusterConfig, simulate
-from course.simulator.cluster.record import Since
+from course.simulator.cluster.record import Outcome, Since
 from course.simulator.cluster.replica import EngineFactory
 from course.simulator.cluster.run import FleetRun
 from course.simulator.errors import SimulationError, WorkloadError
@@ -63,17 +63,23 @@ class KneePoint:
     tpot_p99: float | None
     """None when no answer has two tokens."""
     output_tokens_per_s: float
+    e2e_p99: float | None = None
+    """None when nothing was answered."""
 
     @classmethod
     def of(cls, rate: float, run: FleetRun, slo: SLO) -> "KneePoint":
         summary = run.summary(slo, SINCE)
-        p99s = (summary.metrics[metric].p99 for metric in ("ttft", "tpot"))
-        ttft, tpot = (None if value is None else round(value, DIGITS) for value in p99s)
-        return cls(rate, attainment_of(run, slo), ttft, tpot, round(summary.output_tokens_per_s, DIGITS))
+        p99s = (summary.metrics[metric].p99 for metric in ("ttft", "tpot", "e2e"))
+        ttft, tpot, e2e = (None if value is None else round(value, DIGITS) for value in p99s)
+        return cls(rate, attainment_of(run, slo), ttft, tpot, round(summary.output_tokens_per_s, DIGITS), e2e)
 
     def __str__(self) -> str:
-        percentiles = (("TTFT", self.ttft_p99), ("TPOT", self.tpot_p99))
-        stated = [f"{name} p99 {value * 1e3:.0f} ms" for name, value in percentiles if value is not None]
+        percentiles = (("TTFT", self.ttft_p99), ("TPOT", self.tpot_p99), ("E2E", self.e2e_p99))
+        stated = [
+            f"{name} p99 {value * 1e3:,.{0 if value >= 0.1 else 1}f} ms"
+            for name, value in percentiles
+            if value is not None
+        ]
         return ", ".join(stated) or "nothing is answered: are prompts longer than the model's window?"
 
 
@@ -196,6 +202,8 @@ class Worksheet:
         self.turns = 1.0 if isinstance(traffic, Workload) else mean_turns(traffic, seed)
         self.points: dict[float, KneePoint] = {}
         self._stay_s = 0.0
+        self._unserved = ""
+        """What is to be said of requests that not even an idle replica can serve."""
         """How long an arrival stays with an idle replica: to the end of its last answer, mean, seconds."""
 
     @property
@@ -262,6 +270,11 @@ class Worksheet:
             self.points[IDLE_RATE] = KneePoint.of(IDLE_RATE, run, self.slo)
             begun = {record.request.session: record.intended or 0.0 for record in reversed(run.records)}
             ended = {record.request.session: record.ended or 0.0 for record in run.records}
+            errors = [record.error for record in run.records if record.outcome is Outcome.ERROR]
+            if errors:
+                self._unserved = (
+                    f"; {len(errors) / len(run.records):.1%} can't be served at all, the first: {errors[0]}"
+                )
             self._stay_s = sum(ended[session] - begun[session] for session in begun) / len(begun)
         return self.points[IDLE_RATE]
 
@@ -276,8 +289,8 @@ class Worksheet:
         idle = self.idle()
         if idle.attainment < self.target:
             raise SimulationError(
-                f"an idle replica meets the SLO for {idle.attainment:.1%} of requests only ({idle}): more replicas "
-                "cannot help; faster ones, or other limits, can"
+                f"an idle replica meets the SLO for {idle.attainment:.1%} of requests only ({idle}{self._unserved}): "
+                "more replicas cannot help; faster ones, or other limits, can"
             )
         one_by_one = self.turns / self._stay_s if self._stay_s else math.inf
         low, high = IDLE_RATE, max(min(guess, one_by_one), 2 * IDLE_RATE)

@@ -71,6 +71,11 @@ class ClusterConfig(WorkloadModel):
     def _consistent(self) -> "ClusterConfig":
         if self.replicas == 0 and self.autoscaling is None:
             raise ValueError("replicas is 0 and nothing would ever start one: set autoscaling, or at least 1 replica")
+        if self.autoscaling is not None and self.replicas > self.autoscaling.max_replicas:
+            raise ValueError(
+                f"replicas ({self.replicas}, how many there are at the start) must not exceed autoscaling.max_replicas "
+                f"({self.autoscaling.max_replicas})"
+            )
         if sum(way is not None for way in (self.model_routing, self.degrading, self.disaggregation)) > 1:
             raise ValueError("model_routing, degrading, disaggregation each choose a request's pool: choose one")
         if len({tier.name for tier in self.tiers}) < len(self.tiers):

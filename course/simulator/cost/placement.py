@@ -63,7 +63,7 @@ class Placement:
     def check(self, model: PricedModel) -> None:
         """Raise PricingError unless the model can be cut into tp parts and pp stages, and adapters counted."""
         heads, kv_heads, slices = model.num_heads, model.num_kv_heads, self.attention_tp
-        if heads % slices or (kv_heads % slices and slices % kv_heads):
+        if not shares_heads(model, slices):
             raise PricingError(f"tp {slices} cannot share {heads} query heads and {kv_heads} KV heads evenly")
         if model.layers < self.pp:
             raise PricingError(f"pp {self.pp} leaves a stage without a layer: the model has {model.layers}, lower --pp")
@@ -144,12 +144,26 @@ def kv_blocks_that_fit(
     if free >= block:
         return int(free // block)
     room = usable - min(WORKING_BYTES, usable / 10)
-    enough = -(-(weights + block) * placement.accelerators // room)
+    enough = int(-(-(weights + block) * placement.accelerators // room))
     raise DoesNotFitError(
         f"{weights / 1e9:.1f} GB of weights per accelerator leave no room for a KV block of {block / 1e6:.1f} MB in "
         f"{usable / GIB:.1f} GiB ({USABLE_MEMORY:.0%} of {hardware.name}'s memory): use at least "
-        f"{enough:.0f} accelerators (--tp), narrower weights (--weight-dtype), or hardware with more memory"
+        f"{enough} accelerators ({how_to_cut(model, enough)}), narrower weights (--weight-dtype), or hardware with "
+        "more memory"
     )
+
+
+def how_to_cut(model: PricedModel, enough: int) -> str:
+    """Options that spread a model over at least so many accelerators, and that its heads allow."""
+    for tp in range(enough, model.num_heads + 1):
+        if shares_heads(model, tp):
+            return f"--tp {tp}" if tp == enough else f"--tp {tp}, as its heads can be shared, or --tp with --pp"
+    return "--tp with --pp"
+
+
+def shares_heads(model: PricedModel, slices: int) -> bool:
+    """Whether so many accelerators can share the model's heads evenly. KV heads may be kept more than once."""
+    return not model.num_heads % slices and not (model.num_kv_heads % slices and slices % model.num_kv_heads)
 
 
 def check_fits(model: PricedModel, hardware: Hardware, placement: Placement, kv_bytes: float) -> None:

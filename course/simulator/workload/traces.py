@@ -49,6 +49,13 @@ class MooncakeRow(BaseModel):
     output_length: Tokens = Field(strict=True)
     hash_ids: list[int]
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_log(cls, row: Any) -> Any:
+        if isinstance(row, dict) and "queued_ts" in row:
+            raise ValueError("this is a server's log, not a Mooncake trace: it goes with --requests")
+        return row
+
     @model_validator(mode="after")
     def _one_id_a_block(self) -> "MooncakeRow":
         num_blocks = -(-self.input_length // MOONCAKE_BLOCK)

@@ -56,12 +56,17 @@ def test_mistakes_are_told(run: Run) -> None:
         (("--answer", '{"phase": "queue"}'), "not phase"),
         (("--answer", '{"evidence": "batch"}'), "is a list"),
         (("--answer", '{"ruled_out": "kv_pool"}'), "is an object"),
-        (("--date", "soon"), "a day such as"),
-        (("--date", "2999-01-01"), "yet to come"),
+        (("--today",), "--today and a seed each say which incident"),
         (("--mitigate", "reverse"), "did you mean 'revert'"),
     ):
         status, out, err = run("incident", *SLOTS, *words, "--json")
         assert (status, out) == (2, "") and message in err, words
+
+
+def test_days_that_are_none(run: Run) -> None:
+    for day, message in (("soon", "a day such as"), ("2999-01-01", "yet to come")):
+        status, out, err = run("incident", "--date", day, "--json")
+        assert (status, out) == (2, "") and message in err, day
 
 
 def test_the_archive_is_listed(run: Run) -> None:
@@ -109,6 +114,13 @@ def test_leaving_before_the_grade_says_what_is_kept(run: Run) -> None:
     for words in ("ask batch\nquit\n", "ask batch\n"):  # the second ends as Ctrl-D does
         status, out, _ = run("incident", *SLOTS, stdin=words)
         assert status == 0 and "--resume` goes on" in out
+
+
+def test_a_menu_can_be_left_and_a_second_answer_is_refused_before_its_menus(run: Run) -> None:
+    words = ["answer", "few_slots", "back", "answer", "few_slots", *[""] * 5, "answer"]
+    status, out, _ = run("incident", *SLOTS, stdin="\n".join(words))
+    assert status == 0 and "nothing done" in out and "noted: " in out
+    assert out.count("what is the cause?") == 2 and "this incident has its diagnosis" in out
 
 
 def test_playing_by_hand_from_menus(run: Run) -> None:

@@ -15,6 +15,7 @@ from course.incidents import Incident, IncidentError
 from course.incidents.causes import CAUSES, Draw
 from course.incidents.convict import rules_out
 from course.incidents.evidence import NamedRows, as_text
+from course.incidents.incident import with_cause_of
 from course.incidents.interventions import BY_ID, MOST_SLOTS
 from course.incidents.marking import EVIDENCE, MITIGATED, RESTORED, SLOW, WITHOUT_ALTERNATIVE
 from course.incidents.outcome import Effect
@@ -402,6 +403,26 @@ def test_a_near_miss_is_not_rounded_to_the_target() -> None:
 
     told = [effect(after).after_told for after in (0.9462, 0.94999, 0.95, 0.93, 1.0)]
     assert told == ["94.6%", "94.9%", "95%", "93%", "100%"]
+
+
+def test_full_clocks_rule_a_throttled_card_out(draw: Callable[[str, int], Incident]) -> None:
+    """A clock at all of the rated one is a share like any other, and no one's fifth."""
+    assert rules_out(draw("hung_rank", 1).truth, "cards", "throttled_card")
+
+
+def test_the_page_makes_no_breach_of_a_percentile_within_its_limit(slots: Incident) -> None:
+    """Where most requests are lost, the others may be fast."""
+    hidden = slots.truth
+    easy = replace(hidden.case.now.slo, ttft=1e6, itl=1e6, tpot=1e6, e2e=1e6)
+    now = replace(hidden.scene.now, service=replace(hidden.scene.now.service, slo=easy))
+    alarm = page_of(replace(hidden, scene=replace(hidden.scene, now=now))).alarm
+    assert alarm.endswith("of those answered is within the limits.") and "times" not in alarm
+
+
+def test_a_seed_whose_cause_was_told_is_practice_at_all_difficulties() -> None:
+    assert with_cause_of("incident 7, difficulty 1") == with_cause_of("incident 7, difficulty 3")
+    names = ("incident 7, difficulty 1", "incident 17, difficulty 1", "incident 7, difficulty 1, burst")
+    assert len({with_cause_of(name) for name in (*names, "incident of 2026-01-05", "classic: straggler")}) == 5
 
 
 @pytest.mark.slow

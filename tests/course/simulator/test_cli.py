@@ -51,6 +51,15 @@ def test_a_log_gives_the_promised_json(log: Path) -> None:
     assert "error_percent" not in report, "a log without stamps has nothing to compare with"
 
 
+def test_a_log_of_requests_that_the_model_cannot_hold_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "long.jsonl"
+    path.write_text(json.dumps({"input_toks": 100_000, "output_toks": 50_000, "queued_ts": 0.0}) + "\n")
+    sizes = ("simulate", "--requests", path, "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--json")
+    with pytest.raises(RecordingError, match=r"150000 tokens, .*window is 131072"):
+        call(*sizes)
+    assert call(*sizes, "--max-model-len", 150_000)["summary"]["ttft_s"]["p50"] > 0, "the server was set up for it"
+
+
 def test_the_golden_run_has_not_drifted(log: Path) -> None:
     """After a wanted change of the scheduler or the prices, write the file anew from what this test prints."""
     report = call("simulate", "--requests", log, *SIMULATE)
@@ -91,7 +100,11 @@ def test_errors_say_what_to_do(run: Callable[..., tuple[int, str, str]]) -> None
         (("simulate", "--model", "llama-3-8b", "--hardware", "h100"), "--requests, or a rate"),
         (("simulate", "--model", "llama-3-8b", "--qps", 1), "--hardware NAME"),
         (("simulate", "--model", "llama-3-8b", "--hardware", "h1", "--qps", 1), "no hardware 'h1'"),
-        (("simulate", "--model", "llama-3-70b", "--hardware", "h100", "--qps", 1), "accelerators (--tp)"),
+        (("simulate", "--model", "llama-3-70b", "--hardware", "h100", "--qps", 1), "at least 2 accelerators (--tp 2)"),
+        (
+            ("simulate", "--model", "deepseek-v3", "--hardware", "h100", "--qps", 1),
+            "--tp 32, as its heads can be shared",
+        ),
         (("calibrate", "--from-requests", "absent.jsonl", "--model", "llama-2-70b"), "--hardware NAME"),
         (("calibrate", "--from-requests", "absent.jsonl", "--model", "llama-2-70b", "--hardware", "l4"), "cannot read"),
         (("calibrate", "--from-requests", "absent.jsonl", "--hardware", "l4", "--quick"), "does not read --quick"),

@@ -15,6 +15,7 @@ from course.simulator.cluster.fleet import ClusterConfig, simulate
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.roofline import StepWork
 from course.simulator.deployment import Deployment
+from course.simulator.errors import WorkloadError
 from course.simulator.options import FleetOptions, Router
 from course.simulator.report import simulate_workload
 from course.simulator.workload.arrivals import Poisson
@@ -71,11 +72,12 @@ def test_speculation() -> None:
     figures = report["speculation"]
     assert figures["emitted_per_verify"] == pytest.approx((1 - 0.8**5) / 0.2, rel=0.05)
     assert figures["acceptance_at"] == pytest.approx([0.8, 0.64, 0.512, 0.41], abs=0.05)
+    assert 3.8 < figures["drafted_per_verify"] <= 4, "the last draft of an answer is shorter"
     assert figures["draft_cost"] == pytest.approx(0.1, abs=0.02)
     assert report["summary"]["tpot_s"]["p50"] < 0.6 * plain["summary"]["tpot_s"]["p50"]
     assert report["speculative"]["k"] == 4 and not {"speculation", "speculative"} & plain.keys()
     printed = text(*QUICK, *SPECULATIVE)
-    assert "tokens per verification, accepted by place " in printed
+    assert "tokens per verification, from drafts of " in printed and "; accepted by place" in printed
     idle = text(*QUICK, "--speculative", "method=ngram", "--speculative", "min_output_tokens=999")
     assert "the gates let nothing be drafted" in idle
 
@@ -205,10 +207,36 @@ def test_stages_adapters_and_tiers() -> None:
     assert {"pp", "lora"} <= report["beyond_fit"].keys()
 
 
-def test_requests_that_cannot_be_served_are_counted_and_explained() -> None:
-    report = call(*QUICK, "--prompt-tokens", 99999, "--json")
-    assert report["outcomes"] == {"error": 20} and "100199 tokens" in report["first_error"]
-    assert report["summary"]["ttft_s"]["p50"] is None
+def test_requests_that_cannot_be_served_are_counted_and_explained(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    rows = [f"2023-11-16 18:00:0{second},{tokens},5" for second, tokens in enumerate((500, 99999, 500))]
+    trace.write_text("\n".join(("TIMESTAMP,ContextTokens,GeneratedTokens", *rows)) + "\n")
+    report = call("simulate", *SMALL, "--trace", trace, "--json")
+    assert report["outcomes"] == {"completed": 2, "error": 1} and "100004 tokens" in report["first_error"]
+
+
+def test_a_run_in_which_nothing_can_be_served_is_an_error() -> None:
+    with pytest.raises(WorkloadError, match=r"none of these requests can be served.*100199 tokens"):
+        call(*QUICK, "--prompt-tokens", 99999, "--json")
+
+
+def test_conversations_that_have_only_begun_are_no_full_load() -> None:
+    """A conversation's later turns come minutes after its first: a short run hasn't got busy yet, and says so."""
+    sessions = ("simulate", "--qps", 2, "--traffic", "sessions", *SMALL, "--json")
+    short = call(*sessions, "--num-requests", 100)["ramp"]
+    assert short["offered_per_s"] < 1 and short["asked_per_s"] == 2
+    assert "ramp" not in call(*sessions, "--num-requests", short["num_requests"])
+    assert "ramp" not in call(*QUICK, "--json"), "requests of their own come as they're due"
+    words = ("simulate", "--qps", 2, "--traffic", "sessions", *SMALL, "--num-requests", 100)
+    assert f"--num-requests {short['num_requests']} gets near" in text(*words)
+
+
+def test_throughput_counts_the_time_in_which_nothing_was_answered() -> None:
+    """Overloaded, with clients that give up: what is answered comes early, and the rate is of the whole run."""
+    overload = ("--qps", 200, "--num-requests", 400, "--fleet", "clients.timeout_s=3", "--slo-e2e", 100)
+    report = call(*QUICK, *overload, "--json")
+    assert report["outcomes"]["timeout"] > 100, "a test of requests that come to nothing"
+    assert report["throughput"]["requests_per_s"] == pytest.approx(report["goodput_per_s"], abs=1e-5)
 
 
 APART = ("--fleet", "disaggregation.prefill_replicas=1", "--fleet", "disaggregation.link_bytes_per_s=1e9")

@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from course.simulator.calibration.requests_log import longest_request, read_requests_log, read_server_facts, timed
+from course.simulator.calibration.requests_log import (
+    check_window,
+    longest_request,
+    read_requests_log,
+    read_server_facts,
+    timed,
+)
 from course.simulator.errors import RecordingError
 
 ROW = {
@@ -65,6 +71,25 @@ def test_no_log_at_all(tmp_path: Path) -> None:
         read_requests_log(tmp_path / "absent.jsonl")
     with pytest.raises(RecordingError, match="no requests"):
         read_requests_log(write(tmp_path, ""))
+
+
+def test_milliseconds_are_not_taken_for_seconds(tmp_path: Path) -> None:
+    row = {"input_toks": 10, "output_toks": 3, "queued_ts": 1_700_000_000}
+    assert len(read_requests_log(write(tmp_path, row))) == 1, "seconds since 1970 are fine"
+    with pytest.raises(RecordingError, match="divide milliseconds by 1000"):
+        read_requests_log(write(tmp_path, {**row, "queued_ts": 1_700_000_000_000}))
+
+
+def test_a_table_is_sent_to_the_option_that_reads_it(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match="--trace"):
+        read_requests_log(tmp_path / "azure.csv")
+
+
+def test_a_request_beyond_the_models_window(tmp_path: Path) -> None:
+    log = write(tmp_path, ROW)
+    check_window(log, 13, "a-model")
+    with pytest.raises(RecordingError, match=r"13 tokens, .* a-model's window is 12: .*--max-model-len"):
+        check_window(log, 12, "a-model")
 
 
 def test_facts_beside_a_log(tmp_path: Path) -> None:

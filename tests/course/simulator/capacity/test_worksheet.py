@@ -101,6 +101,8 @@ def test_prompts_pay_for_what_they_add_to_steps() -> None:
 def test_an_slo_that_an_idle_replica_misses_is_reported() -> None:
     with pytest.raises(SimulationError, match=r"idle replica .* 0\.0%"):
         worksheet(slo=SLO(ttft=0.001)).knee(1.0)
+    with pytest.raises(SimulationError, match=r"E2E p99 [\d,]+ ms"):
+        worksheet(slo=SLO(e2e=0.001)).knee(1.0)
 
 
 @pytest.mark.parametrize(

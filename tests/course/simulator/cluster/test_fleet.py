@@ -195,6 +195,7 @@ def test_an_engine_that_makes_no_progress_is_reported() -> None:
         lambda: ClusterConfig(replica=2),
         lambda: ClusterConfig(clients={"timeout_s": 1.0, "first_byte_timeout_s": 2.0}),
         lambda: ClusterConfig(autoscaling={"target": 1.0, "min_replicas": 3, "max_replicas": 2}),
+        lambda: ClusterConfig(replicas=3, autoscaling={"target": 1.0, "max_replicas": 2}),
         lambda: Autoscaling(target=0),
         lambda: ClusterConfig(network={"rtt_s": -1.0}),
         lambda: ClusterConfig(

@@ -81,6 +81,7 @@ def test_mooncake_blocks_become_shared_pieces(tmp_path: Path) -> None:
         (mooncake() + "[1]\n", "line 2: "),
         (mooncake() + "\n" + mooncake(hash_ids=[1]), "line 3: .*3 blocks of 512"),
         (mooncake(hash_ids=None), "line 1: hash_ids"),
+        (mooncake(queued_ts=1.0), "line 1: .*--requests"),
         (mooncake(output_length=-1), "line 1: output_length"),
         (mooncake(output_length=2.5), "line 1: output_length"),
         (mooncake(timestamp="soon"), "line 1: timestamp"),
