@@ -15,8 +15,8 @@ from course.simulator.workload.lengths import LogNormal
 SERVER = {"model": "llama-2-13b", "profile": "a100-80gb", "tp": 2}
 QPS, PROMPT, OUTPUT = 60.0, 2200, 180
 """Requests a second; mean tokens in and out."""
-ITL_S = 0.080
-"""Its p99."""
+TTFT_S, ITL_S = 3.2, 0.080
+"""Its p99 of either."""
 TRAFFIC = Independent(
     prompt=LogNormal(median=2000, sigma=0.44, high=3600), output=LogNormal(median=160, sigma=0.5, high=400)
 )
