@@ -33,9 +33,8 @@ function render({ model, el }) {
   }
 
   // A bet that's locked switches off the button that had the focus: it goes on to what is said now.
-  const beside = el.parentElement ?? el;
   let last = null;
-  function note({ target }) { last = target; }
+  function note({ target }) { if (el.parentElement?.contains(target)) last = target; }
   function takeFocus() {
     const { activeElement } = document;
     if (!last?.disabled || (activeElement !== last && activeElement !== document.body)) return;
@@ -47,6 +46,7 @@ function render({ model, el }) {
   function show() { page.innerHTML = model.get("value"); }
   window.addEventListener("keydown", keep, true); // before JupyterLab, which listens on the document
   window.addEventListener("keydown", pressOnEnter, true);
+  window.addEventListener("focusin", note);
   function change() {
     show();
     takeFocus();
@@ -60,6 +60,7 @@ function render({ model, el }) {
     spoken.stop();
     window.removeEventListener("keydown", keep, true);
     window.removeEventListener("keydown", pressOnEnter, true);
+    window.removeEventListener("focusin", note);
     model.off("change:value", change);
   };
 }
