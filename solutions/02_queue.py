@@ -137,8 +137,8 @@ lab.beside(ours, yours)
 #
 # The server model is simple. It has a number of **slots**. Admitted requests wait in one queue, first come, first served,
 # for the first free slot. There the prompt is prefilled at `prefill_s` seconds a token, which yields the first token. Then
-# the answer is decoded at `decode_s` seconds an output token, and the slot is free again. Output lengths are known in
-# advance here. All slots start out free; times are seconds from the start.
+# the slot stays busy for `decode_s` seconds for each output token, the first one included, and is free again. Output
+# lengths are known in advance here. All slots start out free; times are seconds from the start.
 #
 # - `predict_ttft(slot_free_at, arrival, prompt_tokens, prefill_s)`: `slot_free_at` says for each slot when it will have
 #   finished everything admitted so far (possibly in the past). Return the TTFT of a request that arrives now.

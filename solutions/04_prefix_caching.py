@@ -297,7 +297,7 @@ check("prompt-builder", render_tools, build_prompt)
 #   that has nothing behind it (so every prefix that is still in use stays whole) and, of those, was **used longest ago**. An `insert` uses
 #   all its tokens, a `match` those that it found, and no others.
 #
-# Two uses never happen at once, so there is always one answer. The lists are the caller's: don't change them, and don't rely on them
+# No two uses happen at the same time, so there is always one answer. The lists are the caller's: don't change them, and don't rely on them
 # afterwards. A tree may be large: `insert` and `match` may not look at all of it.
 
 # %% [markdown]

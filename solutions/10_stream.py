@@ -137,7 +137,7 @@ print(f"{'finish()':12} {stream.finish()!r}")
 # the developer's machine, and nowhere else. The rules (those of browsers):
 #
 # - The bytes are **UTF-8**; invalid bytes become U+FFFD. A byte order mark (`EF BB BF`) at the very beginning is dropped.
-# - A **line** ends with LF, CR, or CR LF (together, one end), and with nothing else. A lone CR ends its line **at once**; if the
+# - A **line** ends with LF, CR, or CR LF (together, one end), and with nothing else. A lone CR ends its line **immediately**; if the
 #   next byte is an LF, in the next chunk perhaps, it belongs to that end.
 # - A line is a **field**: name, colon, value. *One* space right after the colon is dropped. A line without a colon is a
 #   name with an empty value. A line that starts with a colon is a comment.
@@ -273,7 +273,7 @@ check("sse-parser", field_of, EventParser)
 # - `submit(name, prompt_blocks, answer_tokens)`: a request joins the end of the queue (both numbers are at least 1; names
 #   are unique).
 # - `begin()`: starts a step. First, requests are admitted in queue order, while there's a free slot and enough free blocks
-#   for the first: `prompt_blocks + 1`, for its prompt and its answer, taken at once. (If the first doesn't fit, those
+#   for the first: `prompt_blocks + 1`, for its prompt and its answer, all taken now. (If the first doesn't fit, those
 #   behind it wait too.) Returns the names of all requests in the step, in order of admission.
 # - `end()`: ends it. For each request that took part, the step was **prefill** (its first `prompt_blocks` steps: one block of the prompt each) or
 #   **decode** (one token). Returns the names of the requests that got a token, in the same order. A request

@@ -30,8 +30,9 @@ from course.lab import check, hint
 #   a request arrives at an empty system until it's empty again. If one arrives at the very instant the last one departs, the
 #   period continues. Every stay has a positive length (here and below).
 # - `client_cap(stays)`: many load generators keep at most a fixed number of requests open, a **cap**, and send the next one
-#   when one returns. The count then sits at its maximum. Return that maximum if the count is at it for **more than half** of
-#   the time from the first arrival to the last, otherwise `None`. Also `None` if they arrive at the same time.
+#   when one returns. The count then sits at its maximum. Return the largest count there ever is, if the count is at it for
+#   **more than half** of the time from the first arrival to the last, otherwise `None`. Also `None` if they arrive at the
+#   same time.
 #
 # There may be many stays: don't compare every pair. Don't modify the list.
 

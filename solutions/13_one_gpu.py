@@ -41,16 +41,16 @@ from course.lab import check, hint
 # 1. **Answers find their callers.** 250 callers within a second.
 # 2. **A lone caller, and a crowd.** Alone, a caller may wait 0.03 s for company, no longer. 300 callers within 0.2 s fit into six
 #    batches.
-# 3. **The GPU dies in mid-batch**, once or a few times. Everybody gets an output, and nothing that had been computed is computed again.
+# 3. **The GPU dies in mid-batch**, once or a few times. Every caller gets an output, and nothing that had been computed is computed again.
 #    An input that has failed twice in a batch of its own may be given up.
 # 4. **One input is poison**: every batch that it's in fails. Its caller gets `gpu.Failed`, all others their outputs. 24 batches are
 #    enough for 150 inputs, so trying each by itself isn't the way.
 # 5. **The same key again**: a caller who lost the connection asks again, immediately or a few seconds later. Each key is computed
 #    once, and both calls get its output. So keep outputs for at least ten seconds; nothing else is kept from one caller for the next.
-# 6. **Callers leave** (their `infer` is cancelled) while their item is queued: it's not computed, and nobody else notices. An item
+# 6. **Callers leave** (their `infer` is cancelled) while their item is queued: it's not computed, and no other caller notices. An item
 #    that is in a run already may go on.
-# 7. **Three times the load** for two seconds, with 1 s of patience. Whoever can't be served in time is refused (`gpu.Refused`) within 0.1 s;
-#    at most 1% wait in vain; and at least 90% of what full batches do in two seconds is answered. At 60% load nobody is refused.
+# 7. **Three times the load** for two seconds, with 1 s of patience. A caller that can't be served in time is refused (`gpu.Refused`) within 0.1 s;
+#    at most 1% wait in vain; and at least 90% of what full batches do in two seconds is answered. At 60% load no caller is refused.
 # 8. **Lengths vary**: most items have 20 to 100 tokens, a few 1,500 to 2,000; 1 s of patience. At most 2% of either kind may go without an output.
 #
 # Time is simulated: `asyncio.sleep(10)` takes no time to wait for. Use `asyncio`'s clock (`asyncio.get_running_loop().time()`), not the computer's.
@@ -85,7 +85,7 @@ from dataclasses import dataclass
 
 @dataclass(eq=False)
 class Entry:
-    """An item that somebody waits for."""
+    """An item that at least one caller waits for."""
 
     item: object
     answer: asyncio.Future
@@ -96,7 +96,7 @@ class Entry:
 class Batcher:
     MAX_WAIT = 0.01  # seconds for a batch to fill, when nothing runs
     LONGEST_RUN = 0.3  # seconds: a share of the shortest patience
-    KEPT = 10_000  # answers, for whoever asks again
+    KEPT = 10_000  # answers, for callers that ask again
 
     def __init__(self, gpu):
         self.gpu = gpu

@@ -174,9 +174,12 @@ class Committed:
         return self
 
     def lacks_its_unit(self, asked: Amount, room: float) -> bool:
-        """The right figure, as it stands before its unit, and none behind it."""
+        """The right figure, as it stands before its unit, and none behind it; or of a rate only what is counted ("16
+        requests"), not by what.
+        """
         shown = (self.value / asked.bare - 1) if asked.bare else math.inf
-        return self.unit is None and (abs(shown) <= room or asked.off_by(self.value) <= room)
+        counted = {RATE: COUNT, TOKEN_RATE: TOKENS}.get(asked.unit)
+        return self.unit in (None, counted) and (abs(shown) <= room or asked.off_by(self.value) <= room)
 
 
 def unit_named(asks: str) -> tuple[str, float] | None:

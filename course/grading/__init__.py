@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from course.grading.blame import message_of, shown
 from course.grading.question import Question
 from course.lab import progress
 
@@ -93,6 +94,9 @@ def _mark(criterion: Criterion) -> str:
     return "✓" if criterion.earned == criterion.possible else "◐" if criterion.earned else "✗"
 
 
+NOT_ANSWERED = (Criterion("answer", 0, 1, "not answered yet"),)
+
+
 class WrongAnswerError(AssertionError):
     """With strict=True: the answer did not earn every point."""
 
@@ -121,27 +125,28 @@ class Checks:
 
     def __call__(self, question: str, answer: Any, strict: bool = False) -> Result:
         """Grade an answer. Never raises for a learner; with `strict` raises WrongAnswerError unless all is right."""
-        result = Result(question, self._criteria(question, answer))
-        if question in self._graders and not _is_blank(answer):
+        result = Result(str(question), self._criteria(question, answer))
+        if result.question in self._graders and result.criteria != NOT_ANSWERED:
             progress.note_check(question, result.score, result.max_score)
         if strict and result.score < result.max_score:
             raise WrongAnswerError(str(result))
         return result
 
     def _criteria(self, question: str, answer: Any) -> tuple[Criterion, ...]:
-        if question not in self._graders:
-            return (Criterion("question", 0, 1, f"there is no {question!r} here: try {', '.join(self._graders)}"),)
-        if _is_blank(answer):
-            return (Criterion("answer", 0, 1, "not answered yet"),)
+        if not isinstance(question, str) or question not in self._graders:
+            return (Criterion("question", 0, 1, f"there is no {shown(question)} here: try {', '.join(self._graders)}"),)
         asked = self.questions.get(question)
-        if isinstance(answer, str) and asked is not None and not asked.options:
-            answer = asked.read(answer)  # as on the card
         try:
+            if _is_blank(answer):
+                return NOT_ANSWERED
+            if isinstance(answer, str) and asked is not None and not asked.options:
+                answer = asked.read(answer)  # as on the card
             return self._graders[question](answer)
         except ZeroDivisionError:
             return (Criterion("measurement", 0, 1, "this cannot be told from this run: what it compares with is zero"),)
-        except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
-            return (Criterion("kind of answer", 0, 1, f"this check could not read {answer!r}: {error}"),)
+        except Exception as error:  # whatever it is: an object may raise anything when it's compared, or read
+            words = f"this check could not read {shown(answer)}: {message_of(error)}"
+            return (Criterion("kind of answer", 0, 1, words),)
 
 
 def _is_blank(answer: Any) -> bool:
@@ -178,10 +183,25 @@ def as_number(answer: Any) -> float:
     Raises:
         ValueError: it's a text that isn't one, or that names a unit of another kind.
     """
+    is_truth = isinstance(answer, bool) or str(getattr(answer, "dtype", "")).endswith("bool")
     try:
+        if is_truth or isinstance(answer, complex | bytes | bytearray | memoryview):  # some of which float() takes
+            raise ValueError("no number, though Python can make one of it")
         return float(answer)
     except ValueError:
         raise ValueError("it takes one number, such as 8.3, in the unit that's asked for or one of its kind") from None
+
+
+def as_count(answer: Any) -> int:
+    """An answer as a whole number.
+
+    Raises:
+        ValueError: it isn't one: 4.9 isn't 4.
+    """
+    value = as_number(answer)
+    if not value.is_integer():
+        raise ValueError("it takes a whole number, such as 8")
+    return int(value)
 
 
 NEAR_A_SLIP = 0.05

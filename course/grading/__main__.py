@@ -2,7 +2,9 @@
 
 import json
 import sys
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from csv import writer
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -156,24 +158,49 @@ def rerun(
     as_json: Json = False,
 ) -> None:
     """Grade what a class handed in, on this machine and with your seed: a row for each file. Nothing is kept."""
-    import pandas as pd
-
     from course.grading import classroom
 
     exercise, rows = the(exercise_id), []
+    table = None if csv is None else new_table(csv, [field.name for field in fields(classroom.Rerun)])
     for each in classroom.rerun(exercise, answers, seed):
         rows.append(asdict(each))
+        if table is not None:
+            table.add(rows[-1])
         if not as_json:
             points = "not read" if each.points is None else f"{each.points:g} of {each.possible:g}"
             row = safe_text(f"{each.file}  {points:>8}  {each.first_mistake}".rstrip(), sys.stdout)
             print(fitted(row, sys.stdout), flush=True)
     if as_json:
         print(json.dumps({"exercise": exercise.id, "seed": seed, "answers": rows}, indent=2))
-    if csv is not None:
+
+
+@dataclass(frozen=True)
+class CsvTable:
+    """A CSV file that has each row as soon as it's known: a class takes minutes to grade, and may be interrupted."""
+
+    path: Path
+    columns: Sequence[str]
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        self._write("a", row)
+
+    def begin(self) -> None:
+        """Empty, but for the columns' names."""
+        self._write("w", dict(zip(self.columns, self.columns)))
+
+    def _write(self, mode: str, row: Mapping[str, Any]) -> None:
         try:
-            pd.DataFrame(rows).to_csv(csv, index=False)
+            with self.path.open(mode, encoding="utf-8", newline="") as file:
+                writer(file, lineterminator="\n").writerow([row[name] for name in self.columns])
         except OSError as error:
-            fail(f"cannot write {csv}: {error.strerror or error}")
+            fail(f"cannot write {self.path}: {error.strerror or error}")
+
+
+def new_table(path: Path, columns: Sequence[str]) -> CsvTable:
+    """It's begun before anything is graded, so that a path that can't be written is told right away."""
+    table = CsvTable(path, columns)
+    table.begin()
+    return table
 
 
 def facts(exercise: Exercise) -> dict[str, Any]:

@@ -30,7 +30,13 @@ class Mistake(Exception):
         values = {**constants, **self.fields}
         text = texts[self.feedback].format(**values) if self.feedback in texts else self.feedback
         slip = texts.get(self.slip or "", self.slip)
-        return f"{text}. {slip[0].upper()}{slip[1:]}" if slip else text.strip()
+        return f"{text}. {capitalized(slip)}" if slip else text.strip()
+
+
+def capitalized(sentence: str) -> str:
+    """A name in the learner's code (num_tokens, add()) stays as it's spelled."""
+    first = sentence.split(" ", 1)[0]
+    return sentence if "_" in first or "(" in first else sentence[0].upper() + sentence[1:]
 
 
 class Short(reprlib.Repr):

@@ -35,8 +35,12 @@ def changed(answer: Answer) -> str:
     return f"It changes what it is given: {answer.changed}. Work on a copy"
 
 
-def cause(answer: Answer) -> str | None:
-    """What may lie behind a mistake: nothing returned, one result for all, or something kept between calls."""
+def cause(answer: Answer, is_named: bool = False) -> str | None:
+    """What may lie behind a mistake: nothing returned, something kept between calls, or one result for all.
+
+    Args:
+        is_named: the mistake has a name already, so that one result for all needn't be guessed at.
+    """
     if answer.changed:
         return changed(answer)
     if answer.printed:
@@ -56,7 +60,7 @@ def cause(answer: Answer) -> str | None:
     except Exception as error:  # what its top level does, such as making a folder, can't be done twice
         answer.give_up_elsewhere()
         return f"{LOADED_ONCE}: {explain(error)}"
-    return one_for_all(list(answer.sessions.values()))
+    return None if is_named else one_for_all(list(answer.sessions.values()))
 
 
 def one_for_all(sessions: Sequence[CallLog]) -> str | None:

@@ -123,7 +123,7 @@ class Exercise:
                 return part.points / 2, behind
             return part.points, praise
         except Mistake as mistake:
-            behind = cause(answer)
+            behind = cause(answer, mistake.slip is not None)
             if behind and (KEEPS in behind or ALIASED in behind):
                 mistake.slip = None  # it was guessed from what had been kept
             words, earned = mistake.words(self.feedback, vars(self.module)), round(mistake.share * part.points, 2)

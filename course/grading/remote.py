@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 from course.grading.blame import Mistake, shown
 from course.grading.wire import packed, unpacked
 
+MOST_SHOWN = 160
+"""Characters of an argument that was changed: of a longer one only the part is shown that differs."""
+
 MOST_CALLS = 400
 """Calls of one object that are noted, to be repeated."""
 MOST_BYTES = 20_000
@@ -201,7 +204,8 @@ class Answer:
     def _look(self, arguments: Sequence[Any] | None, now: Sequence[Any] | None) -> None:
         for old, new in zip(arguments or (), now or ()):
             if self.changed is None and not identical(old, new):
-                self.changed = f"{shown(old)} became {shown(new)}"
+                where, old, new = narrowed(old, new)
+                self.changed = f"{where}{beginning(old)} became {beginning(new)}"
 
     def _note(self, kind: str, which: Any, arguments: Any, asked: bytes, reply: ChildReply) -> None:
         self._look(arguments, reply.now)
@@ -287,6 +291,26 @@ def identical(one: Any, other: Any) -> bool:
     if parts is None or others is None:
         return bool(one != one and other != other)
     return parts.keys() == others.keys() and all(identical(parts[name], others[name]) for name in parts)
+
+
+def narrowed(old: Any, new: Any) -> tuple[str, Any, Any]:
+    """What was changed, of something with many parts: where it is, what it was and what it became."""
+    where = ""
+    while len(shown(old)) > MOST_SHOWN and type(old) is type(new):
+        parts, others = _parts(old), _parts(new)
+        if parts is None or others is None or parts.keys() != others.keys():
+            break
+        differ = [name for name in parts if not identical(parts[name], others[name])]
+        if len(differ) != 1:
+            break
+        where, old, new = f"{where}[{differ[0]!r}]", parts[differ[0]], others[differ[0]]
+    return (f"at {where}, " if where else ""), old, new
+
+
+def beginning(value: Any) -> str:
+    """So much of its repr as one can read."""
+    said = shown(value)
+    return said if len(said) <= MOST_SHOWN else f"{said[:MOST_SHOWN]} ..."
 
 
 def _is_equal(one: Any, other: Any) -> bool:

@@ -9,6 +9,7 @@ attempt.
 """
 
 import argparse
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -190,5 +191,8 @@ def cell(after: float | None) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Try the alert rules on incidents.")
     parser.add_argument("causes", nargs="*", help=f"some of {', '.join(CAUSES)}; none = all")
-    for line in table(parser.parse_args().causes or CAUSES, AlertRules.read()):
-        print(line, flush=True)
+    try:
+        for line in table(parser.parse_args().causes or CAUSES, AlertRules.read()):
+            print(line, flush=True)
+    except KeyboardInterrupt:  # the rows above are whole
+        sys.exit(130)

@@ -417,11 +417,13 @@ def _deployed(hidden: Hidden, rollout: Rollout) -> Sequence[Criterion]:
     }
     told += "".join(f" {words[0].upper()}{words[1:]}: counts {n:.0%}." for words, n in counts.items() if n < 1)
     kept = RESTORED * reached * math.prod(min(share, 1.0) for share in counts.values())
-    harm = f"Worse than before: {', '.join(effect.regressions)}." if effect.regressions else "Nothing got worse."
+    harms = [f"Worse than before: {', '.join(effect.regressions)}."] * bool(effect.regressions)
+    harms += [f"{effect.refusal} It contains the incident; the users it refuses aren't served."] * effect.turns_away
+    harm = " ".join(harms) or "Nothing got worse."
     only_then = "" if effect.restored else " That counts only once the SLO is met."
     bill = f"${effect.bill_before:.2f} an hour before, ${effect.bill_after:.2f} after.{only_then}"
     return [
         Criterion("SLO restored", round(kept, 2), RESTORED, told),
-        Criterion("no harm", HARM if effect.restored and not effect.regressions else 0, HARM, harm + only_then),
+        Criterion("no harm", HARM if effect.restored and not harms else 0, HARM, harm + only_then),
         Criterion("cost", round(COST * fair, 2) if effect.restored else 0, COST, bill),
     ]

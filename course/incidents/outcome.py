@@ -30,6 +30,8 @@ WORSE = 1.25
 """A percentile that grew by this factor, and is over its limit, is a regression."""
 NOTABLE = 0.1
 """Where so many more requests are answered, latencies aren't compared: before, only the lucky ones had any."""
+FEW_TURNED_AWAY = 0.01
+"""Share of requests that a change may leave without an answer and still do no harm: so few are noise."""
 MACHINES_WEIGH, FOR_HOURS = 0.4, 0.1
 """In shares of requests: what doubling the bill takes off an intervention's value, for good, and for a few hours."""
 YOUNG = 1
@@ -143,6 +145,8 @@ class Effect:
     """From the decision until all users have it: the slowest of the changes."""
     lost: float = 0.0
     """Share of what they asked for that answered users no longer get: tokens, or quality that fewer bits cost."""
+    turned_away: float = 0.0
+    """Share of all requests that had an answer, late or not, until the change, and have none with it."""
     possible: bool = True
     """Whether such a service can be built."""
 
@@ -183,8 +187,19 @@ class Effect:
 
     def __str__(self) -> str:
         worse = f" Users lose {self.lost:.0%} of what they asked for." if self.lost else ""
+        worse += f" {self.refusal}" if self.turns_away else ""
         worse += f" Worse now: {', '.join(self.regressions)}." if self.regressions else ""
         return f"{self.names}: {self.told}{worse}\n{as_text(self.numbers)}"
+
+    @property
+    def turns_away(self) -> bool:
+        """Whether it's more than a few: for their users nothing is restored, whatever the others' SLO says."""
+        return self.turned_away > FEW_TURNED_AWAY
+
+    @property
+    def refusal(self) -> str:
+        """Whom it turns away, in a sentence."""
+        return f"{self.turned_away:.1%} of requests were answered without it and get no answer with it."
 
     @property
     def names(self) -> str:
@@ -224,7 +239,7 @@ class Effect:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
-        fields = ("before", "after", "target", "restored", "bill_before", "bill_after", "lost")
+        fields = ("before", "after", "target", "restored", "bill_before", "bill_after", "lost", "turned_away")
         return {
             "deployed": list(self.chosen),
             **{name: getattr(self, name) for name in fields},
@@ -252,8 +267,9 @@ def effect_of(chosen: Sequence[Intervention], service: SimulatedService, trials:
     is_alike = old[UNANSWERED] - new[UNANSWERED] <= NOTABLE
     worse = tuple(n for n in rows if is_alike and new[n] > WORSE * old[n] and new[n] > limits[n])
     table = NamedRows(rows, "seconds, or share")
+    turned_away = max(new[UNANSWERED] - old[UNANSWERED], 0.0)
     kept = trials.attainment(changed)
-    return Effect(names, share, kept, service.target, bill, bill_of(after), table, worse, minutes, lost)
+    return Effect(names, share, kept, service.target, bill, bill_of(after), table, worse, minutes, lost, turned_away)
 
 
 def lost_to(

@@ -32,11 +32,24 @@ function render({ model, el }) {
     target.toggleAttribute("data-lm-suppress-shortcuts", key.startsWith("Arrow"));
   }
 
+  // A bet that's locked switches off the button that had the focus: it goes on to what is said now.
+  let last = null;
+  function note({ target }) { if (el.parentElement?.contains(target)) last = target; }
+  function takeFocus() {
+    const { activeElement } = document;
+    if (!last?.disabled || (activeElement !== last && activeElement !== document.body)) return;
+    last = null;
+    page.tabIndex = -1;
+    page.focus({ preventScroll: true });
+  }
+
   function show() { page.innerHTML = model.get("value"); }
   window.addEventListener("keydown", keep, true); // before JupyterLab, which listens on the document
   window.addEventListener("keydown", pressOnEnter, true);
+  window.addEventListener("focusin", note);
   function change() {
     show();
+    takeFocus();
     spoken.say();
   }
   model.on("change:value", change);
@@ -47,6 +60,7 @@ function render({ model, el }) {
     spoken.stop();
     window.removeEventListener("keydown", keep, true);
     window.removeEventListener("keydown", pressOnEnter, true);
+    window.removeEventListener("focusin", note);
     model.off("change:value", change);
   };
 }

@@ -5,7 +5,26 @@ import xml.etree.ElementTree as ET
 from course.grading import Checks
 from course.lab.svg import Picture
 
-GARBAGE = (..., None, "tea", [], {}, ["x", "y", "z"], [None] * 3, object(), float("nan"), float("inf"), -1, 0, 10**400)
+
+class Hostile:
+    """Raises whatever it's asked."""
+
+    def __getattribute__(self, name: str) -> object:
+        raise RuntimeError(f"no {name}")
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("no comparison")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+GARBAGE = (
+    *(..., None, "tea", [], {}, ["x", "y", "z"], [None] * 3, object(), float("nan"), float("inf"), -1, 0, 10**400),
+    *(True, "True", b"4", {1}, (n for n in "ab"), len, complex(1, 1), "9" * 5000, "1e999", Hostile(), [Hostile()] * 3),
+)
 
 
 def shows(picture: Picture, *words: str) -> None:

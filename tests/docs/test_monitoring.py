@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -134,6 +135,14 @@ def test_the_page_has_a_row_for_each_cause_and_a_column_for_each_alert() -> None
     assert head == ["cause", *AlertRules.read().alerts]
     assert [row[0] for row in rows] == [f"{cause.title} (`{name}`)" for name, cause in CAUSES.items()]
     assert all(re.fullmatch(r"–|before|\d+ s|not yet measured", cell) for row in rows for cell in row[1:])
+
+
+def test_an_interrupted_table_ends_without_a_traceback(tmp_path: Path) -> None:
+    stop = "import course.incidents.promql as m\ndef stop(*_): raise KeyboardInterrupt\nm.evaluate = stop\n"
+    run = "import runpy, sys\nsys.argv = ['alerts', 'overload']\n"
+    run += "runpy.run_module('course.incidents.alerts', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", stop + run], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 130 and done.stdout.startswith("| cause |") and done.stderr == ""
 
 
 def test_an_overload_is_seen_by_its_queue_and_not_by_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,7 @@ SLIPS: Slips = {
         decide, judged=lambda start, r, s: start - r[0] + own_prefill(r, s) + r[2] * s.decode_s
     ),
     "slot_freed_after_prefill": partial(decide, busy=own_prefill),
+    "one_decode_too_few": partial(decide, busy=lambda r, s: own_prefill(r, s) + (r[2] - 1) * s.decode_s),
     "slot_booked_from_the_past": partial(
         decide, begins=lambda free, arrival: free, judged=lambda start, r, s: max(start - r[0], 0) + own_prefill(r, s)
     ),
@@ -184,6 +185,8 @@ def at_the_border(answer: Answer, rng: random.Random) -> None:
         exact, early = (just, own, 1), (just - 1 / 64, own, 1)
         if just >= 0:
             cases += [(server, [*crowd, exact]), (server, [*crowd, early])]
+        if just >= 4 / 64:  # tells a slot that's free some tokens too early from one that's free at once
+            cases.append((server, [*crowd, (just - 4 / 64, own, 1)]))
         cases += [(server, [(2.0, fits, 5)]), (server, [(2.0, fits + 1, 5)]), (server, [(0.0, fits, 5)])]
         cases.append((server, [(1.0, fits * 3, 2), (1.0, fits * 3, 2), (1.0, 16, 2)]))
     judge_cases(answer, cases)

@@ -124,15 +124,18 @@ def refuses_nonsense(answer: Answer, rng: random.Random) -> None:
 
 
 def on_their_own(answer: Answer, rng: random.Random) -> None:
-    try:
-        first, second = WatchedPool(answer.BlockPool, 6), WatchedPool(answer.BlockPool, 4)
-        first.allocate(3)
-        second.look("allocate in ANOTHER pool")
-        second.allocate(4)
-        first.look("allocate in ANOTHER pool")
-        WatchedPool(answer.BlockPool, 6).look("use of ANOTHER pool")
-    except Mistake as mistake:
-        raise Mistake(mistake.feedback, slip="state_shared_between_pools") from None
+    def look(pool: WatchedPool, after: str) -> None:
+        try:
+            pool.look(after)
+        except Mistake as mistake:
+            raise Mistake(mistake.feedback, slip="state_shared_between_pools", **mistake.fields) from None
+
+    first, second = WatchedPool(answer.BlockPool, 6), WatchedPool(answer.BlockPool, 4)
+    first.allocate(3)
+    look(second, "allocate in ANOTHER pool")
+    second.allocate(4)
+    look(first, "allocate in ANOTHER pool")
+    look(WatchedPool(answer.BlockPool, 6), "use of ANOTHER pool")
 
 
 def stays_quick(answer: Answer, rng: random.Random) -> None:

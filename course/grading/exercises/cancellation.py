@@ -93,7 +93,7 @@ class WatchedServer:
 
     def wrong(self, what: str, tip: str) -> Mistake:
         log = self.log if len(self.log) <= 14 else ["...", *self.log[-13:]]
-        return Mistake(f"{'; '.join(log)}{what}. {self.last_cancel}", slip=tip)
+        return Mistake(f"{'; '.join(log)}{what}{self.last_cancel}", slip=tip)
 
     def act(self, what: str, do: Callable[[], Any]) -> Any:
         """Do something; whatever it raises becomes a Mistake that tells how it came to that."""
@@ -143,6 +143,11 @@ class WatchedServer:
             return f"the client of {left[0]!r} has left: nothing is computed or delivered for it any more"
         if over := [name for name in ghosts if self.model.stage(name) == "gone already"]:
             return f"{shown(over[0])} has all its tokens: it is over"
+        if early := [name for name in ghosts if self.model.stage(name) in ("in prefill", "in decode")]:
+            return (
+                f"{shown(early[0])} was in prefill in this step: the first prompt_blocks steps of a request bring no "
+                "token, not even the last of them"
+            )
         if set(found) < set(wanted):
             missing = next(name for name in wanted if name not in found)
             return f"{missing!r} should be among them: a slot or its blocks were not given back, or others were harmed"
@@ -160,7 +165,7 @@ class WatchedServer:
         wanted = self.model.cancel(name)
         if wanted:
             self.cancelled.append(name)
-        self.last_cancel = f"({name!r} was {stage})"
+        self.last_cancel = f" ({name!r} was {stage})"
         number(found, f"cancel({name!r})")
         if bool(found) is not wanted:
             raise self.wrong(f" gave {shown(found)}; expected {wanted}", "was_alive" if wanted else "nothing_to_cancel")

@@ -80,13 +80,15 @@ def first_times(
     time_of: Callable[[int, int, float, float], float] = lambda n, decode, fixed, token: fixed + token * (n + decode),
     at: Callable[[float, float], float] = lambda begin, end: end,
     when: Callable[[int, int], bool] = lambda left, tokens: left == 0,
+    counted_in: bool = False,
 ) -> Callable[..., list[float]]:
-    """first_token_times in one way: how steps are planned, what they take, which one counts and when in it."""
+    """first_token_times in one way: how steps are planned, what they take, which one counts and when in it; and
+    whether a prompt decodes in the very step that finishes it."""
 
     def times(prompts: list[int], decodes: int, budget: int, chunk: int, fixed_s: float, token_s: float) -> list[float]:
         found, left, now = [0.0] * len(prompts), list(prompts), 0.0
         for step in plan(prompts, decodes, budget, chunk):
-            finished = sum(rest == 0 for rest in left)
+            finished = sum(rest - step.get(i, 0) * counted_in == 0 for i, rest in enumerate(left))
             begin, now = now, now + time_of(sum(step.values()), decodes + finished, fixed_s, token_s)
             for i, tokens in step.items():
                 left[i] -= tokens
@@ -105,6 +107,7 @@ TIME_SLIPS: Slips = {
     "prefilled_prompts_take_no_time": lambda *case: first_times(time_of=lambda n, _, f, t: f + t * (n + case[1]))(
         *case
     ),
+    "decodes_in_its_last_prefill_step": first_times(counted_in=True),
     "steps_without_fixed_time": first_times(time_of=lambda n, decode, fixed, token: token * (n + decode)),
     **{words: first_times(plan) for words, plan in SCHEDULE_SLIPS.items()},
 }

@@ -57,6 +57,10 @@ SLIPS: dict[str, Callable[[list[StepRequest], list[StepRequest], int, int], Plan
     "waiting_before_running": lambda r, w, b, n: fill([*admitted(r, w, n), *first_decodes(r)], b),
     "ignored_max_num_seqs": lambda r, w, b, n: fill([*first_decodes(r), *w], b),
     "running_hold_no_slot": lambda r, w, b, n: fill([*first_decodes(r), *w[:n]], b),
+    "negative_slots": lambda r, w, b, n: fill([*first_decodes(r), *w[: n - len(r)]], b),
+    "shortest_prompt_first": lambda r, w, b, n: fill(
+        [*first_decodes(r), *admitted(r, sorted(w, key=lambda each: each.missing), n)], b
+    ),
     "prompt_not_cut": lambda r, w, b, n: whole_or_nothing(in_order(r, w, n), b, stop=True),
     "prompt_overtaken": lambda r, w, b, n: whole_or_nothing(in_order(r, w, n), b, stop=False),
     "recomputed_running_tokens": lambda r, w, b, n: fill(in_order(r, w, n), b, lambda s: s.num_tokens),

@@ -6,7 +6,7 @@ from course.grading.tools import Answer, Mistake, close, compare, expect, hold, 
 
 
 def right_tokens(alpha: float, k: int) -> float:
-    """By adding up: the token after i passed drafts comes out with probability alpha^i."""
+    """By adding up: the token after i accepted drafts comes out with probability alpha^i."""
     return sum(alpha**i for i in range(k + 1))
 
 
@@ -60,7 +60,9 @@ def edges(answer: Answer, rng: random.Random) -> None:
         except ZeroDivisionError:
             raise Mistake(f"expected_tokens{args} divides by zero: with alpha = 1 the sum is k + 1") from None
         if not close(found, right_tokens(*args), 1e-5):
-            raise Mistake(f"expected_tokens{args} gave {found:.6g}; when all drafts pass it is k + 1 = {k + 1}", 0.5)
+            raise Mistake(
+                f"expected_tokens{args} gave {found:.6g}; when all drafts are accepted it's k + 1 = {k + 1}", 0.5
+            )
     for args in at_zero:
         found = number(answer.expected_tokens(*args), f"expected_tokens{args}")
         if not close(found, right_tokens(*args)):

@@ -25,14 +25,15 @@ def token_with(
     number_bytes: int | None = None,
     times: int = 1,
     scaled: Collection[str] = SCALED,
+    one_scale: bool = False,
 ) -> Callable[[Shape, str], float]:
     """Mistakes in one factor each."""
 
     def mistaken(shape: Shape, dtype: str) -> float:
-        vector = shape["head_dim"] * times * (number_bytes or NUMBER_BYTES[dtype]) + (
-            SCALE_BYTES if dtype in scaled else 0
-        )
-        return (shape["layers"] if layers else 1) * pair * shape[heads] * vector
+        scale = SCALE_BYTES if dtype in scaled else 0
+        vector = shape["head_dim"] * times * (number_bytes or NUMBER_BYTES[dtype])
+        vectors = (shape["layers"] if layers else 1) * pair * shape[heads]
+        return vectors * vector + (1 if one_scale else vectors) * scale
 
     return mistaken
 
@@ -194,7 +195,12 @@ def by_name(answer: Answer, rng: random.Random) -> None:
     found = answer.requests_that_fit(
         dict(shape), "float16", memory_bytes=memory, num_tokens=777, block_size=16, window=None, shared_tokens=96
     )
-    if whole(found, "requests_that_fit(...)") != right_fit(shape, "float16", memory, 777, 16, None, 96):
-        raise Mistake("called with keyword arguments it gives something else than without: see the parts above")
+    found = whole(found, "requests_that_fit(...)")
+    if found != whole(
+        answer.requests_that_fit(dict(shape), "float16", memory, 777, 16, None, 96), "requests_that_fit(...)"
+    ):
+        raise Mistake("called with keyword arguments it gives something else than without: use the statement's names")
+    if found != right_fit(shape, "float16", memory, 777, 16, None, 96):
+        raise Mistake("the count isn't right yet: see the parts above")
     one, other = (shape, "int8", 99, 16, 40), (some_shape(rng), "float32", 5, 8)
     hold(answer.bytes_per_request, [one, other, one], right_request, REQUEST_SLIPS, whole)

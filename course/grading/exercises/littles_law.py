@@ -141,7 +141,8 @@ def where_it_holds(answer: Answer, rng: random.Random) -> None:
     hold(answer.busy_periods, [(stays,) for stays in asked], right_periods, slips, each(each(number)))
     for stays in asked[:5]:
         start, end = right_periods(stays)[-1]
-        length, rate, stay = listed(answer.little(list(stays), start, end), "little(...)", 3)
+        law = listed(answer.little(list(stays), start, end), "little(...)", 3)
+        length, rate, stay = (number(each, name) for each, name in zip(law, ("L", "λ", "W")))
         about = {"asked": described(stays, start, end), "length": length, "product": rate * stay}
         expect(abs(length - rate * stay) <= 1e-9, "law_does_not_hold", 0.5, **about)
 
@@ -173,6 +174,11 @@ def the_cap(answer: Answer, rng: random.Random) -> None:
     slips: Slips = {
         "arrivals_before_departures": _arrivals_first,
         "largest_count_alone": lambda stays: max((count for _, _, count in counts(stays)), default=0),
+        "maximum_before_last_arrival": lambda stays: _cap(
+            stays,
+            between := _between_arrivals(stays),
+            max((n for (_, _, n), length in zip(counts(stays), between) if length), default=0),
+        ),
         "counted_time_after_last_arrival": lambda stays: _cap(stays, [b - a for a, b, _ in counts(stays)]),
     }
     asked = [capped_client(rng, cap, max(4 * cap, 8)) for cap in (1, 2, 3, rng.randint(4, 9), rng.randint(10, 16))]

@@ -154,5 +154,6 @@ def _wrong_verdict(found: set[str], planted: dict[str, str], printed: dict, row:
     if row[name] is None:
         return f"{words}. {name} was printed as None, and None it is: too few samples. Two Nones agree"
     near = close(printed[name], row[name], TOLERANCE)
-    why = "the printout is rounded: up to one percent counts as equal" if near else "is your own number right?"
+    rounded = "up to one percent counts as equal, for tools round. If audit() allows for that, your own number is off"
+    why = rounded if near else "is your own number right?"
     return f"{words}. {name} was printed as {shown(printed[name])} and is {shown(row[name])}: {why}"

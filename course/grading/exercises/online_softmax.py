@@ -81,6 +81,19 @@ SLIPS: Mapping[str, Callable[[Sequence[Tile]], np.ndarray]] = {
 }
 
 
+def key_by_key(mistaken: Callable[[Sequence[Tile]], np.ndarray]) -> Callable[[Sequence[Tile]], np.ndarray]:
+    """The same mistake in an answer that goes through a tile one key at a time."""
+
+    def of_keys(tiles: Sequence[Tile]) -> np.ndarray:
+        scores, values = whole_row(tiles)
+        return mistaken([(scores[i : i + 1], values[i : i + 1]) for i in range(len(scores))])
+
+    return of_keys
+
+
+KEY_SLIPS = {name: key_by_key(mistaken) for name, mistaken in SLIPS.items() if "rescale" in name}
+
+
 MERGE_SLIPS: Mapping[str, Callable[..., np.ndarray]] = {
     "merged_without_rescaling": lambda one, other: averaged([one, other], own_sum),
     "merged_by_average": lambda one, other: averaged([one, other], lambda scores: 1),
@@ -142,7 +155,9 @@ def judge(cases: Sequence[tuple[list[Tile], np.ndarray]], tip: str = "", what: s
     telling = [case for case in asked if right(*case[0]).any()]
 
     def slip(_: tuple[list[Tile]], found: np.ndarray) -> str | None:
-        return slip_of(SLIPS, telling, within(TOLERANCE)) if np.isfinite(found).all() and found.any() else tip
+        if not (np.isfinite(found).all() and found.any()):
+            return tip
+        return slip_of(SLIPS, telling, within(TOLERANCE)) or slip_of(KEY_SLIPS, telling, within(TOLERANCE))
 
     about = {"agree": within(TOLERANCE), "describe": lambda tiles: described(tiles) + what}
     compare("result", asked, right, {}, otherwise=slip, **about)

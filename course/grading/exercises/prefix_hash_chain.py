@@ -9,7 +9,7 @@ from course.grading.tools import Answer, Mistake, expect, listed, shown, whole
 FEWEST_BYTES = 16
 SIZES = (1_000, 8_000, 64_000)
 """Tokens of a prompt."""
-JOINED = "Joined without their borders they read alike: say how long each is, or take repr()"
+JOINED = "Joined without their borders they're the same text: say how long each is, or take repr()"
 SHARED = "Another adapter or tenant computes other keys and values, or must not see these"
 Asked = tuple[list[int], int, tuple[str, ...]]
 """Token ids, block size, extra keys."""

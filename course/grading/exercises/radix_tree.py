@@ -84,7 +84,10 @@ def kind_of_act(acts: Acts, i: int, found: list[int], wanted: list[int]) -> str:
     """What the first wrong result is about; names a text."""
     name, arguments = acts[i]
     if arguments is None:
-        return "num_tokens_not_reduced" if acts[i - 1][0] == "evict" else "counted_shared_twice"
+        if acts[i - 1][0] != "evict":
+            return "counted_shared_twice"
+        before = found[i - 2] if i > 1 else 0
+        return "num_tokens_not_reduced" if found[i] == before else "num_tokens_reduced_by_count"
     if name == "evict":
         return "evict_gave_rest" if found[i] == found[i + 1] else "evicted_whole_leaf"
     if any(before == "evict" for before, _ in acts[:i]):

@@ -171,8 +171,8 @@ def later_tokens(answer: Answer, rng: random.Random) -> None:
         **{words: slip(target[1], proposal[1]) for words, slip in FIRST_SLIPS.items()},
     }
     why = " (is one random number used for two decisions?)"
-    hold_shares(second, target[1], f"the second token, after a draft that passed{why}", slips, 1 / variance)
-    hold_shares(bonus / weight, target[2], f"the bonus token, after two drafts that passed{why}", slips, weight)
+    hold_shares(second, target[1], f"the second token, after an accepted draft{why}", slips, 1 / variance)
+    hold_shares(bonus / weight, target[2], f"the bonus token, after two accepted drafts{why}", slips, weight)
 
 
 def one_hot(token: int, size: int) -> Probs:

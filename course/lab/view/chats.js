@@ -160,6 +160,7 @@ async function renderChats({ python, server, el }) {
   /** One chat alone, then all of them, and what that says of the bet. */
   async function lock() {
     bet.hidden = true;
+    chats[0].turns.focus(); // the button that had it is gone: next is the chat that goes first
     say(told, `Locked: ${betOn === 1 ? "as long" : `${betOn} times as long`}. Chat 1 goes first, alone; then all eight.`);
     await ask([0]);
     const alone = decodeStep(1);

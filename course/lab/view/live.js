@@ -109,6 +109,7 @@ async function renderLive({ python, el }) {
     if (bet) return;
     bet = { said, rollout: traffic.rollout };
     asked.hidden = true;
+    strip.focus(); // the button that had it is gone: next is what decides the bet
     say(told, `Locked: ${PHASE_NAMES[said] ?? said}. Twelve slots are being rolled out; ${DECIDING} requests will decide.`);
     await change(BET);
   }

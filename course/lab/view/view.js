@@ -98,7 +98,7 @@ function render({ model, el }) {
   const status = make("div", { class: "mm-status", role: "status" });
   const top = headline(), bars = phaseBars();
   const betBox = make("div", { class: "mm-bet", hidden: true });
-  const reason = make("p", { class: "mm-why" });
+  const reason = make("p", { class: "mm-why", tabindex: -1 });
   const timeline = make("canvas", { class: "mm-timeline", role: "img", "aria-label": "Where each request's time went" });
   const blocks = make("canvas", { class: "mm-blocks", role: "img", "aria-label": "Who holds the KV cache" });
   const blocksTitle = make("div", { class: "mm-title mm-kv" }), rowTitle = make("span", {}), rowText = make("div", { class: "mm-text", tabindex: 0, role: "group", "aria-label": "The request's text" });
@@ -134,11 +134,18 @@ function render({ model, el }) {
   /** @param {Order} what */
   function order(what) {
     recipe = what.do === "recipe" ? recipe : null;
-    betBox.hidden = true;
+    closeBet(reason); // where it's told how the bet ended
     model.send(what);
   }
 
   // ------------------------------------------------------------------ bets
+  /** The focus goes on, if the bet had it. @param {HTMLElement | undefined} next */
+  function closeBet(next) {
+    const hadFocus = betBox.contains(document.activeElement);
+    betBox.hidden = true;
+    if (hadFocus) next?.focus();
+  }
+
   /** Sets a recipe's traffic and first settings, and asks. @param {Recipe} each */
   function bet(each) {
     recipe = each;
@@ -155,7 +162,7 @@ function render({ model, el }) {
     betBox.replaceChildren(
       make("p", {}, make("b", {}, `${changesOf(each.change, { ...spec.start, ...each.first })}, on ${each.traffic}. `), each.watch, " Which phase changes most?"),
       make("div", { class: "mm-answers" }, answers.element, lock,
-        make("button", { type: "button", class: "mm-plain", onclick: () => { betBox.hidden = true; recipe = null; } }, "Not now"), hint));
+        make("button", { type: "button", class: "mm-plain", onclick: () => { closeBet(chips[spec.recipes.indexOf(each)]); recipe = null; } }, "Not now"), hint));
     betBox.hidden = false;
     /** @type {HTMLElement | null} */ (answers.element.querySelector("[tabindex='0']"))?.focus();
   }

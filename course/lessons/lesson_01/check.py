@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from course.grading import Checks, Criterion, Question, choice, near
+from course.grading import Checks, Criterion, Question, as_count, choice, near
 from course.lab.pictures.compare import slowest
 from course.lab.run import Run, phases_of
 from course.lab.style import PHASE_LABELS, seconds
@@ -40,7 +40,7 @@ def checks(services: Mapping[str, Run], capped: Run, cap: int = CAP) -> Checks:
     def q4(answer: object) -> tuple[Criterion, ...]:
         mean = in_flight(capped)
         found = f"requests per second × mean E2E = {mean:.2f} in flight, just below the cap"
-        return (Criterion("cap", float(int(answer) == cap), 1, "", found),)
+        return (Criterion("cap", float(as_count(answer) == cap), 1, "", found),)
 
     questions = {
         "q1": Question("Which phase dominates the slowest request of service A?", options=tuple(PHASE_LABELS.values())),

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from course.grading import Checks, Criterion, Question, choice, near
+from course.grading import Checks, Criterion, Question, as_count, as_number, choice, near
 from course.lab.style import seconds
 from course.lessons.lesson_03.run import BIG, Trade, attention_share, crossover, score_bytes, shape_of
 from minillm.model.config import ModelConfig
@@ -45,13 +45,13 @@ def checks(shape: ModelConfig, trades: Sequence[Trade]) -> Checks:
         found = (
             f"{smallest.tokens} tokens, at most {smallest.chunk} a step: {smallest.steps} steps, each reads all weights"
         )
-        return (Criterion("steps", float(int(answer) == smallest.steps), 1, "", found),)
+        return (Criterion("steps", float(as_count(answer) == smallest.steps), 1, "", found),)
 
     def q5(answer: object) -> tuple[Criterion, ...]:
         key = 100 * attention_share(shape_of(BIG), 4096)
         as_share = {key / 100: "that's the share; the question asks for percent"}
         graded = near(answer, key, "percent of the FLOPs", as_share, 0.1)
-        if graded.earned < 1 and 60 <= float(answer) <= 70:
+        if graded.earned < 1 and 60 <= as_number(answer) <= 70:
             hint = "that's the popular figure; work it out from this model's shape"
             return (Criterion(graded.name, 0.0, 1, hint, graded.reveal),)
         return (graded,)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from course.grading import Checks, Criterion, Question, choice, near
+from course.grading import Checks, Criterion, Question, as_count, choice, near
 from course.lab.run import Run
 from course.lessons.lesson_04.run import hit_rate, shared_tokens
 
@@ -23,7 +23,7 @@ def checks(last: Run, small: Mapping[str, Run]) -> Checks:
 
     def q1(answer: object) -> tuple[Criterion, ...]:
         key = view.num_cached_tokens
-        said, found = int(answer), f"It's {key} here."
+        said, found = as_count(answer), f"It's {key} here."
         if said == key:
             return (Criterion("tokens found", 1.0, 1, f"{key // size} whole blocks of {size}"),)
         if said == alike:

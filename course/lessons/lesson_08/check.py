@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from course.grading import Checks, Criterion, Question, choice, near
+from course.grading import Checks, Criterion, Question, as_number, choice, near
 from course.lab.draft_story import DraftStory
 from course.lab.speculation_gain import break_even, emitted, popular
 from course.lab.verify_costs import VerifyCosts, gain
@@ -56,7 +56,7 @@ def checks(costs: VerifyCosts, told: Mapping[str, tuple[DraftStory, DraftStory]]
                 float(said)
             words = f"{told_cost}, and no draft yields more than {LOOKED_UP_K + 1} tokens"
             return (Criterion("break-even", float(said == "never"), 1, "", words),)
-        value = 1.0 if str(answer).strip().lower() in ("never", "always loses") else float(answer)
+        value = 1.0 if str(answer).strip().lower() in ("never", "always loses") else as_number(answer)
         if value > 1:  # in percent
             value /= 100
         earned = 1.0 if abs(value - key) <= 0.05 else 0.5 if abs(value - key) <= 0.15 else 0.0
@@ -68,7 +68,7 @@ def checks(costs: VerifyCosts, told: Mapping[str, tuple[DraftStory, DraftStory]]
         name, (story, _) = next(iter(told.items()))
         key = sum(step.passed for step in story.steps)
         guessed = sum(len(step.drafted) for step in story.steps)
-        value = float(answer)
+        value = as_number(answer)
         slip = ""
         if value == guessed:
             slip = f"those are all draft tokens; {guessed - key} of them weren't accepted."

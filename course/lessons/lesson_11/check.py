@@ -1,6 +1,6 @@
 """The check of lesson 11. Keys come from the runs that are passed in, and from the simulator."""
 
-from course.grading import Checks, Criterion, Question, near
+from course.grading import Checks, Criterion, Question, as_count, near
 from course.lessons.lesson_11.run import GPUS, Ask, Sweep
 
 TOLERANCE = 0.06
@@ -25,9 +25,9 @@ def checks(sweep: Sweep, ask: Ask) -> Checks:
 
     def q2(answer: object) -> tuple[Criterion, ...]:
         slots = [point.slots for point in sweep.points]
-        if int(answer) not in slots:
+        if as_count(answer) not in slots:
             raise ValueError(f"choose one of the sweep: {', '.join(map(str, slots))}")
-        here, best = sweep.at(int(answer)), sweep.best
+        here, best = sweep.at(as_count(answer)), sweep.best
         if here.slots == best.slots:
             return (Criterion("operating point", 1, 1, f"{here.in_time:.0%} within the SLO"),)
         why = (

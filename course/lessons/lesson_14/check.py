@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from course.grading import Checks, Criterion, Question, choice, close_to
+from course.grading import Checks, Criterion, Question, as_number, choice, close_to
 from course.lab.claims import REGISTRY
 from course.lessons.lesson_14.ledger import Ledger
 from course.lessons.lesson_14.run import CLAIMED, CROWD, TechniqueFactor, by_technique, spread
@@ -21,7 +21,7 @@ def checks(ledger: Ledger, cells: Sequence[TechniqueFactor]) -> Checks:
 
     def q1(answer: object) -> tuple[Criterion, ...]:
         counts = ledger.counts()
-        said, conditional = float(answer), counts["holds"] + counts["only when"]
+        said, conditional = as_number(answer), counts["holds"] + counts["only when"]
         if said == conditional and counts["only when"]:
             words = f"that includes the {counts['only when']} that are true in part"
             return (Criterion("claims", 0, 1, words, f"{counts['holds']} hold as they stand."),)
@@ -45,9 +45,9 @@ def checks(ledger: Ledger, cells: Sequence[TechniqueFactor]) -> Checks:
     def q4(answer: object) -> tuple[Criterion, ...]:
         found = {(cell.technique, cell.workload): cell.factor for cell in cells}
         key, other = found["continuous batching", CROWD], found["static batching", CROWD]
-        if float(answer) == CLAIMED["continuous batching"] and abs(float(answer) / key - 1) > 0.1:
+        if as_number(answer) == CLAIMED["continuous batching"] and abs(as_number(answer) / key - 1) > 0.1:
             return (Criterion("factor", 0, 1, "that's the article's figure", f"Here it was {key:.2f}."),)
-        if abs(float(answer) / other - 1) < 0.02 and abs(float(answer) / key - 1) > 0.1:
+        if abs(as_number(answer) / other - 1) < 0.02 and abs(as_number(answer) / key - 1) > 0.1:
             return (
                 Criterion("factor", 0, 1, "that's static batching's factor", f"Continuous batching had {key:.2f}."),
             )

@@ -56,7 +56,8 @@ def engine() -> Iterator[LLM]:
 def test_eight_chats_at_once_are_answered_by_the_engines_tokens(page: Any, engine: LLM) -> None:
     page.get_by_role("radio", name=str(TOKENS), exact=True).click()
     page.get_by_role("radio", name="8 times").click()
-    page.get_by_role("button", name="Lock it").click()
+    page.get_by_role("button", name="Lock it").press("Enter")
+    page.wait_for_selector("[aria-label='Chat 1']:focus")  # the focus goes on to the chat that goes first
     page.wait_for_selector(".mm-live-told:has-text('times the tokens a second')", timeout=ANSWER_MS)
     page.get_by_role("button", name="New conversations").click()
     page.wait_for_function(f"{ANSWERS}.length === 0")

@@ -117,7 +117,8 @@ def test_a_bet_is_asked_both_runs_are_made_and_it_is_decided(page: Any) -> None:
     page.get_by_role("button", name="Lock it, and run both").click()
     page.wait_for_selector("text=Choose an answer first")
     page.locator(".mm-bet").get_by_role("radio", name="queue").click()
-    page.get_by_role("button", name="Lock it, and run both").click()
+    page.get_by_role("button", name="Lock it, and run both").press("Enter")
+    page.wait_for_selector(".mm-why:focus")  # the focus goes on to where it's told how it ended
     page.wait_for_selector(".mm-why:has-text('You said queue')")
     assert page.inner_text(".mm-other .mm-who") == "A"
 

@@ -198,9 +198,14 @@ def test_what_is_no_number_is_refused_and_one_in_another_unit_than_asked_is_half
         ("hit-rate-zero", ("78", "78%", "0.78", "0.78%", "7.8"), [2, 2, 2, 0, 0]),  # for percent
         ("buy-hardware", ("5.2", "5.2 years", "63 months", "45,700 hours", "13,700 hours"), [2, 2, 2, 2, 0]),
         ("load-test-lied", ("16", "16 rps", "960 requests/min", "16/s", "16 per hour", "16 ms"), [2, 2, 2, 2, 0, 0]),
+        ("load-test-lied", ("16 requests", "17.4 requests", "16 tokens"), [1, 0, 0]),  # per what?
     ):
         asked = find_drill(drill).drawn()
         assert [check(asked, Commit(number=text))[2].points for text in texts] == points, drill
+
+
+def test_switching_speculation_off_under_load_gives_capacity_back() -> None:
+    assert acts_on("gate", "capacity") and not acts_on("gate", "client")
 
 
 def test_causes_in_the_other_order_are_partly_right_and_one_named_twice_counts_once() -> None:

@@ -1,6 +1,7 @@
 """A learner exports what is kept; a teacher makes tables of many exports."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,28 @@ def test_what_a_class_handed_in_is_graded_with_the_teachers_seed_and_not_kept(tm
     first = [each["first_mistake"] for each in found["answers"]]
     assert first[0] == "" and "not written yet" in first[1] and "missing.py" in first[2]
     assert History().standing(EXERCISE).attempts == 0
+
+
+def test_a_table_of_reruns_has_the_rows_so_far_when_it_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> Iterator[classroom.Rerun]:
+        yield classroom.Rerun("ada.py", 12.0, 12.0, "")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(classroom, "rerun", interrupted)
+    table = tmp_path / "class.csv"
+    CliRunner().invoke(app, ["rerun", EXERCISE.id, "ada.py", "bo.py", "--seed", "5", "--csv", str(table)])
+    assert table.read_text().splitlines() == ["file,points,possible,first_mistake", "ada.py,12.0,12.0,"]
+
+
+def test_a_table_that_cannot_be_written_is_told_before_anything_is_graded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(classroom, "rerun", lambda *_: pytest.fail("graded all the same"))
+    nowhere = str(tmp_path / "no" / "class.csv")
+    result = CliRunner().invoke(app, ["rerun", EXERCISE.id, "ada.py", "--seed", "5", "--csv", nowhere])
+    assert result.exit_code != 0 and "cannot write" in result.output
 
 
 @pytest.mark.parametrize("cell", ["x = '\ud800'", "x = 1" + "+1" * 100_000, "x = a" + ".b" * 20_000, "x = 0\0"])

@@ -397,6 +397,14 @@ def test_a_table_in_a_terminal_has_units_thousands_and_no_nan() -> None:
     assert second.split()[4:] == ["0.1%", "–", "7"]
 
 
+def test_refusing_long_prompts_meets_the_slo_and_does_harm(draw: Callable[[str, int], Incident]) -> None:
+    player = draw("straggler", 7).fresh()
+    effect = player.deploy(["prompt_limit"])
+    assert effect.restored and effect.turned_away > 0.01 and "get no answer with it" in str(effect)
+    [harm] = [each for each in expert(player.fresh()).criteria if each.name == "no harm"]
+    assert harm.earned == 0 and "the users it refuses aren't served" in harm.feedback
+
+
 def test_a_near_miss_is_not_rounded_to_the_target() -> None:
     def effect(after: float) -> Effect:
         return Effect((), 0.16, after, 0.95, 1.0, 1.0, NamedRows({}), ())

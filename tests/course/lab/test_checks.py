@@ -1,6 +1,8 @@
 """Graded checks: keys from runs, partial credit, feedback on the mistake, never an exception for a learner."""
 
+import numpy as np
 import pytest
+from asserting import GARBAGE
 from made_run import made_config, made_run
 
 from course.grading import Checks, Criterion, WrongAnswerError, close_to, near
@@ -48,6 +50,23 @@ def test_keys_move_with_the_run() -> None:
 def test_a_key_of_zero_is_met_by_zero_only() -> None:
     assert close_to(0, 0.0, "people in line").earned == 1
     assert close_to(0.5, 0.0, "people in line").earned == close_to(-1e9, 0.0, "people in line").earned == 0
+
+
+@pytest.mark.parametrize("answer", [True, np.True_, b"1", bytearray(b"1"), 1 + 0j, np.complex128(1), "true"])
+def test_what_python_can_turn_into_a_number_is_none_for_all_that(answer: object) -> None:
+    check = Checks({"q": lambda said: (close_to(said, 1.0, "seconds"),)})
+    assert check("q", answer).score == 0 and "it takes one number" in str(check("q", answer))
+
+
+def test_a_count_is_not_rounded(check01) -> None:
+    assert [check01("q4", answer).score for answer in (2, "2", 2.0, np.int8(2), 2.9)] == [1, 1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("question", ["q1", "q4", "no such question", None, ["q1"]])
+def test_no_answer_to_any_question_raises(check01, question: object) -> None:
+    for answer in (*GARBAGE, "a" * 100_000):
+        result = check01(question, answer)
+        assert result.score == 0 and len(str(result)) < 1000
 
 
 def test_a_near_miss_is_not_taken_for_a_slip_further_off() -> None:
