@@ -37,9 +37,11 @@ def test_a6_needs_equal_e2e_and_opposite_parts() -> None:
     assert a6({"A": QUEUED, "B": made_run(num_requests=1, output=20)}).verdict.startswith("not shown")
 
 
-def test_in_short_a_verdict_ends_before_its_reason_begins() -> None:
-    shown = in_short(b1(QUEUED))._repr_mimebundle_()["text/html"]
-    assert "Measured: <b>yes</b>. Queue is " in shown
+def test_a_verdict_ends_before_its_reason_begins() -> None:
+    claim = b1(QUEUED)
+    assert claim.told.startswith("Yes. Queue is ")
+    assert "Measured: <b>yes</b>. Queue is " in in_short(claim)._repr_mimebundle_()["text/html"]
+    assert a1([QUEUED]).told.startswith("Yes, by definition: each phase ")
 
 
 @pytest.mark.parametrize("claim", REGISTRY.values(), ids=lambda claim: claim.id)
