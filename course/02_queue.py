@@ -170,9 +170,9 @@ words.overload(over_time)
 # </details>
 # <details><summary>"Two services both run at 80%. One waits ten times as long. Why?"</summary>
 #
-# Load is only one of the three factors. Its service time may be longer: if answers take ten times as long, so does
-# the wait. Its arrivals may come in bursts, or its lengths may be more uneven, and both multiply the wait at the same
-# load. Or it has fewer slots, so at 80% it's less likely that one is about to free up. I'd also check that both mean
+# Load is only one of the three factors. The slow one's service time may be longer: if answers take ten times as long,
+# so does the wait. Its arrivals may come in bursts, or its lengths may be more uneven, and both multiply the wait at
+# the same load. Or it has fewer slots, so at 80% it's less likely that one is about to free up. I'd also check that both mean
 # the same thing by 80%.
 #
 # </details>

@@ -99,8 +99,8 @@ pictures.envelope_explorer()
 # ### Chunks
 #
 # If one step computes all of a long prompt, requests that are decoding get no token until it ends. **Chunked
-# prefill** caps how many of its tokens a step computes, and each of those steps also decodes a token for every other
-# request. Here's that trade-off for Llama-3.1 70B on four H100s, simulated, with sixteen chats and then one long
+# prefill** caps how many of its tokens a step computes, and each of those steps also gives every decoding request its
+# next token. Here's that trade-off for Llama-3.1 70B on four H100s, simulated, with sixteen chats and then one long
 # prompt. The dashed line is the time it takes just to read all the weights once per step. No chunked prefill can be
 # faster.
 

@@ -176,9 +176,9 @@ def _number(drill: DrawnDrill, commit: Commit) -> CheckedItem:
     if _fits(drill, given):
         return CheckedItem("number", "evidence", most, most, f"{said}: right.")
     if given.lacks_its_unit(asked, drill.room):
-        return CheckedItem(
-            "number", "evidence", most / 2, most, f"{said}: the number is right, but its unit is missing. It's {asked}."
-        )
+        lacking = "its unit is missing" if given.unit is None else "it doesn't say per what"
+        words = f"{said}: the number is right, but {lacking}. It's {asked}."
+        return CheckedItem("number", "evidence", most / 2, most, words)
     return CheckedItem("number", "evidence", 0, most, f"{said}: no, it's {asked}.{_mixed_up(drill, given.value)}")
 
 

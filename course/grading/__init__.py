@@ -188,7 +188,7 @@ def as_number(answer: Any) -> float:
         if is_truth or isinstance(answer, complex | bytes | bytearray | memoryview):  # some of which float() takes
             raise ValueError("no number, though Python can make one of it")
         return float(answer)
-    except ValueError:
+    except (TypeError, ValueError):
         raise ValueError("it takes one number, such as 8.3, in the unit that's asked for or one of its kind") from None
 
 

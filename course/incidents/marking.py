@@ -359,9 +359,8 @@ def _evidence(hidden: Hidden, answer: Diagnosis, on_paper: Collection[str] | Non
     if more := len(core) - MOST_TOLD:
         words[0] += f" {more} more would have been accepted." * (more > 0)
     if len(hits) < enough:
-        words.append(
-            f"Of what you cited, {len(hits)} of these {'counts' if len(hits) == 1 else 'count'}; {enough} make a case."
-        )
+        counted = f"{len(hits) or 'nothing'} count{'s' * (len(hits) < 2)}"
+        words.append(f"Of what you cited, {counted}; it takes {enough} to make a case.")
     if unseen := [name for name in cited if name not in answer.asked]:
         words.append(f"Cited without having been asked for: {_texts(unseen)}.")
     if "gpu" in stray:

@@ -146,7 +146,7 @@ def changes(scene: IncidentScene) -> QuestionResult:
     return QuestionResult(rows, "when", says={"count": len(scene.changes)})
 
 
-LINKED_BY = {"own": "NVLink, or what the machine has", "pcie": "PCIe", "ethernet": "Ethernet"}
+LINKED_BY = {"nvlink": "NVLink", "pcie_p2p": "PCIe", "pcie": "PCIe", "ethernet": "Ethernet"}
 SHOWN = (
     "batching",
     "max_num_seqs",
@@ -169,8 +169,9 @@ services with long shared prompts have another one, and no cause is in it.
 def config(scene: IncidentScene) -> QuestionResult:
     service = scene.now.service
     fleet, engine, scaling = service.fleet, service.engine, service.fleet.autoscaling
-    drafts, kv = engine.speculative, service.deployment()
-    linked = f", linked by {LINKED_BY[service.links]}" if service.tp > 1 else ""
+    drafts, replica = engine.speculative, service.deployment()
+    link = replica.profile.hardware.link_class if service.links == "own" else service.links
+    linked = f", linked by {LINKED_BY[link]}" if service.tp > 1 else ""
     fields = {
         "model": service.model,
         "a replica": f"{service.tp}x {service.hardware}{linked}",
@@ -178,7 +179,7 @@ def config(scene: IncidentScene) -> QuestionResult:
         "router": fleet.router.policy,
         "CUDA graphs": service.cuda_graphs,
         "GPU memory": "shared with another process" if service.memory_taken else "all for this engine",
-        "KV pool, tokens": f"{kv.num_kv_blocks * kv.block_size:,}",
+        "KV pool, tokens": f"{replica.num_kv_blocks * replica.block_size:,}",
         **{name: getattr(engine, name) for name in SHOWN},
         "speculative": f"{drafts.method}, k={drafts.k}, max_batch={drafts.max_batch or 'by the cost of a row'}"
         if drafts

@@ -130,7 +130,9 @@ class Claim:
     def answer(self) -> tuple[str, str]:
         """What to answer those who say so, in a word or two; and the rest of the verdict, which goes on from there."""
         rest = self.verdict.removeprefix(self.kind)
-        return IN_PART if self.kind == "only when" and rest.startswith(":") else ANSWERS[self.kind], rest
+        word = IN_PART if self.kind == "only when" and rest.startswith(":") else ANSWERS[self.kind]
+        # "In part. True past capacity", not "In part: True ...".
+        return word, re.sub(r"^: (.)", lambda colon: f". {colon[1].upper()}", rest)
 
     @property
     def told(self) -> str:
@@ -182,11 +184,10 @@ def in_short(*claims: Claim) -> InShort:
 
 def _line(claim: Claim) -> str:
     answer, rest = claim.answer
-    first, *others = SENTENCE.split(rest)
-    # "Measured: in part. True past capacity", not "Measured: in part: True ...".
-    first = re.sub(r"^: (.)", lambda colon: f". {colon[1].upper()}", first)
+    stop = ". " if rest.startswith(". ") else ""  # the answer is a sentence by itself
+    first, *others = SENTENCE.split(rest.removeprefix(stop))
     told = [*others, f"Measured: {claim.measured}"]
     head = f"<b>{claim.id}.</b> Articles say: {escape(REGISTRY[claim.id].claim)}"
     body = "".join(f"<div>{escape(each)}</div>" for each in told)
-    line = f"{head} Measured: <b>{answer}</b>{escape(first)}"
+    line = f"{head} Measured: <b>{answer}</b>{stop}{escape(first)}"
     return f'<div style="margin:6px 0">{line}{fold("Why, and the figures", body)}</div>'

@@ -154,6 +154,8 @@ def _wrong_verdict(found: set[str], planted: dict[str, str], printed: dict, row:
     if row[name] is None:
         return f"{words}. {name} was printed as None, and None it is: too few samples. Two Nones agree"
     near = close(printed[name], row[name], TOLERANCE)
-    rounded = "up to one percent counts as equal, for tools round. If audit() allows for that, your own number is off"
+    rounded = (
+        "up to one percent counts as equal, because tools round. If audit() allows for that, your own number is off"
+    )
     why = rounded if near else "is your own number right?"
     return f"{words}. {name} was printed as {shown(printed[name])} and is {shown(row[name])}: {why}"

@@ -95,7 +95,7 @@ def slow_attention(draw: Draw) -> Case:
     s = service(draw, chat(draw, (1200, 2400), (150, 220)), machines=ATTENTIVE, requests=240)
     before = loaded(s, 0.35)
     now = replace(before, attention_speed=draw.uniform(0.05, 0.08))
-    return Case(before, now, "Base image updated: other CUDA, other kernel packages")
+    return Case(before, now, "Base image updated: new CUDA, new kernel packages")
 
 
 def launch_bound(draw: Draw) -> Case:

@@ -99,7 +99,7 @@ def prefix_breaker(draw: Draw) -> Case:
 def prefix_off(draw: Draw) -> Case:
     kind = tenants(draw, draw.randint(3, 6), (2500, 4000))
     before = loaded(service(draw, kind, requests=320, block_size=BLOCK), 0.5)
-    return Case(before, before.with_engine(enable_prefix_caching=False), "Start script: flags out of a README")
+    return Case(before, before.with_engine(enable_prefix_caching=False), "Start script: flags copied from a README")
 
 
 def evicted(draw: Draw) -> Case:
@@ -108,7 +108,7 @@ def evicted(draw: Draw) -> Case:
     blocks = int(count * 3000 * 1.25) // BLOCK
     s = service(draw, few, requests=400, max_num_seqs=32, block_size=BLOCK, num_kv_blocks=blocks)
     before = loaded(s, 0.45)
-    return Case(before, before.with_kind(many), "Sales: four times the tenants, as many requests in all")
+    return Case(before, before.with_kind(many), "Sales: four times the tenants, same number of requests")
 
 
 def blind_router(draw: Draw) -> Case:

@@ -62,7 +62,7 @@ def rag(on: Run, off: Run) -> Finding:
             fell = any(others[phase] and grown[phase] < 0 for phase in others)
             most = "prefill_and_noise" if fell else "prefill" if any(others.values()) else "prefill_alone"
     cached = sum(view.num_cached_tokens for view in on.views) / len(on.views)
-    told = {"name": PHASE_LABELS[max(grown, key=grown.get)], "was": was, "now": now, "cached": cached}
+    told = {"name": PHASE_LABELS[max(grown, key=grown.get)].capitalize(), "was": was, "now": now, "cached": cached}
     return tell("00", "rag", most, grown=grown, **told)
 
 

@@ -131,7 +131,7 @@ def needle_share(found: Mapping[str, Mapping[int, Found]]) -> MeasuredAnswer | s
     return MeasuredAnswer(
         answer,
         f"{far} tokens back, {windowed[far].share:.0%} of its tokens are predicted with the window and "
-        f"{whole[far].share:.0%} without it; {whole[FIRST_TIME].share:.0%} of one it has never seen. So: {answer}",
+        f"{whole[far].share:.0%} without it; {whole[FIRST_TIME].share:.0%} of one it has never seen. That's {answer}",
     )
 
 

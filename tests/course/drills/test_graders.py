@@ -202,6 +202,8 @@ def test_what_is_no_number_is_refused_and_one_in_another_unit_than_asked_is_half
     ):
         asked = find_drill(drill).drawn()
         assert [check(asked, Commit(number=text))[2].points for text in texts] == points, drill
+    says = check(find_drill("load-test-lied").drawn(), Commit(number="16 requests"))[2].says
+    assert says.startswith("16 requests: the number is right, but it doesn't say per what.")
 
 
 def test_switching_speculation_off_under_load_gives_capacity_back() -> None:

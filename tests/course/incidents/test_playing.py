@@ -418,6 +418,10 @@ def test_full_clocks_rule_a_throttled_card_out(draw: Callable[[str, int], Incide
     assert rules_out(draw("hung_rank", 1).truth, "cards", "throttled_card")
 
 
+def test_the_configuration_names_the_link_that_the_cards_have(draw: Callable[[str, int], Incident]) -> None:
+    assert ", linked by NVLink\n" in str(draw("hung_rank", 1).fresh().ask("config"))
+
+
 def test_the_page_makes_no_breach_of_a_percentile_within_its_limit(slots: Incident) -> None:
     """Where most requests are lost, the others may be fast."""
     hidden = slots.truth

@@ -52,7 +52,9 @@ def test_a_key_of_zero_is_met_by_zero_only() -> None:
     assert close_to(0.5, 0.0, "people in line").earned == close_to(-1e9, 0.0, "people in line").earned == 0
 
 
-@pytest.mark.parametrize("answer", [True, np.True_, b"1", bytearray(b"1"), 1 + 0j, np.complex128(1), "true"])
+@pytest.mark.parametrize(
+    "answer", [True, np.True_, b"1", bytearray(b"1"), 1 + 0j, np.complex128(1), "true", [1], np.array([1.0])]
+)
 def test_what_python_can_turn_into_a_number_is_none_for_all_that(answer: object) -> None:
     check = Checks({"q": lambda said: (close_to(said, 1.0, "seconds"),)})
     assert check("q", answer).score == 0 and "it takes one number" in str(check("q", answer))

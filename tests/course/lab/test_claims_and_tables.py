@@ -1,5 +1,6 @@
 """Verdicts follow from runs: the same function gives another verdict for other runs."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ from made_run import made_config, made_run
 
 from course.grading import Criterion, Result
 from course.lab import services, slo, tables
-from course.lab.claims import in_short
+from course.lab.claims import REGISTRY, VERDICTS, RegisteredClaim, in_short
 from course.lab.display import Html, amounts_kept
 from course.lab.lab import Lab
 from course.lab.run import Run, percentile
@@ -36,9 +37,19 @@ def test_a6_needs_equal_e2e_and_opposite_parts() -> None:
     assert a6({"A": QUEUED, "B": made_run(num_requests=1, output=20)}).verdict.startswith("not shown")
 
 
-def test_in_short_a_verdict_ends_before_its_reason_begins() -> None:
-    shown = in_short(b1(QUEUED))._repr_mimebundle_()["text/html"]
-    assert "Measured: <b>yes</b>. Queue is " in shown
+def test_a_verdict_ends_before_its_reason_begins() -> None:
+    claim = b1(QUEUED)
+    assert claim.told.startswith("Yes. Queue is ")
+    assert "Measured: <b>yes</b>. Queue is " in in_short(claim)._repr_mimebundle_()["text/html"]
+    assert a1([QUEUED]).told.startswith("Yes, by definition: each phase ")
+
+
+@pytest.mark.parametrize("claim", REGISTRY.values(), ids=lambda claim: claim.id)
+def test_a_verdicts_reason_begins_with_a_word_that_may_be_capitalized(claim: RegisteredClaim) -> None:
+    """In short, it begins a sentence: "P99" and "Max_num_seqs" aren't spelled like that."""
+    for text in claim.texts.values():
+        if found := re.match(rf"(?:{'|'.join(VERDICTS)}): ([a-z]\S*)", text):
+            assert re.fullmatch(r"[a-z']+[,.:]?", found[1]), text
 
 
 def test_b1_quotes_the_measured_share() -> None:

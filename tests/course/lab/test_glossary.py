@@ -18,7 +18,7 @@ def prose_of(path) -> list[str]:
 
 
 def test_entries_are_whole_in_order_and_shown_by_the_lesson_they_name() -> None:
-    headings = re.findall(r"^## (.+)$", FILE.read_text(), re.M)
+    headings = re.findall(r"^##+ (.+)$", FILE.read_text(), re.M)
     assert headings == [term.name for term in terms()] == sorted(headings, key=str.lower)
     assert len(KNOWN) == len(headings) and set(ORDINARY) < {*headings}
     known = lessons()
