@@ -106,8 +106,9 @@ class ServerOptions:
         from minillm.policies.config import parse_fields
 
         fields = {**self.stated(), **more}
+        facts = {} if log is None else read_server_facts(log)
         if log is not None:  # the pool that a log's server had may be smaller than the model's window
-            fields = {"max_model_len": longest_request(log), **read_server_facts(log), **fields}
+            fields = {"max_model_len": longest_request(log), **facts, **fields}
         engine_fields = parse_fields(self.engine_fields, "--set")
         null_block = engine_fields.pop("null_block", fields.pop("null_block", False))
         if not isinstance(null_block, bool):
@@ -116,7 +117,7 @@ class ServerOptions:
             raise PricingError(f"--set {min(own)}: that has an option of its own, if it can be set")
         deployment = Deployment.of(**{"profile": profile, **fields, **engine_fields, "null_block": null_block})
         if log is not None and self.max_model_len is None:
-            check_window(log, deployment.model.max_context, self.model)
+            check_window(log, facts.get("max_model_len", deployment.model.max_context), self.model)
         return deployment
 
 

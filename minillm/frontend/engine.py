@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from minillm.core.batch import Runner
 from minillm.core.engine import EngineCore
-from minillm.core.errors import DuplicateRequestError, InvalidSamplingParamsError
+from minillm.core.errors import DuplicateRequestError, InvalidSamplingParamsError, RequestError
 from minillm.core.params import SEED_STRIDE, SamplingParams
 from minillm.core.request import Request
 from minillm.core.scheduler import Scheduler
@@ -33,6 +33,7 @@ from minillm.policies.limits import RequestLimits
 from minillm.speculation.base import Proposer
 from minillm.speculation.draft_length import COSTLY_ROW
 from minillm.speculation.speculator import Speculator
+from minillm.text_files import half_character
 
 if TYPE_CHECKING:
     from minillm.frontend.grammar_matcher import CompiledGrammar
@@ -179,6 +180,8 @@ class Engine:
             raise InvalidSamplingParamsError(f"params are SamplingParams, or None; got a {type(params).__name__}")
         if self.vocab_size and any(not 0 <= token < self.vocab_size for token, _ in params.logit_bias):
             raise InvalidSamplingParamsError(f"logit_bias: token ids are from 0 to {self.vocab_size - 1}")
+        if not isinstance(cache_salt, str) or half_character(cache_salt):  # else a step would fail that hashes it
+            raise RequestError(f"cache_salt is Unicode text, or empty; got {cache_salt!r}")
         request_id = f"request-{next(REQUEST_NUMBERS)}" if request_id is None else request_id
         text, token_ids = encode_prompt(prompt, self.tokenizer, self.vocab_size)
         ids = [request_id] if params.n == 1 else [f"{request_id}/{i}" for i in range(params.n)]

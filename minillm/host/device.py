@@ -55,6 +55,14 @@ class HostCopy:
         return self.tensor
 
 
+def wait_for_device() -> None:
+    """Wait for all that was launched on the GPU, if this process has used one; and before that, for a graph that is
+    being recorded."""
+    if torch.cuda.is_initialized():
+        with RECORDING:
+            torch.cuda.synchronize()
+
+
 def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
     """Most bytes of a GPU's memory that `work` takes, beside what is allocated before it."""
     with RECORDING:
@@ -130,9 +138,7 @@ def answers() -> bool:
     """Whether CUDA still works in this process, where it was ever used. Waiting for the device is the smallest call
     that repeats a lasting ("sticky") error, whichever library met it first."""
     try:
-        if torch.cuda.is_initialized():
-            with RECORDING:
-                torch.cuda.synchronize()
+        wait_for_device()
     except RuntimeError:
         return False
     return True

@@ -10,7 +10,7 @@ from torch import Tensor
 from minillm.core.batch import BlockCopy
 from minillm.core.block_pool import blocks_for
 from minillm.core.errors import ConfigError
-from minillm.host.device import to_device, who_else
+from minillm.host.device import RECORDING, to_device, who_else
 from minillm.host.memory import available_bytes
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, KVCache, QuantizedKV, tensors_of
 from minillm.kernels.quantization import FP8, dtype_name
@@ -185,7 +185,8 @@ def free_bytes(device: torch.device) -> int:
     """Memory that is free on the device; on a CPU, what a program may take before something gets killed."""
     if device.type != "cuda":
         return available_bytes()
-    torch.cuda.empty_cache()  # what PyTorch keeps for later, of an engine that is gone, counts as taken otherwise
+    with RECORDING:  # meanwhile PyTorch gives nothing back
+        torch.cuda.empty_cache()  # what it keeps for later, of an engine that is gone, counts as taken otherwise
     return torch.cuda.mem_get_info(device)[0]
 
 

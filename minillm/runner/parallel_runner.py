@@ -28,6 +28,7 @@ from torch import Tensor
 from minillm.core.batch import ScheduledBatch
 from minillm.core.errors import ConfigError, DeviceLostError, MinillmError
 from minillm.core.timeline import Clock, WallClock
+from minillm.host.device import wait_for_device
 from minillm.model.checkpoints import load_config, resolve
 from minillm.model.config import ModelConfig
 from minillm.model.loader import choose_device, load_model
@@ -98,8 +99,7 @@ class ParallelRunner(TorchRunner):
         """
         try:
             yield
-            if torch.cuda.is_initialized():
-                torch.cuda.synchronize()  # a collective that was aborted leaves nonsense, which must not be sampled
+            wait_for_device()  # a collective that was aborted leaves nonsense, which must not be sampled
             if any(process.poll() is not None for process in self.processes):
                 raise ChildProcessError
         except BaseException as error:

@@ -195,7 +195,8 @@ class Service:
             )
         limit = int(min(room, body.default_tokens)) if wanted is None else wanted
         if body.min_tokens > limit:
-            message = f"min_tokens is {body.min_tokens}, and at most {limit} tokens can come: ask for fewer"
+            more = f", or raise {body.limit_name}" if limit < room else ""
+            message = f"min_tokens is {body.min_tokens}, and at most {limit} tokens can come: ask for fewer{more}"
             raise ApiError(400, message, "invalid_value", "min_tokens")
         most = self.serve.overload_max_tokens
         if call.waits and most is not None and limit > most:

@@ -202,9 +202,9 @@ class Worksheet:
         self.turns = 1.0 if isinstance(traffic, Workload) else mean_turns(traffic, seed)
         self.points: dict[float, KneePoint] = {}
         self._stay_s = 0.0
+        """How long an arrival stays with an idle replica: to the end of its last answer, mean, seconds."""
         self._unserved = ""
         """What is to be said of requests that not even an idle replica can serve."""
-        """How long an arrival stays with an idle replica: to the end of its last answer, mean, seconds."""
 
     @property
     def in_each(self) -> dict[str, int]:

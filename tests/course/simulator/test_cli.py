@@ -58,6 +58,11 @@ def test_a_log_of_requests_that_the_model_cannot_hold_is_refused(tmp_path: Path)
     with pytest.raises(RecordingError, match=r"150000 tokens, .*window is 131072"):
         call(*sizes)
     assert call(*sizes, "--max-model-len", 150_000)["summary"]["ttft_s"]["p50"] > 0, "the server was set up for it"
+    (tmp_path / "meta.json").write_text(json.dumps({"engine_kwargs": {"max_model_len": 150_000}}))
+    assert call(*sizes)["summary"]["ttft_s"]["p50"] > 0, "so its facts say"
+    (tmp_path / "meta.json").write_text(json.dumps({"engine_kwargs": {"max_model_len": 149_999}}))
+    with pytest.raises(RecordingError, match="window is 149999"):
+        call(*sizes)
 
 
 def test_the_golden_run_has_not_drifted(log: Path) -> None:

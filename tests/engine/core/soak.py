@@ -234,6 +234,7 @@ class Life:
             stop_token_ids=rng.choice([(), (END,)]),
         )
         options = {"priority": rng.randrange(3), "tenant": rng.choice("xy"), "stream": rng.random() < 0.5}
+        options["cache_salt"] = rng.choice(["", "", "a"])
         try:
             self.engine.add_request(prompt, params, **options)
         except RequestError:
@@ -258,11 +259,16 @@ class Life:
             assert admitted == queued[: len(admitted)], "the queue shows another order than that of admissions"
 
     def check_running(self) -> None:
-        """Running requests hold no more blocks than their tokens fill, and static batches admit nothing."""
+        """Running requests hold no more blocks than their tokens fill, none of another salt, and static batches admit
+        nothing."""
         scheduler = self.engine.scheduler
+        salts: dict[int, str] = {}
         for request in scheduler.running:
             room = max(request.num_tokens, scheduler.kv.reserve_tokens)
-            assert len(scheduler.kv.block_ids(request)) <= blocks_for(room, scheduler.kv.block_size), "blocks left over"
+            block_ids = scheduler.kv.block_ids(request)
+            assert len(block_ids) <= blocks_for(room, scheduler.kv.block_size), "blocks left over"
+            for block_id in set(block_ids) - {scheduler.kv.null_block}:
+                assert salts.setdefault(block_id, request.cache_salt) == request.cache_salt, "salts share a block"
         if self.config.batching == "static" and scheduler.running:
             begun = min(request.timeline.scheduled or 0.0 for request in scheduler.running)
             assert all(request.timeline.arrival <= begun for request in scheduler.running), "it joined a closed batch"

@@ -10,6 +10,7 @@ from minillm.core.errors import (
     DuplicateRequestError,
     InvalidSamplingParamsError,
     PromptTooLongError,
+    RequestError,
 )
 from minillm.core.params import SamplingParams
 from minillm.frontend.errors import EmptyPromptError, InvalidPromptError
@@ -38,6 +39,16 @@ def test_a_bad_prompt_is_refused_and_the_others_run_on(prompt, error, says: str)
     engine.step()
     with pytest.raises(error, match=says):
         engine.add_request(prompt, greedy(), request_id="bad")
+    assert drain(engine)["good"].token_ids == expected_output([1, 2, 3], 4)
+
+
+@pytest.mark.parametrize("salt", ["\ud800", None, 5, b"salt"])
+def test_a_bad_cache_salt_is_refused_and_the_others_run_on(salt: object):
+    """Its prompt fills a block: a step would hash it."""
+    engine = make_engine(enable_prefix_caching=True)
+    engine.add_request([1, 2, 3], greedy(), request_id="good", cache_salt="sält")
+    with pytest.raises(RequestError, match="cache_salt is Unicode text"):
+        engine.add_request(list(range(40)), greedy(), request_id="bad", cache_salt=salt)
     assert drain(engine)["good"].token_ids == expected_output([1, 2, 3], 4)
 
 

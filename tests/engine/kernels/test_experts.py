@@ -47,10 +47,15 @@ def test_a_row_of_nan_reads_no_expert_that_isnt_there_and_harms_no_other() -> No
     torch.manual_seed(0)
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
         x, router = torch.randn(3, HIDDEN).half(), torch.randn(E, HIDDEN).half() / 8
-        x[1, 7] = float("nan")
+        gate_up, down = torch.randn(E, 2 * INNER, HIDDEN).half() / 23, torch.randn(E, HIDDEN, INNER).half() / 11
+    layer = StackedExperts(router, gate_up, down, K, True)
+    clean = experts.mixture(x, layer)
+    x[1, 7] = float("nan")
     chosen, shares = experts.choose(x, router, K, True, make_counters(x.device))
     assert chosen.min() >= 0 and chosen.max() < E
     assert shares.isnan().any(1).tolist() == [False, True, False]
+    found = experts.mixture(x, layer)
+    assert torch.equal(found[[0, 2]], clean[[0, 2]]) and found[1].isnan().all()
 
 
 @pytest.mark.parametrize(("tokens", "k", "size"), [(1, 2, 32), (7, 3, 700)])

@@ -1,6 +1,7 @@
 """Names to folders, and what is said about broken ones."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -62,11 +63,15 @@ def test_an_unknown_name_is_told_what_there_is(name: str) -> None:
         resolve(name)
 
 
-def test_a_shape_without_a_decoder_is_not_loaded(tmp_path: Path) -> None:
+def test_a_shape_without_a_decoder_is_not_loaded(tmp_path: Path, tiny_llama_path: Path) -> None:
+    """Of two models, the error says which."""
     config = tmp_path / "config.json"
     config.write_text('{"architectures": ["DeepseekV3ForCausalLM"]}')
-    with pytest.raises(UnsupportedArchitectureError, match="DeepseekV3ForCausalLM; minillm implements Llama"):
+    says = f"^{re.escape(str(tmp_path))}.*DeepseekV3ForCausalLM; minillm implements Llama"
+    with pytest.raises(UnsupportedArchitectureError, match=says):
         LLM(model=str(config), load_format="dummy")
+    with pytest.raises(UnsupportedArchitectureError, match=says):
+        LLM(model=str(tiny_llama_path), speculative={"method": "draft_model", "model": str(tmp_path)})
 
 
 def test_a_hub_that_cannot_be_reached_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

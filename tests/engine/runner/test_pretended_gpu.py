@@ -39,7 +39,8 @@ from minillm.model.arithmetic import kv_bytes_per_token
 from minillm.model.loader import LoadedModel, choose_dtype
 from minillm.runner import largest_step as largest
 from minillm.runner.cuda_graphs import CudaGraph
-from minillm.runner.kv_pool import MemoryClaim, size_kv_pool
+from minillm.runner.kv_pool import MemoryClaim, free_bytes, size_kv_pool
+from minillm.runner.parallel_runner import ParallelRunner
 from minillm.runner.torch_runner import DeviceEvent, TorchRunner
 
 GPU = torch.device("cuda")
@@ -221,14 +222,31 @@ def test_all_graphs_are_recorded_on_one_stream(monkeypatch: pytest.MonkeyPatch) 
         wait_for(other.is_set, "its turn has come")
 
 
-@pytest.mark.parametrize("wait", [answers, functools.partial(peak_bytes, lambda: None, torch.device("cuda"))])
+def step_on_several_ranks() -> None:
+    runner = object.__new__(ParallelRunner)
+    runner.processes = []
+    with runner.in_step():
+        pass
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        answers,
+        functools.partial(peak_bytes, lambda: None, GPU),
+        step_on_several_ranks,
+        functools.partial(free_bytes, GPU),
+    ],
+)
 def test_no_engine_waits_for_the_device_while_another_records_a_graph(
     wait: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CUDA refuses that, and the recording fails with it."""
+    """CUDA refuses that, and the recording fails with it. Nor does one ask for memory back, which it wouldn't get."""
     waited = threading.Event()
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: waited.set())
+    monkeypatch.setattr(torch.cuda, "empty_cache", waited.set)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, 0))
     for name in ("reset_peak_memory_stats", "memory_allocated", "max_memory_allocated"):
         monkeypatch.setattr(torch.cuda, name, lambda device: 0)
     with ThreadPoolExecutor(1) as thread:
