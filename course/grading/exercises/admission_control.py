@@ -185,7 +185,7 @@ def at_the_border(answer: Answer, rng: random.Random) -> None:
         exact, early = (just, own, 1), (just - 1 / 64, own, 1)
         if just >= 0:
             cases += [(server, [*crowd, exact]), (server, [*crowd, early])]
-        if just >= 4 / 64:  # tells a slot that's free some tokens too early from one that's free at once
+        if just >= 4 / 64:  # tells a slot that's free some tokens too early from one that's free immediately
             cases.append((server, [*crowd, (just - 4 / 64, own, 1)]))
         cases += [(server, [(2.0, fits, 5)]), (server, [(2.0, fits + 1, 5)]), (server, [(0.0, fits, 5)])]
         cases.append((server, [(1.0, fits * 3, 2), (1.0, fits * 3, 2), (1.0, 16, 2)]))
