@@ -36,6 +36,7 @@ pictures.capacity_note(all_at_once)
 # %% [markdown]
 # Now send the questions one by one at random times, the way independent users do. You'll do it three times: at 50%
 # load (so fast that the server is busy half the time), at 80% and at 95%. You never ask for more than it can do.
+# (Capacity is measured again right before each run, because a machine's speed drifts.)
 #
 # Eighty arrivals are enough to watch and far too few for a mean near capacity. So you'll watch eighty on the engine,
 # and your bet is scored on eight replays of 40,000 arrivals, with the service times measured here. (Replaying a queue
@@ -260,9 +261,9 @@ print(inspect.getsource(queueing.replay))
 # %% [markdown]
 # ### What articles say
 #
-# Four servers at 70B get slightly more traffic than they can serve, each short of a different resource. Each runs
-# with weights in 16 bits and in two 8-bit formats (int8 that's dequantized before each product, and fp8 that's
-# multiplied as it is; see lesson 09). Fewer bits don't change arrivals or variability. They help a queue when they
+# Four servers at 70B get slightly more traffic than they can serve. Two are short of slots (one with a small batch, one
+# with a larger one), one of compute, and one of memory. Each runs with weights in 16 bits and in two 8-bit formats
+# (int8 that's dequantized before each product, and fp8 that's multiplied as it is; see lesson 09). Fewer bits don't change arrivals or variability. They help a queue when they
 # cut the service time, or when smaller weights free memory for more slots.
 
 # %%

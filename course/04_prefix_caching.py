@@ -188,8 +188,8 @@ words.three_numbers()
 #
 # 1. KV per token: 2 × layers × KV heads × head size × bytes. 70B with GQA: 2 × 80 × 8 × 128 × 2 = 328 kB.
 # 2. A prefix of 2,000 tokens is 0.66 GB.
-# 3. KV capacity: GPU memory × 0.9 − weights − activations. Four H100s: about 288 − 141 − a few = 140 GB.
-# 4. So some 210 prefixes, if nothing runs; running requests need their own KV first.
+# 3. KV capacity: GPU memory × 0.9 − weights − activations. Four H100s of 85 GB: about 306 − 141 − 5 = 160 GB.
+# 4. So some 240 prefixes, if nothing runs; running requests need their own KV first.
 # 5. A hit saves prefill: 2 P n over FLOP/s × MFU (lesson 03). Every other request in those steps is spared that wait,
 #    too.
 # 6. It never saves the last token. At least one has to be computed, or there are no logits to sample from.

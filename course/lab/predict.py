@@ -246,12 +246,14 @@ def grew_most(
     if grown[best] < least * sum(was.values()):
         return f"no phase grew by as much as {least:.1%} of E2E"
     alike = [phase for phase in others if grown[phase] > (1 - apart) * max(grown[best], 0.0)]
-    told = {phase: f"{PHASE_LABELS[phase]} {seconds(was[phase])} to {seconds(now[phase])}" for phase in now}
+    moved = {phase: f"{seconds(was[phase])} to {seconds(now[phase])}" for phase in now}
+    told = {phase: f"{PHASE_LABELS[phase]} {moved[phase]}" for phase in now}
+    ahead = [f"{PHASE_LABELS[phase]} ({moved[phase]})" for phase in (best, *alike)]
     rest = [told[phase] for phase in others if phase not in alike and now[phase] > 0.01]
     first = (
-        f"{', '.join(told[phase] for phase in (best, *alike))} grew equally, within {apart:.0%}: each counts"
+        f"{' and '.join(ahead)} grew equally (within {apart:.0%}), so each counts"
         if alike
-        else f"{PHASE_LABELS[best]} grew most, {seconds(was[best])} to {seconds(now[best])}"
+        else f"{PHASE_LABELS[best]} grew most, {moved[best]}"
     )
     evidence = "; ".join([first, ", ".join(rest)] if rest else [first])
     return MeasuredAnswer(PHASE_LABELS[best], evidence, tuple(PHASE_LABELS[phase] for phase in alike))

@@ -141,6 +141,7 @@ def tail(many: Run) -> Finding:
         below=sum(value < mean for value in many.ttft) / len(many.ttft),
         slow=slow,
         num_slow=num_slow,
+        slow_ones=f"all of the slowest {num_slow}" if slow == num_slow else f"{slow} of the slowest {num_slow}",
         others=others,
         **told,
     )

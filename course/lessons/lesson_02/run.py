@@ -34,8 +34,11 @@ def one_token_each(lab: Lab, offsets: Sequence[float], name: str) -> LabWorkload
 
 
 def measure_capacity(lab: Lab, slots: int = 1) -> Run:
-    """All at once: the server is never idle, so it serves as many a second as it can."""
-    return lab.run(one_token_each(lab, [0.0] * (24 if lab.scale == 1 else 8), "all at once"), max_num_seqs=slots)
+    """All sent together: the server is never idle, so it serves as many a second as it can. The faster of two runs,
+    since a disturbance can only slow one down.
+    """
+    together = one_token_each(lab, [0.0] * (24 if lab.scale == 1 else 8), "all at once")
+    return max((lab.run(together, max_num_seqs=slots) for _ in range(2)), key=capacity)
 
 
 def capacity(run: Run) -> float:

@@ -49,8 +49,8 @@ def waits_over_time(loads: Sequence[float] = (0.8, 1.1, 1.3), each: int = 20) ->
 
 
 CASES = {
-    "short of slots (4 H100s, 32 slots, chat)": (CHAT, {"tp": 4, "max_num_seqs": 32}),
-    "short of bandwidth (4 H200s, 8 slots, chat)": (CHAT, {"profile": "h200", "tp": 4, "max_num_seqs": 8}),
+    "short of slots, larger batch (4 H100s, 32 slots, chat)": (CHAT, {"tp": 4, "max_num_seqs": 32}),
+    "short of slots, small batch (4 H200s, 8 slots, chat)": (CHAT, {"profile": "h200", "tp": 4, "max_num_seqs": 8}),
     "short of compute (4 H100s, 4000-token prompts)": (LONG_PROMPTS, {"tp": 4, "max_num_seqs": 32}),
     "short of memory (2 H100s, chat)": (CHAT, {"tp": 2, "max_num_seqs": 256}),
 }

@@ -141,13 +141,15 @@ def empty_slot_share(visits: Sequence[Visit], slots: int) -> float:
 
 NAMED = 150
 """Where bars begin: to their left stands what they're of."""
+SAID = 170
+"""Room for a bar's figures, to the right of the slowest one's tick."""
 
 
 def draw_waits(load: float) -> Picture:
     """Mean wait of short and of long prompts under each order, 70B, with the slowest one's as a tick."""
     waited = {order: waits_by_length(ordered(order, load)) for order in ORDERS}
     longest = max(max(each) for pair in waited.values() for each in pair if each)
-    scale, pitch, body, told = Scale(0, 1.25 * longest, NAMED, WIDTH - RIGHT), 44, "", []
+    scale, pitch, body, told = Scale(0, longest, NAMED, WIDTH - RIGHT - SAID), 44, "", []
     fills = dict(zip(("short prompts", "long prompts"), COLOURS))
     for i, (order, pair) in enumerate(waited.items()):
         y = 30 + pitch * i

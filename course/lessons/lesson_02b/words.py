@@ -9,7 +9,7 @@ from course.lab.finding import Finding, tell
 from course.lab.know_cold import know_cold
 from course.lab.lab import Lab
 from course.lab.run import Run, percentile
-from course.lab.style import number, seconds
+from course.lab.style import change, number, seconds
 from course.lab.visits import Visit, end_of, mean, visits_of, waits
 from course.lessons.lesson_02b.pictures import empty_slot_share, prompt_tokens, short_ttft, way_numbers
 from course.lessons.lesson_02b.run import (
@@ -245,7 +245,7 @@ def a19(by_load: Mapping[float, Mapping[str, FleetRun]]) -> Claim:
         }
         away = sum(visit.ending == "refused" for visit in visits_of(runs["both"])) / len(runs["both"].records)
         cuts[load] = 1 - p99["both"] / p99["neither"]
-        apart = ", ".join(f"{name} alone {p99[name] / p99['neither'] - 1:+.0%}" for name in ("limit", "chunks"))
+        apart = ", ".join(f"{name} alone {change(p99['neither'], p99[name])}" for name in ("limit", "chunks"))
         num = len(runs["both"].records)
         told.append(f"load {load:.0%}, {num} requests: {_listed(p99)}, {away:.0%} refused")
     low, *_, high = cuts.values()

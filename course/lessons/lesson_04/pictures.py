@@ -34,7 +34,7 @@ PITCH = 21
 
 
 def bead(x: float, y: float, r: float, kind: str) -> str:
-    """One block: found, computed, or tail (not full: it can never be found)."""
+    """One block: found, computed, or tail (partly filled: it can never be found)."""
     if kind == "found":
         return tag("circle", cx=x, cy=y, r=r, fill=FOUND, stroke="#3a3a00", stroke_width=1.0)
     if kind == "computed":
@@ -48,7 +48,7 @@ def legend(y: float, block_size: int) -> str:
     for kind, words in (
         ("found", "found in the cache"),
         ("computed", f"computed ({block_size} tokens)"),
-        ("tail", "not full, so never found"),
+        ("tail", "partly filled"),
     ):
         body += bead(x, y - 4, 6, kind) + text(x + 11, y, words, size=11, fill=SOFT)
         x += 34 + 6.0 * len(words)

@@ -13,7 +13,7 @@ from course.lab.noise import CEILING, ratio_of
 from course.lab.predict import MeasuredAnswer
 from course.lab.prefix_cache import STAMPS, clocked_trace, model_hit_rate
 from course.lab.run import Run
-from course.lab.style import seconds, size
+from course.lab.style import seconds, size, with_minus
 from course.lessons.lesson_04.explorer import PRICE_LISTS, CachePrice
 from course.lessons.lesson_04.run import (
     PLAIN,
@@ -308,7 +308,7 @@ def d13(rates_by_gap: Mapping[float, Mapping[str, float]], agree: tuple[int, int
 
 
 def _by_turn(saved: Mapping[int, float]) -> str:
-    return ", ".join(f"{turn}: {100 * share:.0f}%" for turn, share in saved.items())
+    return ", ".join(f"{turn}: {with_minus(f'{share:.0%}')}" for turn, share in saved.items())
 
 
 def _f5(lab: Lab) -> Claim:

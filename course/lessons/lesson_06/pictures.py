@@ -41,15 +41,16 @@ def draw_clocks(dots: Sequence[Dot], roof: Roof) -> Picture:
             [(products, MULTIPLY)],
             [(dot.itl - rest, phase_fill("decode")), (rest, NEITHER)],
         )
+        written = ""  # over the dashed line
         for j, (words, parts) in enumerate(zip(said, bars)):
             edge, top = 0.0, y + 19 * j
             for part, fill in parts:
                 wide = max(scale(edge + part) - scale(edge), 1 if j == 1 else 0)
                 body += rect(scale(edge), top, wide, 15, fill=fill, stroke=SOFT, stroke_width=0.4)
                 edge += part
-            body += text(scale(edge) + 5, top + 12, words, size=11, font_weight="bold" if j == 2 else None, **HALO)
+            written += text(scale(edge) + 5, top + 12, words, size=11, font_weight="bold" if j == 2 else None, **HALO)
         longer = scale(dot.itl - rest)
-        body += line(longer, y - 3, longer, y + 56, stroke=SOFT, stroke_dasharray="3 3")
+        body += line(longer, y - 3, longer, y + 56, stroke=SOFT, stroke_dasharray="3 3") + written
         if longer - LEFT > 130:
             told_in = "memory-bound" if reads >= products else "compute-bound"
             body += text(LEFT + 5, y + 50, told_in, size=11, fill="#000")
@@ -71,17 +72,17 @@ def draw_roofline(roof: Roof, dots: Sequence[Dot], before: Sequence[Dot] = (), t
         dots: the first and the last with their names.
         before: earlier ones, without names.
     """
-    every = [*before, *dots]
+    every, (unit, unit_name) = [*before, *dots], (1e12, "TFLOP/s") if roof.flops >= 1e13 else (1e9, "GFLOP/s")
     intensities = [dot.intensity for dot in every]
     ends = [min([*intensities, roof.ridge]) / 2.5, roof.ridge, 3 * max([*intensities, roof.ridge])]
-    curves = [roof_curve(roof, ends)]
+    curves = [roof_curve(roof, ends, unit)]
     for name, some in (("steps before", before), ("steps", dots)):
         if some:
-            curves.append(Curve(name, [d.intensity for d in some], [d.flops / d.itl / 1e9 for d in some], "points"))
-    allowed = [dot.flops / dot.floor(roof) / 1e9 for dot in every]
+            curves.append(Curve(name, [d.intensity for d in some], [d.flops / d.itl / unit for d in some], "points"))
+    allowed = [dot.flops / dot.floor(roof) / unit for dot in every]
     curves.append(Curve("what linear layers, then attention allow", intensities, allowed, "points"))
     named = [dots[0], dots[-1]] if len(dots) > 1 else dots
-    marks = [Mark(f"{d.called}: {seconds(d.itl)}", x=d.intensity, y=d.flops / d.itl / 1e9) for d in named]
+    marks = [Mark(f"{d.called}: {seconds(d.itl)}", x=d.intensity, y=d.flops / d.itl / unit) for d in named]
     found = "; ".join(
         f"{dot.called}: {number(dot.intensity)} FLOP per byte, {dot.floor(roof) / dot.itl:.0%} of what its parts allow"
         for dot in every
@@ -90,7 +91,7 @@ def draw_roofline(roof: Roof, dots: Sequence[Dot], before: Sequence[Dot] = (), t
         title or "How far below the roof is each step?",
         curves,
         Axis("operations for each byte read (FLOP/byte)", log=True),
-        Axis("GFLOP/s", log=True),
+        Axis(unit_name, log=True),
         [Mark(f"bends at {number(roof.ridge)}", x=roof.ridge), *marks],
         height=330,
         description=f"The roof bends at {number(roof.ridge)} FLOP per byte. {found}.",

@@ -148,12 +148,12 @@ def latent_room() -> Explorer:
 def draw_room(card: str, gpus: int) -> Picture:
     """A bar for each way to spread attention: tokens of KV that fit, on all GPUs together."""
     found = room(gpus, card)
-    scale, body = Scale(0, max(found.values()) * 1.02, 230, WIDTH - 90), ""
+    scale, body = Scale(0, max(found.values()) * 1.02, 230, WIDTH - 130), ""
     for i, (way, tokens) in enumerate(found.items()):
         y = 8 + 30 * i
         body += text(222, y + 15, way, size=12, text_anchor="end")
         body += rect(230, y, scale(tokens) - 230, 22, fill="#56B4E9", stroke=SOFT, stroke_width=0.4)
-        body += text(scale(tokens) + 5, y + 15, f"{tokens / 1e6:.2f} million", size=12)
+        body += text(scale(tokens) + 5, y + 15, f"{tokens / 1e6:.2f} million tokens", size=12)
     dp, dcp = (found[way] / found[SLICED] for way in (PARALLEL, STRIPED))
     told = "; ".join(f"{way}: {tokens / 1e6:.2f} million tokens" for way, tokens in found.items())
     times = f"{dp:.1f} times the KV with DP attention, {dcp:.1f} times with DCP"

@@ -77,7 +77,7 @@ def test_phases_that_grew_alike_count_both_and_the_text_says_so() -> None:
     for choice, verdict in (("queue", "Right"), ("prefill", "Right"), ("decode", "Not this time")):
         said = str(Prediction("which?", PHASES).choose(choice).lock().score(outcome))
         assert said.startswith(verdict)
-        assert "queue 1 s to 2 s, prefill 1 s to 1.95 s grew equally, within 10%: each counts; decode" in said
+        assert "queue (1 s to 2 s) and prefill (1 s to 1.95 s) grew equally (within 10%), so each counts" in said
 
 
 @pytest.mark.parametrize(("grew", "told"), [(0.0, True), (0.02, True), (0.03, False)])

@@ -100,7 +100,7 @@ def test_a_tail_is_put_down_to_long_prompts_only_where_they_are_in_it() -> None:
 
         return with_views(run, change)
 
-    assert "of the slowest 2, 1 had a long prompt" in str(words.tail(with_prompts(3, 3)))
+    assert "you can name: 1 of the slowest 2 had a long prompt" in str(words.tail(with_prompts(3, 3)))
     assert "don't explain" in str(words.tail(with_prompts(3, 7)))
 
 

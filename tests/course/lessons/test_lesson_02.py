@@ -96,6 +96,15 @@ def test_the_live_queue_runs_the_engine(tiny_lab: Lab) -> None:
     assert len(live.run.finished) == 16 and live.run.config.max_num_seqs == 2
 
 
+def test_a_disturbed_run_does_not_set_the_capacity(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick, slow = lesson.measure_capacity(tiny_lab), lesson.measure_capacity(tiny_lab)
+    quick, slow = sorted((quick, slow), key=lesson.capacity, reverse=True)
+    for runs in ([slow, quick], [quick, slow]):
+        plays = iter(runs)
+        monkeypatch.setattr(tiny_lab, "run", lambda *_, plays=plays, **__: next(plays))
+        assert lesson.measure_capacity(tiny_lab) is quick
+
+
 def test_loads_are_the_same_requests_only_faster(tiny_lab: Lab) -> None:
     runs = [lesson.at_load(tiny_lab, 100.0, load) for load in (0.5, 1.0)]
     slow, fast = ([a.offset for a in run.arrivals] for run in runs)
