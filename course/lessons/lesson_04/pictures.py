@@ -129,7 +129,7 @@ def draw_chains(first: Chain, second: Chain, block_size: int) -> Picture:
     for i in range(count):
         x, y = NAMES + i % COLUMNS * CELL, 46.0 + HIGH * (i // COLUMNS)
         if i % COLUMNS == 0:
-            body += text(0, y + 4, "first", fill=SOFT) + text(0, y + 54, "second", fill=SOFT)
+            body += text(4, y + 4, "first", fill=SOFT) + text(4, y + 54, "second", fill=SOFT)
         if i == found:
             body += line(x + 1, y - 16, x + 1, y + 76, stroke=ALARM, stroke_width=2, stroke_dasharray="4 3")
             body += text(x + 5, y - 14, "the chain breaks here", size=11, fill=ALARM)
@@ -140,7 +140,7 @@ def draw_chains(first: Chain, second: Chain, block_size: int) -> Picture:
                 body += _named_bead(block[0].text, block[0].name, x, y + dy, lit, differs)
     height = 46 + HIGH * -(-max(count, 1) // COLUMNS)
     words = _verdict(first, second, found, block_size)
-    body += text(0, height, words, size=12)
+    body += text(4, height, words, size=12)
     title = "How many of the first prompt's blocks does the second one find?"
     return Picture(title, body, height + 10, width=NAMES + COLUMNS * CELL, description=words)
 

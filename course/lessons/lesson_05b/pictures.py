@@ -166,7 +166,7 @@ def draw_splits(rates: tuple[float, ...] = LOADS) -> Picture:
     curves.append(
         Curve("chunks of 512, no split", rates, [ttft(ways(r)["chunks of 512"], 99) for r in rates], "dashes")
     )
-    axes = Axis("requests per second, all four replicas"), Axis("TTFT p99, s", log=True)
+    axes = Axis("requests per second, all four replicas", whole=True), Axis("TTFT p99, s", log=True)
     requests = enough(NUM_REQUESTS, 12)  # past its capacity, what a split takes grows with the run
     return draw_chart(f"Which split suits the load? (runs of {requests} requests)", curves, *axes)
 
