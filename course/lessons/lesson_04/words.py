@@ -308,7 +308,8 @@ def d13(rates_by_gap: Mapping[float, Mapping[str, float]], agree: tuple[int, int
 
 
 def _by_turn(saved: Mapping[int, float]) -> str:
-    return ", ".join(f"{turn}: {with_minus(f'{share:.0%}')}" for turn, share in saved.items())
+    percents = {turn: round(100 * share) for turn, share in saved.items()}  # whole: none is minus nothing
+    return ", ".join(f"{turn}: {with_minus(str(percent))}%" for turn, percent in percents.items())
 
 
 def _f5(lab: Lab) -> Claim:

@@ -1,6 +1,7 @@
 """Lesson 02b: slots, orders, limits, tenants; every slider moves something; verdicts and graders can go either way."""
 
 import itertools
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from made_run import made_config, made_run, with_views
 
 from course.lab.lab import Lab
 from course.lab.run import Run
+from course.lab.style import WIDTH
 from course.lab.visits import Visit, visits_of
 from course.lessons.lesson_02b import check as grading
 from course.lessons.lesson_02b import pictures, simulated, words
@@ -83,6 +85,12 @@ def test_pictures_of_orders_and_limits_have_a_bar_for_each() -> None:
     shows(waits, *(f"{order}, long prompts: mean" for order in ("first come", "shortest first", "two lanes")))
     shows(waits, "limit on prompts, long prompts: refused")
     shows(ends, *(f"at most {limit} queued: " for limit in (1, 4, 16, 64)), "no limit: ")
+
+
+def test_what_a_bar_says_ends_inside_the_picture() -> None:
+    said = re.findall(r'<text x="([\d.]+)"[^>]*>(mean [^<]*)<', pictures.draw_waits(1.1).svg())
+    assert len(said) == 7  # one class of prompts is refused
+    assert all(float(x) + 6 * len(words) < WIDTH for x, words in said)  # at 11 units a letter takes 6 or less
 
 
 def test_claims_at_70b_follow_from_the_simulated_runs() -> None:

@@ -117,6 +117,8 @@ def test_a_conversation_finds_more_with_every_turn(tiny_lab: Lab) -> None:
     late = replace(view, deliveries=tuple(stamp + a_tenth for stamp in view.deliveries))
     scattered = replace(slower, rows=(replace(cached.rows[0], view=late), *slower.rows[1:]))
     assert "machine's scatter" in words.d9(cached, scattered, growing).verdict
+    late_first = replace(cached, rows=(replace(cached.rows[0], view=late), *cached.rows[1:]))
+    assert "1: −10%" in words.d9(late_first, slower, growing).measured  # a minus sign, no hyphen
 
 
 # ---------------------------------------------------------------- findings
