@@ -38,8 +38,8 @@ lab = open_lab()
 # manages a program's memory; LLM servers got it from *PagedAttention*.
 #
 # Here are eight requests on the real engine. Each cell is a block, labelled with the request that holds it and filled
-# as far as it has tokens. One with several numbers is **shared**, because requests that begin with the same text use
-# the same blocks.
+# as far as it has tokens. One with several numbers (×3 where there are three) is **shared**, because requests that
+# begin with the same text use the same blocks.
 
 # %%
 roomy = run.eight(lab, run.ROOMY_POOL)
@@ -252,17 +252,20 @@ simulated_70b.error_band(simulated_70b.deployment())
 # %% [markdown]
 # There's a cliff. To its right, more memory changes nothing a user could feel; to its left, TTFT is all queue, and
 # every gigabyte counts. Where it is depends on the working set: *requests per second × seconds each one runs × KV of
-# each*. To shorten TTFT, make KV smaller **until requests stop waiting for memory**, then stop.
+# each*. (At 4 requests/s some 22 run at a time, with half a gigabyte each: 11 GB on average, and bursts take up to
+# twice that.) To shorten TTFT, make KV smaller **until requests stop waiting for memory**, then stop.
 #
 # Those four H100s have far more memory than these pools, and chats like these won't fill it: the GPUs run out of
-# arithmetic first (lesson 11). What does fill it?
+# arithmetic first (lesson 11). What does fill it? The table counts decode alone, at mean lengths, with nothing queued:
 
 # %%
 simulated.working_sets_table()
 
 # %% [markdown]
-# Long contexts and long answers do. An answer of 8,000 tokens holds its blocks for minutes and keeps growing, so it
-# counts twice: it holds more KV, and for longer. That's the cliff that agents and reasoning models meet in production.
+# Long answers do, and long contexts whose prefix is cached. (RAG with nothing cached doesn't. Its prompt takes half a
+# second of prefill, 8,000 × 140 GFLOP over 2 PFLOP/s, so arithmetic ends at two of them a second, not seven.) An answer
+# of 8,000 tokens holds its blocks for minutes and keeps growing, so it counts twice: it holds more KV, and for longer.
+# That's the cliff that agents and reasoning models meet in production.
 #
 # ### The arithmetic
 #

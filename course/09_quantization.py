@@ -144,8 +144,8 @@ words.quality(scores, matrix.share_on_grid)
 # |---|---|---|---|---|
 # | **int8 weights** (W8A16) | weight reads: decode at small batch | half the bytes, so at most twice the speed | large batches and prefill, where dequantizing is pure cost | any, with a good kernel |
 # | **int4 weights** (W4A16) | the same, or memory | about a quarter of the bytes; the rest is free for KV | the same, and the gain shrinks from a quarter of bf16's batch on; quality, by group size | any, with a good kernel |
-# | **FP8** or int8 (**W8A8**) | weight reads or arithmetic: prefill and large batches, too | half the bytes, and products at twice the rate | outliers of activations (scales per token or per block contain them) | FP8 from Ada and Hopper on, int8 from Turing on |
-# | **NVFP4** (W4A4) | the same | bytes and time of products nearly halved again | 4-bit activations: calibrate, and test long reasoning | Blackwell |
+# | **FP8** or int8 (**W8A8**) | weight reads or arithmetic: prefill and large batches, too | half the bytes, and products at twice the rate | outliers of activations (scales per token or per block contain them) | FP8 from Ada and Hopper on; int8 from Turing to Hopper (vLLM has none for Blackwell) |
+# | **NVFP4** (W4A4) | the same | bytes and time of products nearly halved again | 4-bit activations: calibrate, and test long reasoning | Blackwell on |
 # | **KV in 8 bits** | KV reads or KV memory: long contexts, many requests | nearly twice the tokens that fit | quality; no help where weights are what you wait for | any, with an attention kernel for it |
 # | **16 bits** | launches, slots, the network | nothing to gain from fewer bits | | any |
 #

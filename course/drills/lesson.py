@@ -10,6 +10,7 @@ from course.drills.statements import SURE, score
 from course.drills.talk import talk_of
 from course.lab.display import Html, table
 from course.lab.predict import MeasuredAnswer
+from course.lab.style import with_minus
 from course.lab.svg import Picture
 
 SURE_OF_ALL = "The one who is sure of all eight"
@@ -56,10 +57,15 @@ def rule_table() -> Html:
     rows = []
     for name, percent in SURE.items():
         right, wrong = 1 - 4 * (1 - percent / 100) ** 2, 1 - 4 * (percent / 100) ** 2
-        means = [f"{often * right + (1 - often) * wrong:+.2f}" for often in (0.5, 0.65, 0.8, 0.95)]
-        rows.append((f"{name} ({percent}%)", f"{right:+.2f}", f"{wrong:+.2f}", *means))
+        means = (often * right + (1 - often) * wrong for often in (0.5, 0.65, 0.8, 0.95))
+        rows.append((f"{name} ({percent}%)", *map(_points, (right, wrong, *means))))
     header = ("you say", "right", "wrong", *(f"right {often}% of the time" for often in (50, 65, 80, 95)))
     return Html(table(header, rows), "\n".join("  ".join(row) for row in rows))
+
+
+def _points(value: float) -> str:
+    """With its sign; what rounds to nothing has a plus."""
+    return with_minus(f"{round(value, 2) + 0.0:+.2f}")
 
 
 def right_menus(drill: DrawnDrill) -> Html:

@@ -133,7 +133,7 @@ def _grid(trace: PoolTrace, frame: PoolFrame) -> str:
         for i, each in enumerate(who):  # what several share has the tints of all
             full.setdefault(each, []).append((x + i * part, y, part, tall))
         taken.append(box)
-        words = "+".join(map(str, who)) if len(who) < 3 else f"{len(who)} ×"
+        words = "+".join(map(str, who)) if len(who) < 3 else f"×{len(who)}"
         labels.append((x + wide / 2, y + tall / 2 + 3.8, words))
     body = boxes(free, fill="none", stroke=FAINT, stroke_width=1)
     body += boxes(cached, fill=FAINT, fill_opacity=0.5, stroke=SOFT, stroke_width=1, stroke_dasharray="3 2")

@@ -13,7 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from course.lab.pictures.plain_chart import drawn_plainly, has_legend
+from course.lab.pictures.plain_chart import (
+    Trace,
+    corner_of_limit,
+    corner_of_ring,
+    drawn_plainly,
+    has_legend,
+    is_long,
+    trace,
+)
 from course.lab.style import ALARM, COLOURS, WIDTH, number
 from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture
 from minillm.core.brief import brief
@@ -145,6 +153,10 @@ def _drawn(panels: Sequence[Panel], x: Axis) -> tuple[str, float]:
 def _draw_panel(axes: "Axes", panel: Panel, x: Axis) -> None:
     _dress(axes, x, panel.y)
     axes.label_outer()
+    if is_long(panel):
+        has_labels = any(mark.label and mark.y is None for mark in panel.marks)
+        axes.set_ylabel("")
+        axes.set_title(f"↓ {panel.y.label}", loc="left", fontsize=11, color="#020202", pad=20 if has_labels else 6)
     for i, curve in enumerate(panel.curves):
         axes.plot(
             curve.xs,
@@ -160,6 +172,10 @@ def _draw_panel(axes: "Axes", panel: Panel, x: Axis) -> None:
     axes.set_ylim(panel.y.low, panel.y.high)
     for mark in panel.marks:
         _draw_mark(axes, mark)
+    axes.get_xlim(), axes.get_ylim()  # the limits are final from here on
+    traces = [_trace(axes, panel, curve) for curve in panel.curves]
+    for mark in panel.marks:
+        _label_mark(axes, mark, panel, traces)
 
 
 def _dress(axes: "Axes", x: Axis, y: Axis) -> None:
@@ -181,26 +197,58 @@ def _dress(axes: "Axes", x: Axis, y: Axis) -> None:
     axes.patch.set_visible(False)
 
 
+def _size(panel: Panel) -> tuple[float, float]:
+    """About how wide and high its axes are, in pixels, once there's room for the words around them."""
+    return WIDTH - 60, max(panel.height - 45, 40)
+
+
+def _on_axes(axes: "Axes", panel: Panel, x: float, y: float) -> tuple[float, float]:
+    """Where a point is drawn, in pixels from the axes' lower left."""
+    across, up = (axes.transScale + axes.transLimits).transform((x, y))
+    width, height = _size(panel)
+    return float(across) * width, float(up) * height
+
+
+def _trace(axes: "Axes", panel: Panel, curve: Curve) -> Trace:
+    is_shown = axes.get_xscale() != "log", axes.get_yscale() != "log"
+    points = [(x, y) for x, y in zip(curve.xs, curve.ys) if (is_shown[0] or x > 0) and (is_shown[1] or y > 0)]
+    return trace([_on_axes(axes, panel, x, y) for x, y in points], curve.style != "points")
+
+
 def _draw_mark(axes: "Axes", mark: Mark) -> None:
-    """A line or a ring, and a label beside it; a vertical line's is above the axes, where neither a curve nor the
-    legend is.
-    """
+    """A line or a ring."""
     if mark.x is not None and mark.y is not None:
         axes.plot([mark.x], [mark.y], marker="o", markersize=13, markerfacecolor="none", color=ALARM)
-        place, coordinates, offset, side = (mark.x, mark.y), ("data", "data"), (9, 7), "left"
     elif mark.x is not None:
         axes.axvline(mark.x, color=ALARM, linestyle=":")
-        place, coordinates, offset, side = (mark.x, 1.0), ("data", "axes fraction"), (0, 4), "center"
-    else:
+    elif mark.y is not None:
         axes.axhline(mark.y, color=ALARM, linestyle=":")
-        place, coordinates, offset, side = (1.0, mark.y), ("axes fraction", "data"), (-4, 4), "right"
+
+
+def _label_mark(axes: "Axes", mark: Mark, panel: Panel, traces: Sequence[Trace]) -> None:
+    """Its label, where it hides least; a vertical line's is above the axes, where neither a curve nor the legend is."""
+    place: tuple[float, float]
+    width, height = _size(panel)
+    if mark.x is not None and mark.y is not None:
+        corner = corner_of_ring(mark.label, *_on_axes(axes, panel, mark.x, mark.y), traces, width, height)
+        place, coordinates, offset = (mark.x, mark.y), ("data", "data"), (9 * corner.across, 7 * corner.up)
+    elif mark.x is not None:
+        corner = None
+        place, coordinates, offset = (mark.x, 1.0), ("data", "axes fraction"), (0, 4)
+    else:
+        assert mark.y is not None
+        level = _on_axes(axes, panel, axes.get_xlim()[0], mark.y)[1]
+        corner = corner_of_limit(mark.label, level, traces, (0, width), height)
+        place, coordinates = (0.0 if corner.across > 0 else 1.0, mark.y), ("axes fraction", "data")
+        offset = 4 * corner.across, 4 * corner.up
     axes.annotate(
         mark.label,
         place,
         xycoords=coordinates,
         xytext=offset,
         textcoords="offset points",
-        ha=side,
+        ha="center" if corner is None else "left" if corner.across > 0 else "right",
+        va="top" if corner is not None and corner.up < 0 else "baseline",
         color=ALARM,
         fontsize=11,
         annotation_clip=True,

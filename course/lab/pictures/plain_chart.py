@@ -5,7 +5,7 @@ A curve's name stands above the axes, where it hides nothing.
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -35,6 +35,8 @@ MOST_ACROSS = 10
 """Numbers along the x axis."""
 AXES = 0.78
 """The axes' share of a panel's height; the rest is for the words around them."""
+STRIDE = 4
+"""Pixels between the places of a curve that are looked at for whether a label would hide them."""
 
 
 def drawn_plainly(panels: "Sequence[Panel]", x: "Axis") -> tuple[str, float]:
@@ -151,12 +153,13 @@ class Plot:
     """Names the shape that nothing is drawn outside of."""
 
     def drawn(self, panel: "Panel", x: "Axis") -> str:
-        drawn = self._axes("" if _is_long(panel) else panel.y.label, x.label)
+        drawn = self._axes("" if is_long(panel) else panel.y.label, x.label)
         (left, right), (bottom, top) = self.x.ends, self.y.ends
         box = tag("path", d=f"M{short(left)} {short(top)}H{short(right)}V{short(bottom)}H{short(left)}z")
         curves = "".join(self._curve(curve, look_of(i, curve)) for i, curve in enumerate(panel.curves))
         drawn += tag("clipPath", box, id=self.clip) + tag("g", curves, clip_path=f"url(#{self.clip})")
-        return drawn + "".join(map(self._mark, panel.marks))
+        traces = [self._trace(curve) for curve in panel.curves]
+        return drawn + "".join(self._mark(mark, traces) for mark in panel.marks)
 
     def _axes(self, y_label: str, x_label: str) -> str:
         (left, right), (bottom, top) = self.x.ends, self.y.ends
@@ -179,6 +182,11 @@ class Plot:
             drawn += text((left + right) / 2, bottom + 30, x_label, size=11, fill=SOFT, text_anchor="middle")
         return drawn
 
+    def _trace(self, curve: "Curve") -> "Trace":
+        """Where it is drawn, with y upwards."""
+        points = [(self.x(x), self.y(y)) for x, y in zip(curve.xs, curve.ys)]
+        return trace([(x, -y) for x, y in points if x is not None and y is not None], curve.style != "points")
+
     def _curve(self, curve: "Curve", look: "Look") -> str:
         points = [(self.x(x), self.y(y)) for x, y in zip(curve.xs, curve.ys)]
         drawn, every = "", 1 if curve.style == "points" else max(len(points) // MOST_MARKERS, 1)
@@ -189,15 +197,15 @@ class Plot:
         marked = [point for point in points[::every] if None not in point]
         return drawn + (look.markers(marked) if curve.style != "dashes" else "")
 
-    def _mark(self, mark: "Mark") -> str:
-        """A line or a ring, and a label beside it; a vertical line's is above the axes, where no curve is."""
+    def _mark(self, mark: "Mark", traces: "Sequence[Trace]") -> str:
+        """A line or a ring, and a label where it hides least: a vertical line's above the axes."""
         (left, right), (bottom, top) = self.x.ends, self.y.ends
         x = None if mark.x is None else self.x(mark.x)
         y = None if mark.y is None else self.y(mark.y)
         if x is not None and y is not None:
             ring = tag("circle", cx=x, cy=y, r=6.5, fill="none", stroke=ALARM, stroke_width=1.5)
-            side = {"text_anchor": "end"} if x > right - DIGIT * len(mark.label) - 10 else {}
-            return ring + text(x - 10 if side else x + 10, y - 7, mark.label, size=11, fill=ALARM, **side, **HALO)
+            corner = corner_of_ring(mark.label, x, -y, traces, right, -top)
+            return ring + self._label(mark, x + 10 * corner.across, y - 7 * corner.up, corner)
         ink = {"stroke": ALARM, "stroke_dasharray": "2 3", "stroke_width": 1.5}
         if x is not None and left <= x <= right:
             half = DIGIT * len(mark.label) / 2
@@ -206,9 +214,78 @@ class Plot:
             )
             return line(x, top, x, bottom, **ink) + words
         if y is not None and top <= y <= bottom:
-            words = text(right - 4, y - 5, mark.label, size=11, fill=ALARM, text_anchor="end", **HALO)
-            return line(left, y, right, y, **ink) + words
+            corner = corner_of_limit(mark.label, -y, traces, (left, right), -top)
+            end = right - 4 if corner.across < 0 else left + 4
+            return line(left, y, right, y, **ink) + self._label(mark, end, y - 5 * corner.up, corner)
         return ""
+
+    def _label(self, mark: "Mark", x: float, y: float, corner: "Corner") -> str:
+        side = {"text_anchor": "end"} if corner.across < 0 else {}
+        below = 0 if corner.up > 0 else 8
+        return text(x, y + below, mark.label, size=11, fill=ALARM, **side, **HALO)
+
+
+# ---------------------------------------------------------------- where a label hides least
+
+Trace = list[tuple[float, float]]
+"""Places on a curve as it's drawn, in pixels, with y upwards."""
+
+
+@dataclass(frozen=True)
+class Corner:
+    """Which way a label goes from where it's anchored: to the right (across = 1) or left (−1), up (1) or down (−1)."""
+
+    across: int
+    up: int
+
+
+def trace(points: Sequence[tuple[float, float]], is_joined: bool) -> Trace:
+    """A curve's points, and places between them where they are joined."""
+    found = list(points[:1])
+    for (x, y), (to_x, to_y) in itertools.pairwise(points):
+        num = max(round(math.hypot(to_x - x, to_y - y) / STRIDE), 1) if is_joined else 1
+        found += [(x + (to_x - x) * i / num, y + (to_y - y) * i / num) for i in range(1, num + 1)]
+    return found
+
+
+def corner_of_limit(
+    words: str, y: float, traces: Sequence[Trace], across: tuple[float, float], ceiling: float
+) -> Corner:
+    """Where a horizontal limit's label goes, at either end of it.
+
+    Args:
+        across: where the axes begin and end.
+        ceiling: where they end at the top; above may be other words.
+    """
+    ends = {1: across[0] + 4, -1: across[1] - 4}
+    anchors = {Corner(side, up): (ends[side], y) for up in (1, -1) for side in (-1, 1)}
+    return _clearest(words, anchors, traces, ceiling)
+
+
+def corner_of_ring(words: str, x: float, y: float, traces: Sequence[Trace], right: float, ceiling: float) -> Corner:
+    """Where the label of a ringed point goes, around it; not to its right where the axes end before the label does.
+
+    Args:
+        ceiling: as of `corner_of_limit`.
+    """
+    sides = (-1,) if x > right - DIGIT * len(words) - 10 else (1, -1)
+    anchors = {Corner(side, up): (x + 10 * side, y) for up in (1, -1) for side in sides}
+    return _clearest(words, anchors, traces, ceiling)
+
+
+def _clearest(
+    words: str, anchors: Mapping[Corner, tuple[float, float]], traces: Sequence[Trace], ceiling: float
+) -> Corner:
+    """The corner at which a label covers least of the curves, and of those one within the axes; of equals the first."""
+
+    def covered(corner: Corner) -> tuple[int, bool]:
+        x, y = anchors[corner]
+        low, high = sorted((x, x + corner.across * DIGIT * len(words)))
+        bottom, top = sorted((y + 2 * corner.up, y + ROW * corner.up))
+        hidden = sum(low <= a <= high and bottom <= b <= top for each in traces for a, b in each)
+        return hidden, top > ceiling
+
+    return min(anchors, key=covered)
 
 
 def _pair(point: tuple[float | None, float | None]) -> str:
@@ -236,7 +313,7 @@ def look_of(i: int, curve: "Curve") -> Look:
     return Look(curve.colour or COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)], DASHES[curve.style])
 
 
-def _is_long(panel: "Panel") -> bool:
+def is_long(panel: "Panel") -> bool:
     """Whether its y label is longer than the axis: it stands above it then."""
     return DIGIT * len(panel.y.label) > AXES * panel.height + ROW
 
@@ -251,7 +328,7 @@ def _above(panel: "Panel", left: float, is_named: bool) -> tuple[str, int]:
     """What stands above a panel's axes, and how many rows that takes: the y label, if it's long, and the names of its
     curves, where they are named."""
     drawn, x, rows = "", left, 0
-    if _is_long(panel):
+    if is_long(panel):
         drawn, rows = text(4, ROW - 4, f"↓ {panel.y.label}", size=11, fill=SOFT), 1
     if not is_named:
         return drawn, rows

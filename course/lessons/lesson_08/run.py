@@ -347,7 +347,7 @@ def measured_gates(costs: VerifyCosts) -> dict[str, Any]:
     largest batch that drafts is the largest that was measured in which free drafts can still gain."""
     borders = {batch: break_even(FULL_DRAFT, 0.0, costs.relative(batch, FULL_DRAFT)) for batch in costs.batches}
     paying = [batch for batch, border in borders.items() if border is not None and border < HOPELESS]
-    floor = round(min(costs.row_cost, HOPELESS), 6)
+    floor = round(min(costs.row_cost, HOPELESS), 3)
     gates = {"acceptance_floor": floor, "max_batch": max(paying, default=1)}
     return {"speculative": {"method": "ngram", **gates}}
 

@@ -259,19 +259,21 @@ def formats_explorer() -> Explorer:
 
 # ---------------------------------------------------------------- phases, before and after
 
-MATTERS = 0.02
-"""Phases with a smaller share of E2E than this aren't judged."""
-PAIR_LEFT, PAIR_RIGHT, PAIR_ROW = 96, 176, 46
+PAIR_LEFT, PAIR_ROW, PAIR_LETTER = 96, 46, 6.4
+"""Room for a phase's name; height of a pair; about how wide a character of its label is."""
 
 
 def draw_pairs(found: Mapping[str, PhasePair], scene: str, name: str) -> Picture:
     """Each phase twice: hollow as it was in 16 bits, filled as it is now, with the ratio of the two."""
     rows = [found[phase] for phase in (*PHASES, "E2E")]
-    scale = Scale(0, 1.02 * max(max(pair.was, pair.now) for pair in rows), PAIR_LEFT, WIDTH - PAIR_RIGHT)
+    verdicts = [pair.told if pair.matters(found["E2E"]) else "too short to matter" for pair in rows]
+    labels = [f"{seconds(pair.now)}, {verdict}" for pair, verdict in zip(rows, verdicts)]
+    most = 1.02 * max(max(pair.was, pair.now) for pair in rows)
+    scale = Scale(0, most, PAIR_LEFT, WIDTH - 12 - PAIR_LETTER * max(map(len, labels)))
     bottom = 20 + PAIR_ROW * len(rows)
     body = text(PAIR_LEFT, 10, f"hollow: {PLAIN}   filled: {name}", size=11, fill=SOFT)
     body += time_axis(scale, 16, bottom, "mean per request")
-    for i, pair in enumerate(rows):
+    for i, (pair, label) in enumerate(zip(rows, labels)):
         y = 22 + PAIR_ROW * i
         colour = PHASE_COLOURS.get(pair.phase, SOFT)
         fill = phase_fill(pair.phase) if pair.phase in PHASE_COLOURS else SOFT
@@ -282,7 +284,7 @@ def draw_pairs(found: Mapping[str, PhasePair], scene: str, name: str) -> Picture
         body += rect(PAIR_LEFT, y + 18, max(scale(pair.now) - PAIR_LEFT, 1), 16, fill=fill)
         end = max(scale(pair.was), scale(pair.now)) + 6
         body += text(end, y + 13, seconds(pair.was), size=11, fill=SOFT)
-        small = pair.was + pair.now < 2 * MATTERS * found["E2E"].was
+        small = not pair.matters(found["E2E"])
         colour = (
             ALARM
             if pair.is_slower and not small
@@ -290,9 +292,8 @@ def draw_pairs(found: Mapping[str, PhasePair], scene: str, name: str) -> Picture
             if (pair.is_faster or pair.is_doubtful) and not small
             else SOFT
         )
-        verdict = "too short to matter" if small else pair.told
         weight = "bold" if pair.is_clear and not small else "normal"
-        body += text(end, y + 31, f"{seconds(pair.now)}, {verdict}", size=11, fill=colour, font_weight=weight)
+        body += text(end, y + 31, label, size=11, fill=colour, font_weight=weight)
     told = "; ".join(
         f"{PHASE_LABELS.get(p.phase, 'E2E')} {seconds(p.was)} to {seconds(p.now)} ({p.told})" for p in rows
     )

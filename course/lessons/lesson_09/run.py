@@ -330,6 +330,10 @@ BOTH = {
 """By whether the full batch, and whether the long prompt, was answered sooner."""
 
 
+MATTERS = 0.02
+"""Phases with a smaller share of E2E than this aren't judged."""
+
+
 @dataclass(frozen=True)
 class PhasePair:
     """One phase (or their sum, "E2E") before and after: mean seconds per request, a number for each run."""
@@ -379,10 +383,18 @@ class PhasePair:
     def told(self) -> str:
         """The ratio of the times; a tilde where the runs do not tell them apart."""
         if self.is_too_good:
-            return f"~ ×{self.ratio:.2f}: more than the bytes allow, run it again"
+            return f"~ ×{self.ratio:.2f}, more than the bytes allow, run it again"
         if self.is_doubtful:
-            return f"~ ×{self.ratio:.2f}: not enough runs to tell"
-        return f"time ×{self.ratio:.2f}" if self.is_clear else f"~ ×{self.ratio:.2f}: no clear difference"
+            return f"~ ×{self.ratio:.2f}, not enough runs to tell"
+        return f"time ×{self.ratio:.2f}" if self.is_clear else f"~ ×{self.ratio:.2f}, no clear difference"
+
+    def matters(self, whole: "PhasePair") -> bool:
+        """Whether its share of E2E is large enough to be judged.
+
+        Args:
+            whole: that of E2E.
+        """
+        return self.was + self.now >= 2 * MATTERS * whole.was
 
 
 def pairs(before: Sequence[Run], after: Sequence[Run], least: float = 0.0) -> dict[str, PhasePair]:

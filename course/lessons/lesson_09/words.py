@@ -27,7 +27,8 @@ from course.simulator.cost.hardware import find_hardware
 def alone(found: Mapping[str, PhasePair]) -> Finding:
     """One request, a long answer: which phases moved."""
     way = {True: "shorter", False: "longer"}
-    moved = [f"{PHASE_LABELS[n]} ({way[p.is_faster]})" for n, p in found.items() if n in PHASE_LABELS and p.is_clear]
+    clear = {n: p for n, p in found.items() if n in PHASE_LABELS and p.is_clear and p.matters(found["E2E"])}
+    moved = [f"{PHASE_LABELS[n]} ({way[p.is_faster]})" for n, p in clear.items()]
     outcome = moved_of(found["decode"])
     told = {
         "verdict": found["decode"].told,

@@ -1,5 +1,6 @@
 """The check of lesson 10. Keys come from the streams and runs that are passed in."""
 
+import math
 from collections.abc import Sequence
 
 from course.grading import Checks, Criterion, Question, choice, near
@@ -17,7 +18,7 @@ def checks(straight: ProxiedStream, costs: Sequence[Fed]) -> Checks:
     """
 
     def q1(answer: object) -> tuple[Criterion, ...]:
-        key = HELD_BYTES / straight.heard.event_bytes
+        key = math.ceil(HELD_BYTES / straight.heard.event_bytes)
         slips = {
             HELD_BYTES: "that's the buffer in bytes; how many bytes has one event?",
             straight.heard.event_bytes: "these are the bytes of one event; how many events fill the buffer?",

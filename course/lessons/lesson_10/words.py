@@ -1,5 +1,6 @@
 """What the runs of lesson 10 showed: its verdicts on claims, its findings, and what its prediction is scored by."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -163,9 +164,9 @@ def three_numbers(straight: ProxiedStream, costs: Sequence[Fed]) -> Html:
     return know_cold(
         (f"{event:.0f} bytes", "for one event with a five-letter token in it", "counted, above; OpenAI's format"),
         (
-            f"{HELD_BYTES / event:.0f} tokens",
+            f"{math.ceil(HELD_BYTES / event)} tokens",
             f"fill a buffer of {HELD_BYTES:,} bytes",
-            f"{HELD_BYTES:,} / {event:.0f}",
+            f"{HELD_BYTES:,} / {event:.0f}, rounded up",
         ),
         (
             f"{1e-3 / chunk:.0f},000 chunks/s",

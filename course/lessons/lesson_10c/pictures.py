@@ -42,7 +42,7 @@ def crowds_table(found: Mapping[tuple[str, str], CrowdOfReaders]) -> Html:
             saved = tuple(with_minus(f"{share:.0%}") for share in shares)
         counts = f"{each.written} of {each.asked}", str(each.steps), seconds(each.seconds)
         rows.append((room, name, *(cell for pair in zip(counts, saved) for cell in pair)))
-    heads = ("tokens generated", "tokens saved", "steps", "steps saved", "engine time", "time saved")
+    heads = ("tokens generated", "tokens saved, prompts counted", "steps", "steps saved", "engine time", "time saved")
     return as_table(("server", "connection", *heads), rows)
 
 

@@ -44,12 +44,14 @@ def draw_knee(found: run.Sweep, at: int, who: str) -> Picture:
     panels = [
         panel(Axis("tokens/s", low=0), lambda point: point.throughput),
         panel(Axis("TTFT p99, s", log=True), lambda point: point.ttft, found.slo.ttft),
-        panel(Axis("TPOT p99, s", low=0), lambda point: point.tpot, found.slo.tpot),
+        panel(Axis("TPOT p99, ms", low=0), lambda point: 1e3 * point.tpot, found.slo.tpot and 1e3 * found.slo.tpot),
         panel(Axis("goodput, 1/s", low=0), lambda point: point.goodput),
     ]
     title = f"{who}, {number(found.rate)} requests/s: max-batch {here.slots}: {here.in_time:.0%} within the SLO"
     title += f", {here.preemptions} preemptions" if here.preemptions else ""
-    return draw_panels(title, panels, Axis("max-batch (max_num_seqs): requests that may run at once", log=True))
+    return draw_panels(
+        title, panels, Axis("max-batch (max_num_seqs): requests that may run at the same time", log=True)
+    )
 
 
 def knee_of_70b() -> Explorer:
@@ -84,7 +86,7 @@ def draw_limit_or_load(limit: run.Sweep, load: Sequence[run.LoadTestPoint]) -> P
     return draw_chart(
         "Two curves called 'TTFT against batch': which way do they bend?",
         curves,
-        Axis("requests that may run at once, or clients", log=True),
+        Axis("requests that may run at the same time, or clients", log=True),
         Axis("TTFT p99, s", log=True),
         [Mark("SLO", y=limit.slo.ttft)] if limit.slo.ttft else (),
     )

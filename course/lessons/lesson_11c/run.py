@@ -249,7 +249,8 @@ def metered() -> tuple[Metered, ...]:
         on = fleet.deployment(**fields)
         for load in LOADS:
             rate = load * fleet.capacity(traffic, **fields)
-            asked = make_workload(traffic, Poisson(rate=rate), num_requests=enough(300, fleet.LEAST))
+            # So many that what runs out at the end, at a small batch, is little of it.
+            asked = make_workload(traffic, Poisson(rate=rate), num_requests=enough(1200, fleet.LEAST))
             run = simulated_70b.play(on, asked)
             energy = energy_of(on, run)
             assert energy is not None, "what these boards draw has been measured"

@@ -30,7 +30,7 @@ def checks(ledger: Ledger, cells: Sequence[TechniqueFactor]) -> Checks:
 
     def q2(answer: object) -> tuple[Criterion, ...]:
         row = ledger.row(_claim(answer))
-        return (Criterion("verdict", float(row.kind == "wrong"), 1, f"{row.entry.id}: {row.label}. {row.finding}"),)
+        return (Criterion("verdict", float(row.kind == "wrong"), 1, f"{row.entry.id}: {row.label}{row.told}"),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
         told = {

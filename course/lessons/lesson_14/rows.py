@@ -151,8 +151,17 @@ class LedgerRow:
 
     @property
     def label(self) -> str:
-        """Its kind as it's shown, before `finding`."""
+        """Its kind as it's shown, before `told`."""
         return LABELS[self.kind]
+
+    @property
+    def told(self) -> str:
+        """`finding` as it stands behind its kind: "wrong for one server", but "wrong. There's no such knee"."""
+        if self.record is None or self.kind == FAILED:
+            return f": {self.finding}"
+        if self.record.verdict.removeprefix(self.kind).startswith((":", ".")):
+            return f". {self.finding[:1].upper()}{self.finding[1:]}"
+        return f": {self.finding}" if self.kind == CONDITION else f" {self.finding}"
 
     @property
     def circumstances(self) -> str:
@@ -165,7 +174,7 @@ class LedgerRow:
         return told + ("; its experiment has changed since: measure it again" if self.is_old else "")
 
     def __str__(self) -> str:
-        return f"{self.entry.id} {self.label}: {self.finding} (claim: {self.entry.claim})"
+        return f"{self.entry.id} {self.label}{self.told} (claim: {self.entry.claim})"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return {"text/html": table_of([row_html(self, is_open=True)]), "text/plain": str(self)}
@@ -181,8 +190,7 @@ def row_html(row: LedgerRow, is_open: bool = False) -> str:
     where = f"{entry.source_name} · lesson {entry.lesson} · {_phases(entry)}"
     claim = f'{escape(entry.claim)}<div style="{SMALL_PRINT}">{where}</div>'
     colour = f"color:{ALARM};" if row.kind in ("wrong", FAILED) else ""
-    separator = ": " if row.record is None or row.kind == CONDITION else " "
-    verdict = f'<b style="{colour}">{SIGNS[row.kind]} {row.label}</b>{separator}{escape(row.finding)}'
+    verdict = f'<b style="{colour}">{SIGNS[row.kind]} {row.label}</b>{escape(row.told)}'
     if row.record is not None:
         verdict += _details(row, is_open)
     return (
@@ -352,7 +360,7 @@ def as_json(rows: Sequence[LedgerRow]) -> str:
 def as_markdown(rows: Sequence[LedgerRow]) -> str:
     lines = ["| | claim | found | where |", "|---|---|---|---|"]
     for row in rows:
-        found = f"{SIGNS[row.kind]} **{row.label}**: {row.finding}"
+        found = f"{SIGNS[row.kind]} **{row.label}**{row.told}"
         cells = (row.entry.id, row.entry.claim, found, row.circumstances)
         lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
     return "\n".join(lines) + "\n"

@@ -19,7 +19,7 @@ from course.lab.printed import render
 from course.lab.ruler import draw_ruler
 from course.lab.run import Run
 from course.lab.snapshot import CACHED, SHARED
-from course.lab.style import ALARM, PHASE_COLOURS, PHASE_LABELS, TINT_INK, TINTS, tint
+from course.lab.style import ALARM, PHASE_COLOURS, PHASE_LABELS, TINT_INK, TINTS, WIDTH, tint
 from course.lab.summary import Comparison
 from course.lab.svg import PATTERNS, Picture
 
@@ -135,6 +135,28 @@ def test_a_limits_label_stands_above_the_axes_where_no_legend_is() -> None:
     svg = draw_chart("?", curves, Axis("x"), Axis("y"), [Mark("limit", x=1.5)]).svg()
     limit, legend = (float(re.search(rf' y="([\d.]+)"[^>]*>{words}<', svg).group(1)) for words in ("limit", "one"))
     assert limit < legend - 15
+
+
+@pytest.mark.parametrize("has_library", [True, False])
+def test_a_limits_label_moves_to_the_end_where_no_curve_is(monkeypatch: pytest.MonkeyPatch, has_library: bool) -> None:
+    if not has_library:
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+    def x_of_label(ys: list[float]) -> float:
+        svg = draw_chart("?", [Curve("c", [1, 2], ys)], Axis("x"), Axis("y", low=0), [Mark("limit", y=1)]).svg()
+        return float(re.search(r' x="([\d.]+)"[^>]*>limit<', svg).group(1))
+
+    assert x_of_label([2.0, 1.1]) < WIDTH / 4 < 3 * WIDTH / 4 < x_of_label([1.1, 2.0])
+
+
+@pytest.mark.parametrize("has_library", [True, False])
+def test_a_y_label_longer_than_its_axis_stands_above_it(monkeypatch: pytest.MonkeyPatch, has_library: bool) -> None:
+    if not has_library:
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for words, stands in (("seconds", "seconds"), (long := "w" * 60, f"↓ {long}")):
+        svg = draw_chart("?", [Curve("c", [1, 2], [3, 4])], Axis("x"), Axis(words)).svg()
+        turned = re.search(rf"<text[^>]*>{re.escape(stands)}<", svg).group()
+        assert ("rotate(-90" in turned) == (words == "seconds")
 
 
 @pytest.mark.parametrize("has_library", [True, False])

@@ -89,6 +89,21 @@ FINDINGS = (
 SHARED = {f"lab.{name}" for name in (*EVERY, *FINDINGS)}
 
 
+@pytest.mark.parametrize(
+    ("verdict", "told"),
+    [
+        ("wrong: there is no knee. Why.", "wrong. There is no knee."),
+        ("wrong for one server: it's asked too much.", "wrong for one server: it's asked too much."),
+        ("only when: true past capacity.", "in part. True past capacity."),
+        ("only when it rains.", "in part: it rains."),
+    ],
+)
+def test_a_verdict_reads_on_from_its_kind(tmp_path: Path, verdict: str, told: str) -> None:
+    ledger = made_ledger(tmp_path)
+    ledger.experiments["A1"] = Experiment("00", finding("A1", verdict), "v2")
+    assert told in str(ledger.measure("A1"))
+
+
 @pytest.mark.parametrize("lesson", sorted(LESSONS))
 def test_experiments_name_the_code_that_they_take_from_elsewhere(lesson: str) -> None:
     module = words_of(lesson)
