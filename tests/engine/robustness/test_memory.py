@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from integrity import check_engine
 
 from minillm.core.errors import ConfigError
 from minillm.frontend.engine import Engine
@@ -70,7 +71,7 @@ def test_a_kv_pool_that_finds_no_room_and_then_does(
     engine = Engine(config, model)
     engine.add_request([1, 2, 3])
     engine.abort_all()
-    engine.check_integrity()
+    check_engine(engine)
 
 
 @pytest.mark.parametrize("fields", [{}, {"kv_cache_memory_gb": 2.0}], ids=["default", "asked for"])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from draft_heads import make_eagle3, make_head
+from integrity import check_engine
 from pretended_cuda import GPU, OnGpu, PretendedCuda, load_guard, pretended_cuda
 from slipping_drafts import Slipping
 from torch import Tensor
@@ -164,7 +165,7 @@ def serve(engine: Engine) -> list[RequestOutput]:
             params = SamplingParams(**fields, max_tokens=10, ignore_eos=True)
             engine.add_request(prompt, params, request_id=str(number), stream=False)
         outputs |= {output.request_id: output for output in engine.step()}
-        engine.check_integrity()
+        check_engine(engine)
         step += 1
     assert engine.scheduler.prefix_hits > 0
     return [outputs[str(number)] for number in range(len(ASKED))]
