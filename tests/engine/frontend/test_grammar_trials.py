@@ -144,6 +144,14 @@ def test_engines_leave_no_process_behind(config: EngineConfig, model: LoadedMode
         compiled(engine.grammars, StructuredOutputsParams(choice=["no"]))
 
 
+def test_a_notebook_may_have_put_a_path_among_those_that_python_searches(
+    grammars: GrammarCompiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    grammars.trials.end_idle(0)  # the next one starts with the paths of now
+    monkeypatch.setattr(sys, "path", [*sys.path, tmp_path])
+    assert compiled(grammars, StructuredOutputsParams(choice=["a path"])) is not None
+
+
 KILLED = """
 import os, signal
 from minillm.frontend.structured_outputs import GrammarCompiler, StructuredOutputsParams
