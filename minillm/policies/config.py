@@ -151,7 +151,7 @@ class EngineConfig(StrictModel):
         "continuous", description="static = a batch starts together and admits nothing until its last request ends"
     )
     max_num_seqs: int = Field(
-        32, ge=1, description="slots: requests that run at once; 256 on a GPU; one with batching=none"
+        32, ge=1, description="slots: requests that run at the same time; 256 on a GPU; one with batching=none"
     )
     max_num_batched_tokens: int = Field(
         default_factory=lambda known: max(1024, known.get("max_num_seqs", 1)),

@@ -97,10 +97,12 @@ class KeptRunners:
             gc.collect()
 
     def _has_room(self, runner: TorchRunner, config: EngineConfig, claim: MemoryClaim) -> bool:
-        """Whether there is room beside a kept runner for what its next engine needs. False: there is with a smaller KV
-        pool, which is all that the engine asks for. Raises as `runner.check_room` if that wouldn't help, but not for
-        want of memory that a kept runner has: a claim for drafts is for a KV pool that may be there already, and isn't
-        to be counted twice."""
+        """Whether the next engine's drafts and steps have room beside a kept runner. False: not beside this one, but
+        the engine asks for a smaller KV pool, so a new runner will do.
+
+        A kept runner that drafts may hold the very memory that the claim for drafts is about. So where there is no
+        room, it is let go of, and looked at again. Raises as `runner.check_room` if that doesn't help either.
+        """
         try:
             runner.check_room(config, claim)
         except (ConfigError, OutOfMemoryError):

@@ -55,7 +55,8 @@ class TorchRunner:
         config: reads the fields on KV memory, swap space, attention backend, kernels and graphs.
         clock: the engine's.
         make_graph: how steps are captured and replayed; None = by CUDA graphs, where there is CUDA.
-        claim: memory that the KV pool leaves free.
+        claim: memory that the KV pool leaves free, for what drafts.
+        depths: what draft heads read of the model; see HiddenStateReader.
     Raises:
         ConfigError: the KV pool or the swap space does not fit the memory, the attention backend cannot
             run here, one of the kernels can't, or the weights are quantized in another way.
