@@ -43,7 +43,3 @@ class CountedBlocks(BlockPool):
 
     def forget(self, block_ids: Iterable[int]) -> None:
         """No prefix is cached that could be forgotten."""
-
-    def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
-        held = sum(map(len, tables))
-        assert held == self.num_used, f"{self.num_used} blocks counted as held, and tables have {held}"

@@ -422,9 +422,3 @@ class FastForwardCore(EngineCore):
         super().start_over(self._with_parking(scheduler))
         self._steps.clear()
         self._admitted.clear()
-
-    def check_integrity(self) -> None:
-        for parked in self.lot:
-            self._unpark(parked)
-        super().check_integrity()
-        assert all(request.status is RequestStatus.RUNNING for request in self.scheduler.running)

@@ -51,7 +51,7 @@ class ScheduledRequest(NamedTuple):
 class Step:
     """A batch while it is put together. What is scheduled counts as computed from here on: this is the only place where
     `num_computed_tokens` and `num_pending_tokens` advance (admission says where a request starts, preemption sets it
-    back), and `Scheduler.commit` settles what was only hoped for.
+    back), and `Scheduler.commit` takes rejected drafts back.
 
     Args:
         budget: most tokens of the step.

@@ -181,10 +181,6 @@ class BlockManager:
         table = enumerate(self.block_ids(request)[:end])
         return {index: block_id for index, block_id in table if block_id != self.null_block}
 
-    def check_integrity(self) -> None:
-        """Raise AssertionError unless tables and pool agree. For tests and soaks."""
-        self.pool.check_integrity(self._without_null(table.block_ids) for table in self.tables.values())
-
     def _table_size(self, end: int) -> int:
         """Blocks in the table of a request that has room for its tokens [0, end), and for what is reserved."""
         return blocks_for(max(end, self.reserve_tokens), self.block_size)

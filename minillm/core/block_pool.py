@@ -187,22 +187,3 @@ class BlockPool:
     def forget_prefixes(self) -> None:
         """Empty the prefix index. Requests keep the blocks they hold."""
         self.forget(list(self.index.values()))
-
-    def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
-        """Raise AssertionError unless counts, free blocks and index agree with the block tables in use."""
-        holders = [0] * len(self)
-        for table in tables:
-            assert len(set(table)) == len(table), f"a table holds a block twice: {table}"
-            for block_id in table:
-                holders[block_id] += 1
-        if self.ref_counts != holders:  # compared as whole lists first: a pool may have 100,000 blocks
-            for block_id, (counted, held) in enumerate(zip(self.ref_counts, holders, strict=True)):
-                assert counted == held, f"block {block_id}: {counted} counted, {held} holders"
-        free = list(self.free)
-        assert len(free) == len(set(free)), "a block is free twice"
-        is_free = not any(map(holders.__getitem__, free)) and len(free) == holders.count(0)
-        assert is_free, "free blocks and counts disagree"
-        for block_hash, block_id in self.index.items():
-            assert self.hashes[block_id] == block_hash, f"block {block_id} is indexed under a hash it does not have"
-        hashed = len(self.hashes) - self.hashes.count(None)
-        assert hashed == len(self.index), "a block has a hash that the index does not know"

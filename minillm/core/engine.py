@@ -298,9 +298,3 @@ class EngineCore:
             if request.timeline.finished is None:
                 request.status, request.finish_reason = RequestStatus.FINISHED, FinishReason.ABORT
                 close_timeline(request, self.clock.now())
-
-    def check_integrity(self) -> None:
-        """Raise AssertionError unless every part agrees with every other. For tests and soaks."""
-        self.scheduler.check_integrity()
-        in_scheduler = {request.request_id for request in (*self.scheduler.running, *self.scheduler.waiting)}
-        assert in_scheduler == set(self.requests), "scheduler and engine disagree about what is in flight"

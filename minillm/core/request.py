@@ -58,8 +58,8 @@ class Draft:
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """One sequence. The scheduler's whole rule reads two of its numbers: `num_tokens`, what it has, and
-    `num_computed_tokens`, how many of those steps have been scheduled for. It lacks the difference, `num_missing`."""
+    """One sequence. The scheduler's whole rule reads two of its numbers: `num_tokens`, the tokens it has, and
+    `num_computed_tokens`, those of them that a step has been scheduled for. `num_missing` is the difference."""
 
     request_id: str
     prompt_token_ids: list[int]

@@ -251,16 +251,3 @@ class Scheduler:
             if request.status is RequestStatus.PREEMPTED:
                 self.preemption.forget(request)
                 request.num_computed_tokens = 0
-
-    def check_integrity(self) -> None:
-        """Raise AssertionError unless queues and block tables agree. For tests and soaks."""
-        self.kv.check_integrity()
-        assert set(self.kv.tables) == {request.request_id for request in self.running}, "a block table leaked"
-        assert len(self.running) <= self.config.max_num_seqs, "more run than there are slots"
-        assert all(request.status is RequestStatus.RUNNING for request in self.running)
-        for request in self.running:
-            held = len(self.kv.block_ids(request)) * self.kv.block_size
-            assert request.num_computed_tokens <= held, "tokens were computed without room to keep them"
-            assert request.num_computed_tokens <= request.num_tokens, "more was computed than there is"
-        for request in self.waiting:
-            assert request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)

@@ -1,6 +1,6 @@
 """The four seams: what one deployment decides differently from the next, each with a trivial default.
 
-- `QueuePolicy`: who is next. Default: first come, first served.
+- `QueuePolicy`: which request is next. Default: first come, first served.
 - `PreemptionPolicy`: which request is preempted when no block is free, and what becomes of its keys and values.
   Default: the one admitted last among those that are not in the step yet; its KV is dropped and computed again.
 - `KVLayout`: which blocks a request keeps. Default: all of them.
@@ -20,7 +20,7 @@ from minillm.core.request import Request
 
 
 class QueuePolicy(Protocol):
-    """Who is next: the requests that wait, new and preempted, in the order in which they will be admitted.
+    """The requests that wait, new and preempted, in the order in which they will be admitted.
 
     Queues get long. What a push, peek, pop or removal costs must not grow with the number of requests queued, or only
     as its logarithm.

@@ -186,7 +186,7 @@ def native() -> Iterator[CheckResult]:
 def bandwidth() -> Iterator[CheckResult]:
     """How fast what a decode step reads is read, and the floor of such a step of the default model.
 
-    At batch 1 it reads every weight and the request's keys and values once, and computes next to nothing: no engine
+    At batch 1 it reads every weight and the request's keys and values once, and computes very little: no engine
     gets below the bytes over the bandwidth.
     """
     from minillm.model.arithmetic import ModelBytes

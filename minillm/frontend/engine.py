@@ -324,10 +324,3 @@ class Engine:
     def reset_prefix_cache(self) -> None:
         """Forget every cached prefix: the next requests find the cache cold."""
         self.scheduler.kv.pool.forget_prefixes()
-
-    def check_integrity(self) -> None:
-        """Raise AssertionError unless every part agrees with every other. For tests and soaks."""
-        self.core.check_integrity()
-        self.outputs.check_integrity()
-        in_flight = {request.request_id for request in self.outputs.sequences}
-        assert in_flight == set(self.core.requests), "core and frontend disagree about what is in flight"

@@ -317,8 +317,7 @@ class EngineThread:
         return True
 
     def _replace_engine(self, config: EngineConfig) -> None:
-        same_weights = all(getattr(config, name) == getattr(self.config, name) for name in WEIGHT_FIELDS)
-        model = self.model if same_weights else None
+        model = self.model if config.same_in(self.config, WEIGHT_FIELDS) else None
         # The old one goes first: on a GPU its KV pool takes most of the memory, and elsewhere, too, the new one may
         # want its runner.
         self._dispatch(self._engine.abort_all())

@@ -8,17 +8,16 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable
-from multiprocessing import Pipe
 from typing import NamedTuple
 
 from minillm.core.errors import QueueFullError
 from minillm.frontend import grammar_worker
 from minillm.frontend.errors import GrammarTrialEndedError, InvalidGrammarError
+from minillm.host.child import start_python
 
 MAX_WORKERS = max(2, min(4, os.cpu_count() or 1))
 """Trials that run at the same time: one that takes until its deadline doesn't hold up the others."""
@@ -63,25 +62,19 @@ class Worker:
     """
 
     def __init__(self, spec: TokenizerSpec) -> None:
-        ours, theirs = Pipe()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", grammar_worker.__file__, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,  # a stack overflow says so there: that is no news
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C in the terminal does not reach it
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            )
-        self._pipe = ours
+        self._process, self._pipe = start_python(
+            grammar_worker.__file__,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,  # a stack overflow says so there: that is no news
+            start_new_session=True,  # Ctrl-C in the terminal does not reach it
+        )
         self.idle_since = 0.0
         """Seconds, of time.monotonic()."""
         self._owner = os.getpid()
         try:
             options = {"n_vocab": spec.vocab_size, "eos_token": spec.eos_token_ids or None}
-            ours.send_bytes(json.dumps(options).encode())
-            ours.send_bytes(spec.json)
+            self._pipe.send_bytes(json.dumps(options).encode())
+            self._pipe.send_bytes(spec.json)
             self._receive(START_S)
         except (EOFError, OSError):
             self.close()

@@ -122,7 +122,7 @@ class StructuredOutputsParams:
 
 
 def parse_sampling(fields: dict[str, Any]) -> SamplingParams:
-    """SamplingParams of what somebody typed, where structured_outputs is a dict of a StructuredOutputsParams' fields.
+    """SamplingParams of what was typed, where structured_outputs is a dict of a StructuredOutputsParams' fields.
 
     Raises:
         InvalidSamplingParamsError: a field is unknown, or out of range.

@@ -1,8 +1,8 @@
 """GNU's OpenMP, which PyTorch computes with on Linux: each thread that ever computed keeps a team of workers.
 
 Once all teams together outnumber the cores, OpenMP puts its workers to sleep between any two operations, instead of
-having them spin. On 2 cores a second team makes each decode step of a small model nearly twice as long. So who has
-computed, and leaves the next steps to another thread, ends its team.
+having them spin. On 2 cores a second team makes each decode step of a small model nearly twice as long. So a thread
+that has computed, and leaves the next steps to another, ends its team.
 """
 
 import ctypes

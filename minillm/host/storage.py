@@ -41,8 +41,8 @@ def say(message: str) -> None:
 def build_once(target: Path, build: Callable[[Path], None], needed_bytes: int, *, replace: bool = False) -> Path:
     """Make the folder `target` by calling `build(work_folder)`, unless it is there already.
 
-    Two processes at once: the second waits, then finds the first one's work. A killed one: its
-    half-built folder is swept away by the next.
+    Of two processes the second waits, and then finds what the first has built. What a killed one leaves half built,
+    the next one sweeps away.
 
     Args:
         needed_bytes: free disk space that `build` needs, work files included.

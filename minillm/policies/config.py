@@ -5,6 +5,7 @@ that takes the whole window. Unknown fields are errors, never ignored.
 """
 
 import json
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from pydantic import Field, SerializeAsAny, model_validator
@@ -150,7 +151,7 @@ class EngineConfig(StrictModel):
         "continuous", description="static = a batch starts together and admits nothing until its last request ends"
     )
     max_num_seqs: int = Field(
-        32, ge=1, description="slots: requests that run at once; 256 on a GPU; one with batching=none"
+        32, ge=1, description="slots: requests that run at the same time; 256 on a GPU; one with batching=none"
     )
     max_num_batched_tokens: int = Field(
         default_factory=lambda known: max(1024, known.get("max_num_seqs", 1)),
@@ -275,6 +276,10 @@ class EngineConfig(StrictModel):
         is_given = "max_num_seqs" in given or self.batching == "none"
         seqs = self.max_num_seqs if is_given else min(GPU_SEQS, tokens)
         return self.replace(max_num_batched_tokens=tokens, max_num_seqs=seqs)
+
+    def same_in(self, other: "EngineConfig", names: Iterable[str]) -> bool:
+        """Whether both have the same values in these fields."""
+        return all(getattr(self, name) == getattr(other, name) for name in names)
 
     @property
     def max_decode_rows(self) -> int:

@@ -56,12 +56,6 @@ class Swap(Recompute):
         """Host blocks that hold nothing."""
         return self.num_blocks - self._num_touched + len(self._free)
 
-    def check_integrity(self) -> None:
-        """Raise AssertionError if a host block is held twice, or lost."""
-        held = [block for blocks in self._saved.values() for block in blocks.values()]
-        assert sorted(held + self._free) == list(range(self._num_touched)), "a host block leaked"
-        assert self._num_touched <= self.num_blocks, "there are fewer host blocks"
-
 
 def priority_rank(request: Request) -> int:
     """The lowest number is served first and preempted last."""

@@ -122,13 +122,14 @@ class FairQueue(Lanes[str]):
 
     Between tenants that always have requests queued, what they were served since any moment differs by at most 2 max(p,
     d): p is the longest prompt's weight, d that of all tokens which the running batch can hold. No slot stays empty
-    for it: who asks alone gets everything.
+    for fairness: a tenant that's alone gets everything.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.served: defaultdict[str, int] = defaultdict(int)
-        """Weighted tokens by tenant, lifts included. Who is as low as a lift would bring it is left out in time."""
+        """Weighted tokens by tenant, lifts included. A tenant that's no higher than a lift would bring it is forgotten
+        when the queue is empty."""
         self._charged: dict[Request, int] = {}
         """Requests that were admitted, until they end -> output tokens that were counted."""
         self._last = ""

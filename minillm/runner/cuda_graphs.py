@@ -1,4 +1,4 @@
-"""Decode steps as CUDA graphs: a whole forward pass launched at once.
+"""Decode steps as CUDA graphs: a whole forward pass in one launch.
 
 A decode step of a small model is hundreds of kernels of a few microseconds each, and launching one from
 Python costs about as much. A CUDA graph captures the launches once, and replays them with a single call

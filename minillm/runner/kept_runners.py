@@ -6,7 +6,6 @@ its policies, which most fields are about, take a millisecond.
 
 import gc
 import weakref
-from collections.abc import Sequence
 from typing import Literal
 
 from minillm.core.errors import ConfigError
@@ -14,7 +13,7 @@ from minillm.core.timeline import Clock
 from minillm.host.errors import OutOfMemoryError
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
-from minillm.runner.kv_pool import NO_CLAIM, MemoryClaim
+from minillm.runner.memory_budget import NO_CLAIM, STEP_FIELDS, MemoryClaim
 from minillm.runner.torch_runner import TorchRunner
 
 RUNNER_FIELDS = (
@@ -35,17 +34,6 @@ RUNNER_FIELDS = (
 
 POOL_FIELDS = ("num_kv_blocks", "kv_cache_memory_gb")
 """Config fields that size its KV pool. An engine that wants fewer blocks takes some of a larger pool."""
-
-STEP_FIELDS = (
-    "batching",
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "enable_chunked_prefill",
-    "max_prompt_tokens",
-    "max_model_len",
-    "speculative",
-)
-"""Config fields that decide how large its steps get. A KV pool whose size was left open has the memory they leave."""
 
 Role = Literal["model", "drafts"]
 """What a runner computes: the model that answers, or the one that drafts for it."""
@@ -109,10 +97,12 @@ class KeptRunners:
             gc.collect()
 
     def _has_room(self, runner: TorchRunner, config: EngineConfig, claim: MemoryClaim) -> bool:
-        """Whether there is room beside a kept runner for what its next engine needs. False: there is with a smaller KV
-        pool, which is all that the engine asks for. Raises as `runner.check_room` if that wouldn't help, but not for
-        want of memory that a kept runner has: a claim for drafts is for a KV pool that may be there already, and isn't
-        to be counted twice."""
+        """Whether the next engine's drafts and steps have room beside a kept runner. False: not beside this one, but
+        the engine asks for a smaller KV pool, so a new runner will do.
+
+        A kept runner that drafts may hold the very memory that the claim for drafts is about. So where there is no
+        room, it is let go of, and looked at again. Raises as `runner.check_room` if that doesn't help either.
+        """
         try:
             runner.check_room(config, claim)
         except (ConfigError, OutOfMemoryError):
@@ -127,16 +117,11 @@ class KeptRunners:
 
 def suits(runner: TorchRunner, model: LoadedModel, config: EngineConfig) -> bool:
     """Whether a runner has what an engine of this configuration would get: weights, kernels, and memory enough."""
-    if runner.model is not model or not equal_in(RUNNER_FIELDS, config, runner.config):
+    if runner.model is not model or not config.same_in(runner.config, RUNNER_FIELDS):
         return False
     if runner.uses_graphs and runner.longest_context(config) > runner.longest_context(runner.pool_config):
         return False  # graphs have block tables as wide as that
     if config.num_kv_blocks is not None:
         return config.num_kv_blocks <= runner.kv_pool.num_blocks
     is_sized = config.kv_cache_memory_gb is not None
-    return equal_in(POOL_FIELDS if is_sized else (*POOL_FIELDS, *STEP_FIELDS), config, runner.pool_config)
-
-
-def equal_in(names: Sequence[str], one: EngineConfig, other: EngineConfig) -> bool:
-    """Whether two configurations have the same values in these fields."""
-    return all(getattr(one, name) == getattr(other, name) for name in names)
+    return config.same_in(runner.pool_config, POOL_FIELDS if is_sized else (*POOL_FIELDS, *STEP_FIELDS))

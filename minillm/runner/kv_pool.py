@@ -1,43 +1,16 @@
 """The memory behind the block ids: the KV pool on the device, and the swap pool on the host."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from minillm.core.batch import BlockCopy
-from minillm.core.block_pool import blocks_for
-from minillm.core.errors import ConfigError
-from minillm.host.device import RECORDING, to_device, who_else
-from minillm.host.memory import available_bytes
+from minillm.host.device import to_device
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, KVCache, QuantizedKV, tensors_of
-from minillm.kernels.quantization import FP8, dtype_name
-from minillm.model.arithmetic import kv_bytes_per_token
+from minillm.kernels.quantization import FP8
 from minillm.model.config import ModelConfig
-from minillm.policies.config import EngineConfig
-
-DEFAULT_CPU_BYTES = 1e9
-FREE_FRACTION = 0.9
-"""Most of the memory that is free once the weights are loaded. What a step takes on a GPU is claimed apart; the rest is
-for captured graphs, and for memory in pieces too small to be used."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryClaim:
-    """Memory of the device that must stay free beside the KV pool. Weights that are loaded already are not in it: they
-    are not free any more."""
-
-    num_bytes: int = 0
-    bytes_per_token: int = 0
-    """For every token that the KV pool holds: a draft model has as many blocks, and some attention backends copy
-    contexts."""
-
-
-NO_CLAIM = MemoryClaim()
-BESIDE = "what drafts and steps need beside the KV pool"
-"""A claim, in errors."""
 
 
 class KVPool:
@@ -116,83 +89,3 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> T
     # unused costs no memory and no time.
     integers = np.zeros(shape, dtype=f"int{8 * dtype.itemsize}")
     return torch.from_numpy(integers).view(dtype)
-
-
-def size_kv_pool(
-    config: EngineConfig,
-    model_config: ModelConfig,
-    block_size: int,
-    dtype: torch.dtype,
-    device: torch.device,
-    claim: MemoryClaim,
-) -> int:
-    """Blocks in the KV pool: as configured, else a default that fits the machine, beside what others claim.
-
-    Raises:
-        ConfigError: it does not fit the memory, or holds no block.
-    """
-    block_bytes = kv_bytes_per_token(model_config, dtype_name(dtype)) * block_size
-    bytes_with_claim = block_bytes + claim.bytes_per_token * block_size
-    free = free_bytes(device)
-    _check_fits(BESIDE, "max_num_seqs or max_num_batched_tokens", claim.num_bytes, free, device)
-    if config.num_kv_blocks is not None:
-        num_blocks = config.num_kv_blocks
-    elif config.kv_cache_memory_gb is not None:
-        num_blocks = int(config.kv_cache_memory_gb * 1e9 // block_bytes)
-    else:
-        num_blocks = int((FREE_FRACTION * free - claim.num_bytes) // bytes_with_claim)
-        if device.type == "cpu":
-            num_blocks = min(int(DEFAULT_CPU_BYTES // block_bytes), num_blocks)
-        longest = config.max_model_len or model_config.max_position_embeddings
-        # More than every slot at full length could never be used.
-        num_blocks = min(num_blocks, config.max_num_seqs * blocks_for(longest, block_size))
-    if num_blocks < 1:
-        raise ConfigError(
-            f"the KV pool has no room for one block of {block_bytes / 1e6:.3g} MB, and {free / 1e9:.2f} GB are "
-            f"free: raise kv_cache_memory_gb, or lower block_size.{who_else(device)}"
-        )
-    what = "the KV pool" if claim == NO_CLAIM else "the KV pool, with what drafts and steps need beside it,"
-    num_bytes = num_blocks * bytes_with_claim + claim.num_bytes
-    _check_fits(what, "num_kv_blocks or kv_cache_memory_gb", num_bytes, free, device)
-    return num_blocks
-
-
-def check_claim(claim: MemoryClaim, num_tokens: int, device: torch.device) -> None:
-    """Raise ConfigError unless there is room for a claim beside a KV pool of `num_tokens` that is there already."""
-    num_bytes = claim.num_bytes + claim.bytes_per_token * num_tokens
-    fields = "num_kv_blocks or kv_cache_memory_gb"
-    _check_fits(BESIDE, fields, num_bytes, free_bytes(device), device)
-
-
-def size_swap_pool(config: EngineConfig, model_config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
-    """Blocks of swap space on the host: none unless preemption="swap".
-
-    Raises:
-        ConfigError: it does not fit the memory, or holds no block.
-    """
-    if config.preemption != "swap":
-        return 0
-    block_bytes = kv_bytes_per_token(model_config, dtype_name(dtype)) * block_size
-    num_blocks = int(config.swap_space_gb * 1e9 / config.tensor_parallel_size // block_bytes)
-    if num_blocks < 1:
-        raise ConfigError(f"swap_space_gb holds no block of {block_bytes / 1e6:.3g} MB: raise it")
-    host = torch.device("cpu")
-    _check_fits("the swap space", "swap_space_gb", num_blocks * block_bytes, free_bytes(host), host)
-    return num_blocks
-
-
-def free_bytes(device: torch.device) -> int:
-    """Memory that is free on the device; on a CPU, what a program may take before something gets killed."""
-    if device.type != "cuda":
-        return available_bytes()
-    with RECORDING:  # meanwhile PyTorch gives nothing back
-        torch.cuda.empty_cache()  # what it keeps for later, of an engine that is gone, counts as taken otherwise
-    return torch.cuda.mem_get_info(device)[0]
-
-
-def _check_fits(what: str, fields: str, num_bytes: int, free: int, device: torch.device) -> None:
-    if num_bytes > free:
-        raise ConfigError(
-            f"{what} would take {num_bytes / 1e9:.2f} GB, but {free / 1e9:.2f} GB are free: lower {fields}."
-            f"{who_else(device)}"
-        )

@@ -17,7 +17,6 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -28,6 +27,7 @@ from torch import Tensor
 from minillm.core.batch import ScheduledBatch
 from minillm.core.errors import ConfigError, DeviceLostError, MinillmError
 from minillm.core.timeline import Clock, WallClock
+from minillm.host.child import start_python
 from minillm.host.device import wait_for_device
 from minillm.model.checkpoints import load_config, resolve
 from minillm.model.config import ModelConfig
@@ -60,7 +60,7 @@ class ParallelRunner(TorchRunner):
         self._finalizer = weakref.finalize(self, end_all, self.processes, os.getpid())
         with self.in_step():
             for rank in range(1, size):
-                process, pipe = start_rank()
+                process, pipe = start_python("-m", __name__)
                 self.processes.append(process)
                 self.pipes.append(pipe)
                 pipe.send((rank, config, self.folder.name))
@@ -124,21 +124,6 @@ def end_all(processes: list[subprocess.Popen[bytes]], owner: int) -> None:
         process.kill()
     for process in processes:
         process.wait()
-
-
-def start_rank() -> tuple[subprocess.Popen[bytes], Connection]:
-    """A process that runs `main`, and a pipe to it. A new Python, as a fork cannot use CUDA; and not multiprocessing's,
-    which would run the caller's script a second time."""
-    ours, theirs = Pipe()
-    with theirs:  # so that the pipe ends with the process
-        path = os.pathsep.join(str(entry) or os.getcwd() for entry in sys.path)  # notebooks append Paths, too
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
-            stdin=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            env={**os.environ, "PYTHONPATH": path},
-        )
-    return process, ours
 
 
 def meet(rank: int, config: EngineConfig, folder: str) -> Ranks:

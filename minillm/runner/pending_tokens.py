@@ -28,11 +28,9 @@ class PendingTokens:
         """Row in `sampled` by request id."""
 
     def keep(self, rows: Sequence[Row], token_ids: Tensor) -> None:
-        """Keep a step's samples [R] for the next step. Only a proposer that drafts more than it was asked for makes
-        more than `max_rows` of them, and with drafts no token is ever pending."""
-        size = len(self.sampled)
-        self.rows = {row.request_id: index for index, row in enumerate(rows[:size])}
-        self.sampled[: len(rows)] = token_ids[:size]
+        """Keep a step's samples [R] for the next step."""
+        self.rows = {row.request_id: index for index, row in enumerate(rows)}
+        self.sampled[: len(rows)] = token_ids
 
     def fill_in(self, token_ids: Tensor, ops: Ops) -> Tensor:
         """Token ids [T] int32, each `~row` replaced by what that row sampled."""

@@ -24,8 +24,16 @@ from minillm.runner.batch_layout import BlockTables, HostBatch, lay_out, upload
 from minillm.runner.cuda_graphs import CudaGraph, Graph, GraphedDecode, side_stream
 from minillm.runner.grammar_masks import apply_grammars
 from minillm.runner.hidden_states import HiddenStateReader
-from minillm.runner.kv_pool import NO_CLAIM, KVPool, MemoryClaim, check_claim, size_kv_pool, size_swap_pool
-from minillm.runner.largest_step import gathered_bytes_per_token, largest_step_bytes
+from minillm.runner.kv_pool import KVPool
+from minillm.runner.memory_budget import (
+    NO_CLAIM,
+    STEP_FIELDS,
+    MemoryClaim,
+    check_claim,
+    size_kv_pool,
+    size_swap_pool,
+    step_claim,
+)
 from minillm.runner.pending_tokens import PendingTokens
 from minillm.runner.piecewise_graphs import PiecewiseForward
 from minillm.runner.rejection_sampler import RejectionSampler, num_kept
@@ -47,7 +55,8 @@ class TorchRunner:
         config: reads the fields on KV memory, swap space, attention backend, kernels and graphs.
         clock: the engine's.
         make_graph: how steps are captured and replayed; None = by CUDA graphs, where there is CUDA.
-        claim: memory that the KV pool leaves free.
+        claim: memory that the KV pool leaves free, for what drafts.
+        depths: what draft heads read of the model; see HiddenStateReader.
     Raises:
         ConfigError: the KV pool or the swap space does not fit the memory, the attention backend cannot
             run here, one of the kernels can't, or the weights are quantized in another way.
@@ -82,7 +91,7 @@ class TorchRunner:
         self.ops = select_ops(config.fused_kernels, self.device, self.kv_dtype, model.decoder.activation_dtype)
         self.block_size = config.block_size or self.attention.block_size
         shape = (model.model_config, self.block_size, self.kv_dtype)
-        claim = self._claim_with_steps(claim, config)
+        claim += self._step_claim(config)
         self.pool_config = config
         """The configuration that the pool was sized by."""
         self.num_kv_blocks = model.ranks.smallest(size_kv_pool(config, *shape, self.device, claim), self.device)
@@ -191,10 +200,9 @@ class TorchRunner:
             ConfigError: it does not.
             OutOfMemoryError: not even a step does.
         """
-        if (step_size(config), claim) != (step_size(self.config), self.claim):
-            check_claim(
-                self._claim_with_steps(claim, config), self.num_blocks_for(config) * self.block_size, self.device
-            )
+        if claim != self.claim or not config.same_in(self.config, STEP_FIELDS):
+            num_tokens = self.num_blocks_for(config) * self.block_size
+            check_claim(claim + self._step_claim(config), num_tokens, self.device)
 
     def _reset(self, config: EngineConfig) -> None:
         """Know of no request, and be ready for the steps that an engine of this configuration can meet."""
@@ -260,28 +268,10 @@ class TorchRunner:
         longest = config.max_model_len or self.model.model_config.max_position_embeddings
         return longest if config.sliding_window else min(longest, self.num_blocks_for(config) * self.block_size)
 
-    def _claim_with_steps(self, claim: MemoryClaim, config: EngineConfig) -> MemoryClaim:
-        """The claim, and what steps take of a GPU beside it."""
-        if self.device.type != "cuda":
-            return claim
-        advice = "Lower max_num_batched_tokens, max_num_seqs or max_model_len"
-        with memory_errors(self.device, "a step", advice), counting_with(self.counters):
-            activations = largest_step_bytes(
-                self.model, config, self.attention, self.ops, self.block_size, self.kv_dtype
-            )
-        gathered = gathered_bytes_per_token(self.model, self.attention)
-        return MemoryClaim(claim.num_bytes + activations, claim.bytes_per_token + gathered)
-
-
-def step_size(config: EngineConfig) -> tuple[object, ...]:
-    """What decides how large a runner's steps get."""
-    return (
-        config.max_decode_rows,
-        config.max_num_batched_tokens,
-        config.enable_chunked_prefill,
-        config.max_prompt_tokens,
-        config.max_model_len,
-    )
+    def _step_claim(self, config: EngineConfig) -> MemoryClaim:
+        """What the steps of an engine of this configuration take."""
+        with counting_with(self.counters):
+            return step_claim(self.model, config, self.attention, self.ops, self.block_size, self.kv_dtype)
 
 
 def choose_attention(config: EngineConfig, model: LoadedModel) -> type[AttentionBackend]:

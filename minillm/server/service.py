@@ -100,7 +100,7 @@ class Service:
             raise ApiError(503, "this server is stopping: send it to another", "stopping")
         if self.limiter.is_full:
             raise ApiError(503, "slots and queue are full", "server_busy", retry_after_s=self.limiter.retry_after_s())
-        if self.num_connections() > self.serve.max_connections:  # that of the one who asks included
+        if self.num_connections() > self.serve.max_connections:  # including the one that asks
             raise ApiError(503, "all connections that it may have are open", "too_many_connections")
 
     async def render_metrics(self) -> bytes:

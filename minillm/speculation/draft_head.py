@@ -79,7 +79,7 @@ class DraftHeadProposer(Proposer):
     Args:
         head: in the model's dtype, on its device.
         runner: runs the model it drafts for; the head uses its kernels.
-        num_slots: requests that may run at once.
+        num_slots: requests that may run at the same time.
     """
 
     def __init__(self, head: AnyHead, runner: TorchRunner, num_slots: int) -> None:

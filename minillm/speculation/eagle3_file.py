@@ -28,9 +28,9 @@ from minillm.speculation.head_file import FACTS, INSTEAD, embedding_table, fill_
 
 CONFIG, PICKLED = "config.json", "pytorch_model.bin"
 ARCHITECTURES = ("LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM")
-LAYER, LAYER_TOO, EMBEDDINGS = "midlayer", "layers.0", "embed_tokens.weight"
+LAYER, OTHER_LAYER, EMBEDDINGS = "midlayer", "layers.0", "embed_tokens.weight"
 DEPTHS = "eagle_aux_hidden_state_layer_ids"
-ONLY: dict[str, Any] = {
+SUPPORTED: dict[str, Any] = {
     "num_hidden_layers": 1,
     "use_aux_hidden_state": True,
     "norm_before_fc": False,
@@ -61,7 +61,7 @@ def load_eagle3(folder: Path, model: LoadedModel) -> Eagle3Head:
     """
     hf = read_json(folder / CONFIG)
     head = make_head(hf, model, folder)
-    tensors = {name.replace(f"{LAYER_TOO}.", f"{LAYER}."): tensor for name, tensor in read_tensors(folder).items()}
+    tensors = {name.replace(f"{OTHER_LAYER}.", f"{LAYER}."): tensor for name, tensor in read_tensors(folder).items()}
     head.token_ids.copy_(read_token_ids(tensors, len(head.token_ids), head.config.vocab_size, folder))
     [layer] = head.layers
     slots = {
@@ -94,7 +94,7 @@ def make_head(hf: dict[str, Any], model: LoadedModel, folder: Path) -> Eagle3Hea
     eagle = hf.get("eagle_config") or {}
     if not isinstance(eagle, dict):
         raise CorruptCheckpointError(f"{folder / CONFIG}: eagle_config is {eagle!r}, and has to be an object")
-    for field, value in ONLY.items():
+    for field, value in SUPPORTED.items():
         found = eagle.get(field, hf.get(field, value))
         if found is not None and found != value:
             raise UnsupportedArchitectureError(

@@ -14,7 +14,7 @@ from minillm.model.arithmetic import kv_bytes_per_token
 from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig
 from minillm.runner.kept_runners import KeptRunners
-from minillm.runner.kv_pool import NO_CLAIM, MemoryClaim
+from minillm.runner.memory_budget import NO_CLAIM, MemoryClaim
 from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation.base import Proposer
 from minillm.speculation.draft_head import CONTEXT, DraftHeadProposer

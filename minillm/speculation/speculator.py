@@ -54,7 +54,8 @@ class Speculator:
                 if k > 0:
                     wanted.append(DraftRequest(request, k))
         try:
-            for (request, _), draft in zip(wanted, self.proposer.propose(wanted)):
+            for (request, k), draft in zip(wanted, self.proposer.propose(wanted)):
+                del draft.token_ids[k:]  # the runner has memory for so many rows
                 request.draft = draft
         except BaseException as error:
             for request in running:

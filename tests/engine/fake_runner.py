@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from integrity import check_engine
+
 from minillm.core.batch import ScheduledBatch, StepOutput
 from minillm.core.params import SamplingParams
 from minillm.core.request import Draft, Request
@@ -139,6 +141,6 @@ def drain(engine: Engine) -> dict[str, RequestOutput]:
     outputs = {}
     while engine.has_unfinished:
         outputs |= {output.request_id: output for output in engine.step()}
-        engine.check_integrity()
+        check_engine(engine)
     assert engine.scheduler.kv.pool.num_used == 0
     return outputs

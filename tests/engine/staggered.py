@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from integrity import check_engine
+
 from minillm import Engine, SamplingParams
 from minillm.frontend.outputs import RequestOutput
 
@@ -12,7 +14,7 @@ def serve_staggered(
     params: SamplingParams,
     *,
     last_alone: bool = False,
-    check: Callable[[Engine], None] = Engine.check_integrity,
+    check: Callable[[Engine], None] = check_engine,
 ) -> list[RequestOutput]:
     """Everyone's output; a new request arrives every third step.
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from integrity import check_engine
 from slipping_drafts import Slipping
 
 from minillm import Engine, EngineConfig, RequestOutput, SamplingParams
@@ -51,7 +52,7 @@ def serve(engine: Engine, prompts: list[list[int]] = PROMPTS, max_tokens: int = 
     outputs: dict[str, RequestOutput] = {}
     while engine.has_unfinished:
         outputs |= {output.request_id: output for output in engine.step()}
-        engine.check_integrity()
+        check_engine(engine)
     assert engine.scheduler.kv.pool.num_used == 0
     assert all(output.completions[0].error is None for output in outputs.values())
     return [outputs[str(i)].token_ids for i in range(len(prompts))]

@@ -162,13 +162,3 @@ class FleetRun:
             "replicas": [asdict(report) for report in self.reports],
             "requests": [record.row() for record in self.records],
         }
-
-    def check_conservation(self) -> None:
-        """Raise AssertionError unless every request ended once and every engine is empty. For tests."""
-        assert all(record.outcome is not None for record in self.records), "a request never ended"
-        for pool in self.pools.values():
-            assert pool.outstanding == 0, f"{pool.name} still holds {pool.outstanding} jobs"
-            for replica in pool.replicas:
-                replica.engine.check_integrity()
-                assert not replica.engine.has_unfinished, f"{replica.name} has not finished"
-                assert replica.engine.scheduler.kv.pool.num_used == 0, f"{replica.name} still holds KV blocks"

@@ -1,4 +1,4 @@
-"""Attention on a CPU with our own C++: decodes all at once (attention.cpp), prefills one by one (prefill.cpp).
+"""Attention on a CPU with our own C++: all decodes together (attention.cpp), prefills one by one (prefill.cpp).
 
 PyTorch's kernel wants each sequence's pages gathered and padded first, and its bfloat16 is slow on CPUs
 without bfloat16 instructions. These read the pages where they lie.

@@ -111,7 +111,7 @@ class Compiler:
             made.unlink()
 
     def report(self, fault: str, flags: tuple[str, ...]) -> str:
-        """What somebody who mends it must know."""
+        """What has to be known to mend it."""
         return f"""\
 The C++ kernels failed their self-test on this machine, so minillm uses PyTorch's: results are right, decoding slower.
 Its self-test: {fault}

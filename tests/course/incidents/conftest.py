@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from simulated_integrity import check_conservation
 
 sys.path.insert(0, str(Path(__file__).parent))  # players
 
@@ -21,7 +22,7 @@ Reading = tuple[set[str], set[str]]
 def conserving_play(service: SimulatedService, seed: int, watched: bool = False) -> ServicePlay:
     """A play in which nobody got lost."""
     played = play(service, seed, watched)
-    played.run.check_conservation()
+    check_conservation(played.run)
     assert len(played.run.records) == len(service.workload(seed))
     return played
 

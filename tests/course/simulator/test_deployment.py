@@ -1,6 +1,7 @@
 """Lossy settings of the engine's configuration, priced: the same fields, and the bytes that the engine keeps."""
 
 import pytest
+from simulated_integrity import check_engine
 
 from course.simulator.deployment import Deployment
 from course.simulator.errors import DoesNotFitError, PricingError
@@ -46,7 +47,7 @@ def test_a_window_bounds_blocks_and_prices(fast: bool) -> None:
         engine.add_request(list(range(3000)), params, stream=False)
         while engine.has_unfinished:
             engine.step()
-            engine.check_integrity()
+            check_engine(engine)
             most = max(most, engine.scheduler.kv.pool.num_used)
         price[bool(fields)], blocks[bool(fields)] = prices[-1].attention, most
     assert blocks[False] == -(-3399 // 16)

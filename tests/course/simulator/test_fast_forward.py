@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from simulated_integrity import check_engine, check_pool
 
 from course.simulator.calibration.replay import Arrival, run
 from course.simulator.cost.hardware import find_hardware
@@ -51,7 +52,7 @@ def both(arrivals: list[Arrival], beside: bool = True, **fields) -> tuple[Engine
         if not beside:
             engine.core.lookahead = 0
         outputs = run(engine, arrivals)
-        engine.check_integrity()
+        check_engine(engine)
         results.append((engine, clock.now(), {output.request_id: output for output in outputs}))
     (plain, end, outputs), (fast, fast_end, fast_outputs) = results
     assert fast_end == end
@@ -145,13 +146,13 @@ def test_blocks_are_counted_where_no_prefix_is_cached_and_as_many_are_free() -> 
             tables.append([pool.allocate(count) for pool in pools])
         assert pools[0].num_free == pools[1].num_free and pools[0].num_used == pools[1].num_used
         for pool, held in zip(pools, zip(*tables)):
-            pool.check_integrity(held)
+            check_pool(pool, held)
     with pytest.raises(IndexError, match="51 blocks wanted"):
         pools[0].allocate(51)
     with pytest.raises(ValueError, match="51 blocks are released"):
         pools[0].release([0] * 51)
     with pytest.raises(AssertionError, match="counted as held"):
-        pools[0].check_integrity([[0] * 51])
+        check_pool(pools[0], [[0] * 51])
 
     for caches in (False, True):
         engine = Deployment.of("qwen3-1.7b", GPU, enable_prefix_caching=caches).fast_engine(VirtualClock())
@@ -181,7 +182,7 @@ def test_starting_over_it_fast_forwards_as_a_new_one_does() -> None:
     assert engine.scheduler.num_running == 0 and not engine.has_unfinished
     assert all(request.timeline.finished is not None for request in engine.recent_requests)
     [output] = run(engine, [Arrival("a", clock.now(), [7] * 20, 100)])
-    engine.check_integrity()
+    check_engine(engine)
     fresh_clock = VirtualClock()
     [fresh] = run(deployment.fast_engine(fresh_clock), [Arrival("a", 0.0, [7] * 20, 100)])
     assert output.token_ids == fresh.token_ids and len(output.token_ids) == 100

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+from simulated_integrity import check_engine
 
 from course.simulator.calibration.replay import Arrival, run
 from course.simulator.errors import PricingError
@@ -94,7 +95,7 @@ def test_every_request_ends_once_with_all_its_tokens(preemption: str, beside: bo
         assert output.finish_reason is FinishReason.LENGTH
         assert len(output.token_ids) == output.timeline.num_tokens == wanted[output.request_id]
         assert sum(output.timeline.phases().values()) == pytest.approx(output.timeline.e2e)
-    engine.check_integrity()
+    check_engine(engine)
     assert engine.scheduler.kv.pool.num_used == 0
 
 

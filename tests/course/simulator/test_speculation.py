@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from simulated_integrity import check_engine
 
 from course.simulator.calibration.replay import Arrival, run
 from course.simulator.capacity.plan import step_causes
@@ -31,7 +32,7 @@ def serve(speculative: dict | None, num: int = 1, output: int = 600, **fields) -
     clock = VirtualClock()
     engine = Deployment.of("llama-3-70b", GPU, tp=4, speculative=speculative, **fields).engine(clock)
     outputs = run(engine, [Arrival(str(i), 0.0, list(range(i, i + 100)), output) for i in range(num)])
-    engine.check_integrity()
+    check_engine(engine)
     assert engine.scheduler.kv.pool.num_used == 0
     return engine, outputs
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from integrity import check_engine
 from native_decoder import NativeDecoder, compiled
 from safetensors.torch import load_file, save_file
 from tiny_gguf import TOKENS, write_gguf
@@ -74,7 +75,7 @@ def outputs(engine: Engine, prompts: tuple[str, ...], params: SamplingParams) ->
     found = {}
     while engine.has_unfinished:
         found |= {output.request_id: output.token_ids for output in engine.step() if output.finished}
-    engine.check_integrity()
+    check_engine(engine)
     return [found[name] for name in names]
 
 

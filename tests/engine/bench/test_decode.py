@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from integrity import check_engine
 from typer.testing import Result
 
 from minillm.bench import decode
@@ -65,7 +66,7 @@ def test_steps_hold_the_whole_batch_and_contexts_are_counted(tiny_llama_path: Pa
         assert [share.is_prefill for share in record.shares] == [False] * 3
     decode.stop()
     assert not one.has_unfinished
-    one.check_integrity()
+    check_engine(one)
 
 
 def test_idleness_is_looked_at_when_all_is_timed(

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from integrity import check_core
+
 from minillm.core.batch import BlockCopy, ScheduledBatch, StepOutput
 from minillm.core.block_manager import BlockManager
 from minillm.core.engine import EngineCore
@@ -110,5 +112,5 @@ def add(core: EngineCore, *requests: Request) -> None:
 def run(core: EngineCore) -> None:
     while core.has_unfinished:
         core.step()
-        core.check_integrity()
+        check_core(core)
     assert core.scheduler.kv.pool.num_used == 0

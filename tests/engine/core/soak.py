@@ -11,6 +11,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
+from integrity import check_engine, check_swap
+
 from minillm.core.batch import ScheduledBatch, ScheduledRequest, StepOutput
 from minillm.core.block_pool import blocks_for
 from minillm.core.errors import RequestError
@@ -245,7 +247,7 @@ class Life:
         queued = [*self.engine.scheduler.waiting]
         self.runner.launched.clear()
         self.engine.step()
-        self.engine.check_integrity()
+        check_engine(self.engine)
         assert not self.runner.wrong, self.runner.wrong[0]
         for batch in self.runner.launched:
             self.check_admissions(batch, queued)
@@ -280,7 +282,7 @@ class Life:
         assert scheduler.kv.pool.num_used == 0, "blocks leaked"
         assert len(scheduler.waiting) == 0 and not list(scheduler.waiting)
         if isinstance(scheduler.preemption, Swap):
-            scheduler.preemption.check_integrity()
+            check_swap(scheduler.preemption)
             assert scheduler.preemption.num_free == scheduler.preemption.num_blocks, "host blocks leaked"
         for request in self.requests:
             assert request.finish_reason is not None

@@ -6,6 +6,7 @@ import pytest
 from core.room import make_room
 from hypothesis import given
 from hypothesis import strategies as st
+from integrity import check_blocks
 
 from minillm.core.block_manager import BlockManager
 from minillm.core.block_pool import extend_hashes
@@ -81,7 +82,7 @@ def test_a_second_request_shares_the_first_ones_blocks():
     assert make_room(manager, second, 11, prefix)
     assert manager.block_ids(second)[:2] == manager.block_ids(first)[:2]
     assert manager.pool.num_used == 4
-    manager.check_integrity()
+    check_blocks(manager)
 
 
 def test_a_complete_hit_leaves_one_token_to_compute():
@@ -104,7 +105,7 @@ def test_a_prefix_outlives_its_request_and_is_counted_when_revived():
     assert not make_room(manager, longer, 16, prefix)
     with pytest.raises(IndexError, match="4 blocks wanted, 3 free"):
         manager.allocate(longer, manager.plan(8, 16, prefix))
-    manager.check_integrity()
+    check_blocks(manager)
     assert make_room(manager, longer, 12, prefix)
 
 

@@ -7,6 +7,7 @@ from functools import partial
 
 import fake_runner
 from fake_runner import drain, expected_output, greedy
+from integrity import check_engine
 
 from minillm import Engine, EngineConfig, SamplingParams
 from minillm.core.request import Draft, FinishReason
@@ -34,7 +35,7 @@ def test_abort_while_a_step_is_in_flight_frees_everything_and_forgets_the_token(
         engine.step()
     seen = len(engine.abort("a").token_ids)
     engine.add_request([7, 8], greedy(3), request_id="a")
-    engine.check_integrity()
+    check_engine(engine)
     outputs = drain(engine)
     assert seen == 2
     assert outputs["a"].token_ids == expected_output([7, 8], 3), "the old one's token is not the new one's"

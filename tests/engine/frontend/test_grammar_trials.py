@@ -14,6 +14,7 @@ import psutil
 import pytest
 from frontend.grammars import compiled
 from hypothesis import HealthCheck, given, settings
+from integrity import check_engine
 from server.nasty_grammars import WORST, asked, rules
 
 from minillm import EngineConfig, SamplingParams, StructuredOutputsParams
@@ -143,6 +144,14 @@ def test_engines_leave_no_process_behind(config: EngineConfig, model: LoadedMode
         compiled(engine.grammars, StructuredOutputsParams(choice=["no"]))
 
 
+def test_a_notebook_may_have_put_a_path_among_those_that_python_searches(
+    grammars: GrammarCompiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    grammars.trials.end_idle(0)  # the next one starts with the paths of now
+    monkeypatch.setattr(sys, "path", [*sys.path, tmp_path])
+    assert compiled(grammars, StructuredOutputsParams(choice=["a path"])) is not None
+
+
 KILLED = """
 import os, signal
 from minillm.frontend.structured_outputs import GrammarCompiler, StructuredOutputsParams
@@ -203,7 +212,7 @@ def test_a_request_that_is_cancelled_while_its_grammar_compiles_never_runs(
         while not thread.submit_nowait([5], SamplingParams(structured_outputs=YES), outputs.append).cancel():
             pass  # it was compiled already
         thread.submit([5], SamplingParams(structured_outputs=YES)).result(60)
-        thread.call(lambda engine: engine.check_integrity()).result(60)
+        thread.call(check_engine).result(60)
 
 
 def test_a_token_that_the_tokenizer_has_not_is_its_text() -> None:

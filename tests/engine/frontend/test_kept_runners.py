@@ -23,9 +23,10 @@ from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.parts import EngineParts
 from minillm.kernels.attention import select
 from minillm.model.loader import LoadedModel
-from minillm.runner import kept_runners, kv_pool, largest_step, torch_runner
+from minillm.runner import kept_runners, memory_budget, torch_runner
 from minillm.runner.cuda_graphs import graph_sizes
-from minillm.runner.kept_runners import POOL_FIELDS, RUNNER_FIELDS, STEP_FIELDS, KeptRunners, suits
+from minillm.runner.kept_runners import POOL_FIELDS, RUNNER_FIELDS, KeptRunners, suits
+from minillm.runner.memory_budget import STEP_FIELDS
 from minillm.runner.torch_runner import LEAST_ROWS, TorchRunner
 from minillm.speculation import make
 
@@ -310,7 +311,7 @@ def test_a_kept_drafting_models_pool_is_not_counted_twice(
         taken = [pool for pool, runner in zip(pools, recorder.runners) if runner() is not None]
         return int(1.2 * sum(pools)) - sum(taken)
 
-    monkeypatch.setattr(kv_pool, "free_bytes", free_bytes)
+    monkeypatch.setattr(memory_budget, "free_bytes", free_bytes)
     thread.reconfigure(drafting.replace(max_num_seqs=5))
     assert thread.config.max_num_seqs == 5
     assert [runner() is not None for runner in recorder.runners] == [True, False, True]
@@ -395,7 +396,7 @@ def test_a_runner_reads_no_field_that_is_not_compared(
     model: LoadedModel, config: EngineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else an engine would go on with a runner that is not the one it asked for."""
-    monkeypatch.setattr(largest_step, "peak_bytes", lambda work, device: 0)
+    monkeypatch.setattr(memory_budget, "peak_bytes", lambda work, device: 0)
     read: set[str] = set()
 
     class Watched:
@@ -408,7 +409,7 @@ def test_a_runner_reads_no_field_that_is_not_compared(
         watched = cast(EngineConfig, Watched())
         runner = TorchRunner(model, watched, WallClock(), FakeGraph)
         shape = (runner.attention, runner.ops, runner.block_size, runner.kv_dtype)
-        largest_step.largest_step_bytes(model, watched, *shape)  # as on a GPU
+        memory_budget.largest_step_bytes(model, watched, *shape)  # as on a GPU
     assert {"max_num_batched_tokens", "num_kv_blocks", "max_decode_rows"} < read
     read -= {"max_decode_rows", "lazy_graphs"}  # max_num_seqs, batching and speculative; when, not what
     assert read <= {*RUNNER_FIELDS, *POOL_FIELDS, *STEP_FIELDS} <= set(EngineConfig.model_fields)

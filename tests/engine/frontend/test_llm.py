@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from integrity import check_engine
 
 from minillm import LLM, SamplingParams
 from minillm.core.errors import InvalidSamplingParamsError, QueueFullError
@@ -43,7 +44,7 @@ def test_one_bad_prompt_and_none_of_them_runs(llm: LLM):
     with pytest.raises(EmptyPromptError):
         llm.generate(["fine", ""], GREEDY, use_tqdm=False)
     assert not llm.engine.has_unfinished
-    llm.engine.check_integrity()
+    check_engine(llm.engine)
 
 
 def test_a_full_queue_refuses_the_whole_call(tiny_llama_path: Path):

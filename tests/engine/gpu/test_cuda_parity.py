@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from draft_heads import make_eagle3, make_head
+from integrity import check_engine
 from model.test_decoder import make_checkpoint
 from slipping_drafts import Slipping
 
@@ -94,7 +95,7 @@ def generate(model: LoadedModel, runners: KeptRunners | None = None, **fields: A
             engine.add_request(prompt, GREEDY, request_id=str(number), stream=False)
         outputs |= {output.request_id: output.token_ids for output in engine.step()}
         step += 1
-    engine.check_integrity()
+    check_engine(engine)
     return [outputs[str(number)] for number in range(len(outputs))]
 
 

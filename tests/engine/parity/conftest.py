@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from integrity import check_engine
 
 from minillm import Engine, EngineConfig, RequestOutput, SamplingParams
 from minillm.model.loader import LoadedModel, load_model
@@ -118,7 +119,7 @@ class Parity:
             del pending[:count]
             for output in engine.step():
                 outputs[output.request_id] = output
-            engine.check_integrity()
+            check_engine(engine)
         assert engine.scheduler.kv.pool.num_used == 0, "blocks are held though nobody is in flight"
         return outputs
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from integrity import check_engine
 
 from minillm import SamplingParams
 from minillm.core.errors import PromptTooLongError
@@ -17,7 +18,7 @@ def run(engine: Any) -> dict[str, RequestOutput]:
     outputs = {}
     while engine.has_unfinished:
         outputs |= {output.request_id: output for output in engine.step() if output.finished}
-        engine.check_integrity()
+        check_engine(engine)
     return outputs
 
 

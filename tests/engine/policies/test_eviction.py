@@ -7,6 +7,7 @@ import pytest
 from fake_runner import FakeRunner, drain, greedy
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from integrity import check_pool, check_scheduler
 
 from course.simulator.deployment import Deployment
 from minillm.core.block_manager import BlockManager
@@ -98,7 +99,7 @@ def test_the_pool_forgets_what_the_model_forgets(policy: str, script: list[tuple
             open_.append((model.begin(names, num_found), table))
             for block_id, name in list(zip(table, names))[num_found:]:
                 pool.register(block_id, name)
-        pool.check_integrity(table for _, table in open_)
+        check_pool(pool, [table for _, table in open_])
         assert [pool.hashes[block_id] for block_id in pool.free if pool.hashes[block_id]] == model.cached
 
 
@@ -137,7 +138,7 @@ def test_a_prefix_does_not_expire_between_a_lookup_and_its_use() -> None:
         clock.advance(TTL_S - early * 1e-6)
         scheduler.add(again)
         scheduler.schedule(clock.now())
-        scheduler.check_integrity()
+        check_scheduler(scheduler)
         found.append(again.num_cached_tokens)
     assert set(found) == {0, 12} and found == sorted(found), "all three or none"
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from integrity import check_swap
 
 from minillm.core.errors import ConfigError, PromptTooLongError, QueueFullError
 from minillm.core.params import SamplingParams
@@ -165,7 +166,7 @@ def test_swap_keeps_all_of_a_request_or_nothing() -> None:
     assert [copy.source for copy in saved] == [7, 9] and swap.num_free == 1
     assert swap.save(second, {0: 1, 1: 2}) == () and swap.num_free == 1
     assert len(swap.save(second, {0: 1})) == 1 and swap.num_free == 0
-    swap.check_integrity()
+    check_swap(swap)
     back = swap.restore(first, {2: 4, 3: 5})  # block 0 has left the window, block 3 is new
     assert [(copy.source, copy.target) for copy in back] == [(saved[1].target, 4)]
     swap.forget(second)
@@ -173,10 +174,10 @@ def test_swap_keeps_all_of_a_request_or_nothing() -> None:
     assert swap.num_free == 3
     many = Swap(10**18, lambda request: 0)  # that no list could hold
     assert {copy.target for copy in many.save(first, {0: 7, 1: 9})} == {0, 1} and many.num_free == 10**18 - 2
-    many.check_integrity()
+    check_swap(many)
     swap._free.append(0)
     with pytest.raises(AssertionError, match="leaked"):
-        swap.check_integrity()
+        check_swap(swap)
 
 
 @given(st.integers(1, 20), st.integers(0, 9), st.integers(1, 5), st.integers(0, 50), st.integers(1, 12))

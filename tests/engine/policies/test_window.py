@@ -4,6 +4,7 @@ import pytest
 from core.room import make_room
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from integrity import check_blocks, check_scheduler
 
 from minillm.core.block_manager import BlockManager
 from minillm.core.errors import ConfigError
@@ -30,7 +31,7 @@ def make_request(name: str, num_tokens: int) -> Request:
 def compute(kv: BlockManager, request: Request, end: int, prefix: list[int] | None = None) -> bool:
     done = make_room(kv, request, end, prefix or ())
     request.num_computed_tokens = end if done else request.num_computed_tokens
-    kv.check_integrity()
+    check_blocks(kv)
     return done
 
 
@@ -45,7 +46,7 @@ def test_a_prefix_that_was_found_is_shared_as_far_as_it_is_seen() -> None:
     assert kv.pool.num_used == 15 + 1
     kv.free(first)
     kv.free(second)
-    kv.check_integrity()
+    check_blocks(kv)
     assert kv.pool.num_used == 0
 
 
@@ -82,11 +83,11 @@ def test_no_block_is_lost(size: int, sinks: int, block_size: int, caching: bool,
             end = min(start + num_tokens, 300)
             if make_room(kv, request, end, prefix):
                 request.num_computed_tokens = end
-        kv.check_integrity()
+        check_blocks(kv)
     for name in list(kv.tables):
         kv.free(live[name])
     assert kv.pool.num_used == 0
-    kv.check_integrity()
+    check_blocks(kv)
 
 
 def test_sinks_without_a_window_are_refused() -> None:
@@ -145,4 +146,4 @@ def test_a_whole_prompt_waits_until_all_its_blocks_are_free() -> None:
     assert long not in [part.request for part in scheduler.schedule(1.0).requests], "7 of its 9 blocks are free"
     scheduler.finish(short, FinishReason.ABORT)
     assert [part.num_tokens for part in scheduler.schedule(2.0).requests] == [36]
-    scheduler.check_integrity()
+    check_scheduler(scheduler)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from integrity import check_blocks, check_engine, check_swap
 
 from minillm.core.request import FinishReason, Request
 from minillm.core.timeline import PHASES, Timeline
@@ -89,17 +90,17 @@ def check_steps(engine: Engine) -> None:
 
 def check_at_rest(engine: Engine) -> None:
     """Nobody is in the engine: it holds nothing."""
-    engine.check_integrity()
+    check_engine(engine)
     assert engine.scheduler.kv.pool.num_used == 0, "blocks leaked"
     swap = engine.scheduler.preemption
     if isinstance(swap, Swap):
-        swap.check_integrity()
+        check_swap(swap)
         assert swap.num_free == swap.num_blocks, "swap blocks leaked"
     assert not engine.has_unfinished and not engine.core.has_unfinished, "a request was kept"
     assert not engine.core._in_flight, "a step was kept"
     proposer = engine.speculator.proposer if engine.config.speculative else None
     if hasattr(proposer, "kv"):
-        proposer.kv.check_integrity()
+        check_blocks(proposer.kv)
         assert proposer.kv.pool.num_used == 0, "the draft model's blocks leaked"
     if hasattr(proposer, "num_slots"):
         assert sorted(proposer.free_slots) == list(range(proposer.num_slots)), "the draft head's slots leaked"

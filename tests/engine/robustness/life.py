@@ -5,6 +5,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
+from integrity import check_engine
 from robustness.faults import Faults, Panic, TickingClock
 from robustness.judge import TIE, Reference, check_at_rest, check_ending, check_steps, check_text
 from robustness.toggles import MODEL_LEN, Models, is_lossless, random_config
@@ -156,7 +157,7 @@ class Life:
                     self.bury(name)
         self.tally.steps += 1
         self.hear(outputs)
-        self.engine.check_integrity()
+        check_engine(self.engine)
 
     def end(self) -> None:
         """Let everybody finish, or send them all home."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from integrity import check_engine
 
 from minillm.core.errors import ConfigError
 from minillm.frontend.engine import Engine
@@ -18,8 +19,8 @@ from minillm.model.config import ModelConfig
 from minillm.model.loader import LoadedModel
 from minillm.model.parallel import Ranks
 from minillm.policies.config import EngineConfig
-from minillm.runner import kv_pool, torch_runner
-from minillm.runner.kv_pool import NO_CLAIM, size_kv_pool
+from minillm.runner import memory_budget, torch_runner
+from minillm.runner.memory_budget import NO_CLAIM, size_kv_pool
 
 GPU, CPU = torch.device("cuda"), torch.device("cpu")
 FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total of 8 GiB\nand so on")
@@ -70,12 +71,12 @@ def test_a_kv_pool_that_finds_no_room_and_then_does(
     engine = Engine(config, model)
     engine.add_request([1, 2, 3])
     engine.abort_all()
-    engine.check_integrity()
+    check_engine(engine)
 
 
 @pytest.mark.parametrize("fields", [{}, {"kv_cache_memory_gb": 2.0}], ids=["default", "asked for"])
 def test_a_gpu_that_somebody_else_has_filled(fields: dict, model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kv_pool, "free_bytes", lambda device: 1000)
+    monkeypatch.setattr(memory_budget, "free_bytes", lambda device: 1000)
     with pytest.raises(ConfigError, match="Another notebook or server on this GPU"):
         size_kv_pool(EngineConfig(model="m", **fields), model.model_config, 16, torch.float32, GPU, NO_CLAIM)
 

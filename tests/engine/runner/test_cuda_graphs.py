@@ -17,6 +17,7 @@ from minillm.core.timeline import WallClock
 from minillm.kernels.attention import select
 from minillm.kernels.attention.base import AttentionBackend
 from minillm.kernels.attention.native import NativeAttention
+from minillm.kernels.ops import Ops
 from minillm.kernels.triton.attention import TritonAttention
 from minillm.model import loader
 from minillm.model.loader import LoadedModel, load_model
@@ -194,10 +195,10 @@ def test_draft_heads_see_what_replayed_steps_compute(
             config = runner.config.replace(speculative=speculative)
             runner.reuse(config, clock := WallClock())
             engine = Engine.on_runner(config, runner, clock, model=model)
-            serve(engine)
+            serve(engine, SamplingParams(temperature=0, max_tokens=20, ignore_eos=True))
             if captured:
-                assert guesses[-1] == guesses[-2] and len(guesses[-1]) > 100
-                assert replayed_decodes(engine) > 20 and replayed_in_pieces(engine) > 3
+                assert guesses[-1] == guesses[-2] and len(guesses[-1]) > 50
+                assert replayed_decodes(engine) > 10 and replayed_in_pieces(engine) > 3
     assert guesses[0] != guesses[2] and guesses[0] == guesses[4]
 
 
@@ -299,6 +300,7 @@ def test_our_kernels_can_be_replayed_at_any_length(model: LoadedModel, monkeypat
     short = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
     expected = serve(make_engine(model, captured=False, attention_backend="sdpa"), short)
     monkeypatch.setattr(torch_runner, "select_ops", lambda *_: TritonOps())
+    monkeypatch.setattr(TritonOps, "likeliest", Ops.likeliest)  # in no graph, and most of the time, interpreted
     fields = dict(attention_backend="triton", block_size=16, num_kv_blocks=32, max_num_seqs=4)
     engine = make_engine(model, captured=True, async_scheduling=True, **fields)
     assert serve(engine, short) == expected

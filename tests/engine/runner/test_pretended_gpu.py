@@ -37,9 +37,9 @@ from minillm.kernels.ops import Ops
 from minillm.kernels.quantization import dtype_name
 from minillm.model.arithmetic import kv_bytes_per_token
 from minillm.model.loader import LoadedModel, choose_dtype
-from minillm.runner import largest_step as largest
+from minillm.runner import memory_budget
 from minillm.runner.cuda_graphs import CudaGraph
-from minillm.runner.kv_pool import MemoryClaim, free_bytes, size_kv_pool
+from minillm.runner.memory_budget import MemoryClaim, free_bytes, size_kv_pool
 from minillm.runner.parallel_runner import ParallelRunner
 from minillm.runner.torch_runner import DeviceEvent, TorchRunner
 
@@ -266,7 +266,7 @@ def test_no_engine_waits_for_the_device_while_another_records_a_graph(
     ],
 )
 def test_the_largest_step_has_all_tokens_and_all_rows(fields: dict[str, Any], longest: int, lengths: list[int]) -> None:
-    parts = largest.largest_step(EngineConfig(**fields), longest, 4)
+    parts = memory_budget.largest_step(EngineConfig(**fields), longest, 4)
     assert [part.num_tokens for part in parts] == lengths and all(part.samples for part in parts)
     assert len(parts[0].block_ids) * 4 >= max(lengths)
 
@@ -298,17 +298,19 @@ def test_a_kernel_that_does_not_fit_this_gpu_is_told_from_other_errors(
 def test_a_step_that_cannot_fit_is_refused_before_it_is_laid_out(
     fields: dict[str, Any], refused: str | None, model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(largest, "peak_bytes", lambda work, device: 0)
-    monkeypatch.setattr(largest, "free_bytes", lambda device: 80e9)
+    monkeypatch.setattr(memory_budget, "peak_bytes", lambda work, device: 0)
+    monkeypatch.setattr(memory_budget, "free_bytes", lambda device: 80e9)
     rest = (select_backend("sdpa", torch.device("cpu")), Ops(), 16, model.dtype)
     with pytest.raises(OutOfMemoryError, match=f"(?i){refused}") if refused else contextlib.nullcontext():
-        largest.largest_step_bytes(model, EngineConfig(model=model.name, **fields), *rest)
+        memory_budget.largest_step_bytes(model, EngineConfig(model=model.name, **fields), *rest)
 
 
 def test_a_backend_that_copies_contexts_gets_room_for_a_layer_of_them(model: LoadedModel) -> None:
     shape = model.model_config
     of_a_layer = kv_bytes_per_token(shape, dtype_name(model.dtype)) // shape.num_layers
-    found = {name: largest.gathered_bytes_per_token(model, BACKENDS[name]) for name in ("sdpa", "eager", "triton")}
+    found = {
+        name: memory_budget.gathered_bytes_per_token(model, BACKENDS[name]) for name in ("sdpa", "eager", "triton")
+    }
     assert found == {"sdpa": of_a_layer, "eager": of_a_layer, "triton": 0}
 
 
@@ -328,13 +330,13 @@ def test_what_the_largest_step_takes_is_not_given_to_the_kv_pool(
         work()
         return 10**6
 
-    monkeypatch.setattr(largest, "peak_bytes", peak)
+    monkeypatch.setattr(memory_budget, "peak_bytes", peak)
     config = EngineConfig(model=model.name, max_num_seqs=4, max_num_batched_tokens=32, max_model_len=64)
     attention, dtype = select_backend("sdpa", torch.device("cpu")), cache_dtype("auto", model.dtype)
-    taken = largest.largest_step_bytes(model, config, attention, Ops(), 16, dtype)
+    taken = memory_budget.largest_step_bytes(model, config, attention, Ops(), 16, dtype)
     assert taken == 10**6
-    monkeypatch.setattr("minillm.runner.kv_pool.free_bytes", lambda device: 4 * 10**6)
-    monkeypatch.setattr("minillm.runner.kv_pool.DEFAULT_CPU_BYTES", 1e12)
+    monkeypatch.setattr("minillm.runner.memory_budget.free_bytes", lambda device: 4 * 10**6)
+    monkeypatch.setattr("minillm.runner.memory_budget.DEFAULT_CPU_BYTES", 1e12)
     many = config.replace(max_num_seqs=256, max_num_batched_tokens=256)
     blocks = [
         size_kv_pool(many, model.model_config, 1, torch.float32, torch.device("cpu"), MemoryClaim(num_bytes=claimed))

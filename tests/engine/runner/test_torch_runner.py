@@ -15,7 +15,7 @@ from minillm.core.request import Request
 from minillm.core.timeline import Timeline, WallClock
 from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig
-from minillm.runner import kv_pool
+from minillm.runner import memory_budget
 from minillm.runner.torch_runner import TorchRunner
 
 FIELDS = dict(dtype="float32", device="cpu", block_size=4, num_kv_blocks=32)
@@ -130,12 +130,14 @@ def test_slots_that_the_pool_has_no_blocks_for_take_no_memory(model: LoadedModel
 
 def test_a_claim_that_leaves_no_pool_says_what_makes_it_large(model: LoadedModel) -> None:
     with pytest.raises(ConfigError, match="lower max_num_seqs or max_num_batched_tokens"):
-        TorchRunner(model, EngineConfig(model=model.name), WallClock(), claim=kv_pool.MemoryClaim(10**15))
+        TorchRunner(model, EngineConfig(model=model.name), WallClock(), claim=memory_budget.MemoryClaim(10**15))
 
 
 def test_default_pool_leaves_room_on_a_small_machine(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kv_pool, "free_bytes", lambda device: 3_000_000)
+    monkeypatch.setattr(memory_budget, "free_bytes", lambda device: 3_000_000)
     large = replace(model.model_config, max_position_embeddings=100_000)
     config = EngineConfig(model="any", block_size=4)
-    num_blocks = kv_pool.size_kv_pool(config, large, 4, torch.float32, torch.device("cpu"), kv_pool.NO_CLAIM)
+    num_blocks = memory_budget.size_kv_pool(
+        config, large, 4, torch.float32, torch.device("cpu"), memory_budget.NO_CLAIM
+    )
     assert 0 < num_blocks * 2048 < 3_000_000

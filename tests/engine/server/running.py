@@ -19,6 +19,7 @@ from typing import IO, Any
 import httpx
 import openai
 import uvicorn
+from integrity import check_engine
 from patience import PATIENCE_S, wait_for
 
 from minillm.frontend.engine import Engine
@@ -133,7 +134,7 @@ class Running:
     def wait_until_idle(self) -> None:
         """Nothing is in flight, and no KV block is held."""
         self.wait_until(lambda engine: not engine.has_unfinished)
-        self.engine(lambda engine: engine.check_integrity())
+        self.engine(check_engine)
         assert self.engine(lambda engine: engine.scheduler.kv.pool.num_used) == 0
 
     @contextmanager

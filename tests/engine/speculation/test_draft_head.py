@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from draft_heads import make_eagle3, make_head, run_densely
+from integrity import check_engine
 from safetensors.torch import load_file, save_file
 from staggered import serve_staggered
 from tiny_llama import VOCAB_SIZE
@@ -115,7 +116,7 @@ def serve(engine: Engine, params: SamplingParams = GREEDY) -> list[RequestOutput
 def check_cache(engine: Engine) -> None:
     """Every row of every slot, and what the last one foretells, is what plain PyTorch makes in one go of the
     model's states and the known tokens."""
-    engine.check_integrity()
+    check_engine(engine)
     proposer = getattr(engine.drafts, "proposer", None)
     if not isinstance(proposer, Hinted):
         return

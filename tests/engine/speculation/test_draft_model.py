@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from integrity import check_blocks, check_engine
 from slipping_drafts import Slipping
 from staggered import serve_staggered
 from torch import Tensor
@@ -85,10 +86,10 @@ def serve(engine: Engine, params: SamplingParams = GREEDY, prompts: list[list[in
 
 
 def check_drafting(engine: Engine) -> None:
-    engine.check_integrity()
+    check_engine(engine)
     proposer = getattr(engine.drafts, "proposer", None)
     if hasattr(proposer, "kv"):
-        proposer.kv.check_integrity()
+        check_blocks(proposer.kv)
         assert set(proposer.kv.tables) <= {request.request_id for request in engine.scheduler.running}
 
 

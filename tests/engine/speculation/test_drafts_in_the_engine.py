@@ -103,6 +103,20 @@ def test_what_was_drafted_is_in_the_records() -> None:
     assert not any(share.is_prefill for record in list(engine.steps)[1:] for share in record.shares)
 
 
+class Eager(GuessingProposer):
+    def propose(self, wanted: Any) -> Any:
+        return super().propose([each._replace(k=each.k + 3) for each in wanted])
+
+
+def test_more_than_was_asked_for_is_not_checked() -> None:
+    engine = make_engine()
+    engine.speculator.proposer = Eager(rate=1.0)
+    engine.add_request([1, 2, 3], greedy(20))
+    [output] = drain(engine).values()
+    assert output.token_ids == expected_output([1, 2, 3], 20)
+    assert max(share.num_drafts for batch in engine.runner.batches for share in batch.requests) == ALWAYS["k"]
+
+
 class Failing(GuessingProposer):
     def __init__(self, error: BaseException) -> None:
         super().__init__()

@@ -10,8 +10,8 @@ from draft_heads import make_head
 from minillm import Engine, EngineConfig
 from minillm.core.errors import ConfigError
 from minillm.model.loader import LoadedModel
-from minillm.runner import kv_pool
-from minillm.runner.kv_pool import FREE_FRACTION
+from minillm.runner import memory_budget
+from minillm.runner.memory_budget import FREE_FRACTION
 from minillm.speculation import make
 
 FREE = 4_000_000
@@ -30,7 +30,7 @@ def engine(tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     def make_engine(speculative: dict[str, Any] | None, **fields: Any) -> Engine:
         taken = []
         monkeypatch.setattr(make, "load_model", lambda config: taken.append(WEIGHTS) or tiny)
-        monkeypatch.setattr(kv_pool, "free_bytes", lambda device: FREE - sum(taken))
+        monkeypatch.setattr(memory_budget, "free_bytes", lambda device: FREE - sum(taken))
         shape = dict(block_size=BLOCK, max_num_seqs=64, max_model_len=128)
         config = EngineConfig(model=tiny.name, dtype="float32", device="cpu", speculative=speculative, **shape)
         return Engine(config.replace(**fields), tiny)

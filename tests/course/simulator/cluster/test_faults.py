@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from priced_runner import priced_engines
+from simulated_integrity import check_conservation
 
 from course.simulator.cluster.clients import ClientConfig
 from course.simulator.cluster.fleet import ClusterConfig, simulate
@@ -38,7 +39,7 @@ def fleet(workload: Workload, replicas: int = 1, engines: dict | None = None, **
     run = simulate(
         workload, ClusterConfig(replicas=replicas, **fields), priced_engines(**{**ENGINES, **(engines or {})})
     )
-    run.check_conservation()
+    check_conservation(run)
     return run
 
 
@@ -265,7 +266,7 @@ def test_model_routing_serves_the_easy_on_the_small_model_and_a_misroute_costs()
     def run(misroute_rate: float) -> FleetRun:
         routing = {"easy_share": 0.7, "misroute_rate": misroute_rate}
         run = simulate(steady(8, 400), ClusterConfig(model_routing=routing), large, make_small_engine=small)
-        run.check_conservation()
+        check_conservation(run)
         return run
 
     exact, wrong = run(0.0), run(0.3)
@@ -282,7 +283,7 @@ def disaggregated(workload: Workload, link_bytes_per_s: float, **fields) -> Flee
     link = {"prefill_replicas": 1, "kv_bytes_per_token": 1e5, "link_bytes_per_s": link_bytes_per_s, **fields}
     engines = priced_engines(floor_s=0.01, token_s=0.0002, max_num_seqs=16)
     run = simulate(workload, ClusterConfig(replicas=1, disaggregation=link), engines)
-    run.check_conservation()
+    check_conservation(run)
     return run
 
 
@@ -330,7 +331,7 @@ def test_a_decode_pool_short_of_kv_makes_arrivals_wait() -> None:
         priced_engines(floor_s=0.01, num_kv_blocks=140),
         make_prefill_engine=prefill,
     )
-    run.check_conservation()
+    check_conservation(run)
     assert run.outcomes == {"completed": 12}
     assert max(s.running for s in run.samples if s.replica == "main-0") <= 4  # 34 blocks each
     assert max(s.waiting for s in run.samples if s.replica == "main-0") > 2
@@ -355,5 +356,5 @@ def test_cancelling_works_in_every_pool_and_on_the_way_between() -> None:
             ),
             priced_engines(floor_s=0.01, token_s=0.0001, max_num_seqs=8, num_kv_blocks=900),
         )
-        run.check_conservation()
+        check_conservation(run)
         assert run.outcomes["timeout"] > 10

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from priced_runner import priced_engines
+from simulated_integrity import check_conservation
 
 from course.simulator.cluster.clients import ClientConfig
 from course.simulator.cluster.fleet import ClusterConfig, simulate
@@ -67,7 +68,7 @@ def test_a_busy_replica_takes_requests_in_now_and_then(intake: dict) -> None:
     late = ClusterConfig(intake=Intake(**intake))
     fast, plain = (simulate(workload, late, make) for make in (deployment.fast_engine, deployment.engine))
     assert fast.to_dict()["requests"] == plain.to_dict()["requests"]
-    fast.check_conservation()
+    check_conservation(fast)
     at_once = waits(simulate(workload, ClusterConfig(), deployment.fast_engine))
     steps = (waits(fast) - at_once) / 0.0075  # a step of a few answers
     assert steps.mean() > 3 and steps.max() < sum(intake.values()) + 8
@@ -85,7 +86,7 @@ def test_a_busy_replica_takes_requests_in_now_and_then(intake: dict) -> None:
 def test_requests_and_kv_blocks_are_conserved(traffic, lookahead: bool) -> None:
     workload = make_workload(traffic, Gamma(rate=8, cv=3), num_requests=60)
     run = simulate(workload, ClusterConfig(replicas=3), priced_engines(runs_beside_python=lookahead))
-    run.check_conservation()
+    check_conservation(run)
     assert run.outcomes == {"completed": len(workload)}
     assert [record.num_tokens for record in run.records] == [r.output_tokens for r in workload]
     assert sum(report.num_requests for report in run.reports) == len(workload)
@@ -105,10 +106,10 @@ def test_conservation_under_preemption_and_giving_up(lookahead: bool) -> None:
     engines = priced_engines(num_kv_blocks=300, runs_beside_python=lookahead)
     impatient = ClusterConfig(replicas=2, clients=ClientConfig(timeout_s=1.5, max_attempts=2))
     run = simulate(workload, impatient, engines)
-    run.check_conservation()
+    check_conservation(run)
     assert set(run.outcomes) == {"completed", "timeout"}
     run = simulate(workload, ClusterConfig(replicas=2), engines)
-    run.check_conservation()
+    check_conservation(run)
     assert run.outcomes == {"completed": 100}
     assert sum(report.num_preemptions for report in run.reports) > 0
 
@@ -143,7 +144,7 @@ def test_a_later_turn_follows_the_answer_and_hits_what_came_before() -> None:
 def test_a_conversation_ends_with_its_first_failure() -> None:
     workload = make_workload(Sessions(turns=Fixed(tokens=3), first=Fixed(tokens=9000)), AllAtOnce(), num_requests=2)
     run = simulate(workload, ClusterConfig(), priced_engines(max_prompt_tokens=100))
-    run.check_conservation()
+    check_conservation(run)
     assert run.outcomes == {"error": 2, "skipped": 4}
     assert "max_prompt_tokens" in run.records[0].error
     assert run.records[1].sent is None
@@ -172,7 +173,7 @@ def test_a_closed_loop_hides_the_queue_that_an_open_loop_shows() -> None:
 def test_an_empty_workload_is_over_at_once() -> None:
     run = simulate(Workload("nothing", ()), ClusterConfig(), priced_engines())
     assert (run.duration, run.outcomes, run.num_attempts) == (0.0, {}, 0)
-    run.check_conservation()
+    check_conservation(run)
 
 
 def test_an_engine_that_makes_no_progress_is_reported() -> None:
@@ -246,7 +247,7 @@ def test_the_fast_engine_tells_clients_the_same(traffic: object, fields: dict, r
     assert json.dumps(plain.to_dict()) == json.dumps(fast.to_dict())
     assert plain.samples == fast.samples
     for run in (plain, fast):
-        run.check_conservation()
+        check_conservation(run)
 
 
 def test_where_nothing_is_shared_blocks_named_by_request_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

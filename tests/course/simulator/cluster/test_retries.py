@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from priced_runner import priced_engines
+from simulated_integrity import check_conservation
 
 from course.simulator.cluster.clients import ClientConfig
 from course.simulator.cluster.fleet import ClusterConfig, simulate
@@ -31,7 +32,7 @@ def fleet(clients: ClientConfig | None = None, small: bool = False, **fields) ->
     config = ClusterConfig(clients=clients or ClientConfig(), **fields)
     quick = {"make_small_engine": priced_engines(**{**ENGINES, "floor_s": 0.01})} if small else {}
     run = simulate(SPIKE, config, priced_engines(**ENGINES), **quick)
-    run.check_conservation()
+    check_conservation(run)
     return run
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from priced_runner import priced_engines
+from simulated_integrity import check_conservation
 
 from course.simulator.cluster.fleet import ClusterConfig, simulate
 from course.simulator.cluster.routers import PrefixMemory, RouterConfig, make_router, prefixes_of
@@ -112,7 +113,7 @@ def test_prefix_aware_routing_raises_the_hit_rate_and_lowers_ttft(traffic) -> No
     assert aware.prefix_hit_rate > blind.prefix_hit_rate + 0.2
     assert aware.summary().metrics["ttft"].mean < blind.summary().metrics["ttft"].mean
     for run in (blind, aware):
-        run.check_conservation()
+        check_conservation(run)
 
 
 @pytest.mark.parametrize("nameless", [False, True])

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from simulated_integrity import check_conservation
 
 from course.simulator.cluster.fleet import ClusterConfig, simulate
 from course.simulator.cluster.run import FleetRun
@@ -29,7 +30,7 @@ LLAMA = Deployment.of("llama-3.1-8b", "h100-sxm", max_num_batched_tokens=8192)
 
 
 def ttfts(run: FleetRun) -> list[float]:
-    run.check_conservation()
+    check_conservation(run)
     return [record.timeline.first_token - record.timeline.arrival for record in run.records]
 
 
@@ -91,7 +92,7 @@ def test_nothing_is_lost_and_one_seed_is_one_result(fields: dict) -> None:
     config = ClusterConfig(replicas=2, router={"policy": "random"}, tiers=tiers, **fields)
     engines = Deployment.of("llama-3.1-8b", "h100-sxm", num_kv_blocks=700)
     run = simulate(workload, config, engines.fast_engine)
-    run.check_conservation()
+    check_conservation(run)
     assert all(run.tier_hits[tier["name"]] > 0 for tier in tiers)
     if "clients" in fields:
         assert run.outcomes["timeout"] > 0, "some hang up while they wait for their blocks"
