@@ -146,10 +146,11 @@ class RecordedGraph:
 
 def quantize(decoder: Decoder, kind: str) -> None:
     """Replace its matrices as on a GPU (quantized_cuda.py), where a layer is tried first."""
-    int4 = partial(FragmentLinear, group=EngineConfig().int4_group_size)
+    int4 = partial(FragmentLinear, kind="int4", group=EngineConfig().int4_group_size)
+    int8 = partial(FragmentLinear, kind="int8")
     recipes = {
-        "int8": RoundingRecipe(FragmentLinear, FragmentLinear),
-        "int4": RoundingRecipe(int4, FragmentLinear),
+        "int8": RoundingRecipe(int8, int8),
+        "int4": RoundingRecipe(int4, int8),
         "fp8": RoundingRecipe(CudaFP8Linear, CudaFP8Linear),
     }
     Quantizer(decoder, recipes[kind], NOWHERE).finish()
