@@ -217,7 +217,8 @@ TILES = {
 """By kind, and for how many rows: of those tried on an H100 (course/data/measured/tuned_kernels_h100.json), the
 fastest for an 8B's layers taken together. fp8's, in this order, haven't been tried: they are tiles that were fast for
 int8, in steps of 128 inputs. With 16 rows or more Triton chooses Hopper's own matrix instructions, and these want steps
-of two blocks: with one, several are under way together, and from 64 rows on sums were wrong.
+of two blocks: with one, several are under way together, and from 64 rows on sums were wrong. With SWIGLU they're the
+same: no other ones have been tried on a GPU in that form, nor have these, but its loop is the product's.
 
 A program reads all of x. For 32 rows and 64 outputs that's 1.6 times the bytes of its int4 weights, and the L2 cache,
 not memory, is probably the limit: it gives 191 MB in 34.1 microseconds for 4096 x 28672. With 128 outputs x would be
