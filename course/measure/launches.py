@@ -111,7 +111,8 @@ class NotedKernel:
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         def launch(*given: Any, **options: Any) -> None:
-            self.recorder.note(self.name, [value for value in given if isinstance(value, Tensor)], math.prod(grid))
+            name = f"{self.name}, SwiGLU" if options.get("SWIGLU") else self.name
+            self.recorder.note(name, [value for value in given if isinstance(value, Tensor)], math.prod(grid))
 
         return launch
 
