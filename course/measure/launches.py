@@ -111,7 +111,8 @@ class NotedKernel:
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         def launch(*given: Any, **options: Any) -> None:
-            self.recorder.note(self.name, [value for value in given if isinstance(value, Tensor)], math.prod(grid))
+            name = f"{self.name}, SwiGLU" if options.get("SWIGLU") else self.name
+            self.recorder.note(name, [value for value in given if isinstance(value, Tensor)], math.prod(grid))
 
         return launch
 
@@ -146,10 +147,11 @@ class RecordedGraph:
 
 def quantize(decoder: Decoder, kind: str) -> None:
     """Replace its matrices as on a GPU (quantized_cuda.py), where a layer is tried first."""
-    int4 = partial(FragmentLinear, group=EngineConfig().int4_group_size)
+    int4 = partial(FragmentLinear, kind="int4", group=EngineConfig().int4_group_size)
+    int8 = partial(FragmentLinear, kind="int8")
     recipes = {
-        "int8": RoundingRecipe(FragmentLinear, FragmentLinear),
-        "int4": RoundingRecipe(int4, FragmentLinear),
+        "int8": RoundingRecipe(int8, int8),
+        "int4": RoundingRecipe(int4, int8),
         "fp8": RoundingRecipe(CudaFP8Linear, CudaFP8Linear),
     }
     Quantizer(decoder, recipes[kind], NOWHERE).finish()

@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from minillm.kernels.triton.dependent_launch import pdl_options, wait_for_previous
+from minillm.kernels.triton.swiglu import gated
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +90,8 @@ def multiply_row(
     product = tl.sum(sums, 1)
     if SWIGLU:
         gate, up = tl.split(tl.permute(tl.reshape(product.to(output.dtype.element_ty), (2, HALF)), (1, 0)))
-        gate = gate.to(tl.float32)
-        silu = (gate / (1 + tl.exp(-gate))).to(output.dtype.element_ty).to(tl.float32)
         inner = tl.program_id(0) * HALF + tl.arange(0, HALF)
-        tl.store(output + inner, (silu * up.to(tl.float32)).to(output.dtype.element_ty))
+        tl.store(output + inner, gated(gate, up, output.dtype.element_ty).to(output.dtype.element_ty))
     else:
         tl.store(output + at, product.to(output.dtype.element_ty))
 

@@ -25,6 +25,7 @@ from minillm.kernels.triton.counters import counters_for
 from minillm.kernels.triton.few_rows import FragmentTile
 from minillm.kernels.triton.fragments import Fragments
 from minillm.kernels.triton.gpu import gpu
+from minillm.kernels.triton.ops import TritonOps
 from minillm.kernels.triton.rounded_attention import PairTile, attend_decodes
 from minillm.kernels.triton.widening import INT4_BASE
 from minillm.model.config import ModelConfig
@@ -38,8 +39,8 @@ MOST_COPIES = 48
 Run = Callable[[int], Tensor]
 """Does the work once, on the copy of this number."""
 
-SIXTEEN_BITS, ROUNDED_ROWS = "16 bits", "rows rounded to fp8"
-"""What stands beside "now": the plain product, and fp8's for a prompt, which rounds x, too."""
+SIXTEEN_BITS, ROUNDED_ROWS, TWO_LAUNCHES = "16 bits", "rows rounded to fp8", "product, then SwiGLU"
+"""What stands beside "now": the plain product; fp8's for a prompt, which rounds x, too; and two kernels for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,10 +372,43 @@ class LinearWork(Work):
     def next(self, best: Sequence[Shared]) -> Sequence[Shared]:
         return [replace(one, programs=programs) for one in best for programs in (2, 4, 8)]
 
-    def run(self, candidate: Shared) -> Run:
+    def shared(self, candidate: Shared) -> FragmentTile:
+        """The candidate's tile, by as many programs as it wants."""
         num_programs = candidate.programs * gpu(self.on_x.device).num_processors
-        tile = few_rows.with_splits(candidate.tile, self.on_weights[0], self.rows, num_programs)
+        return few_rows.with_splits(candidate.tile, self.on_weights[0], self.rows, num_programs)
+
+    def run(self, candidate: Shared) -> Run:
+        tile = self.shared(candidate)
         return lambda i: few_rows.multiply(self.on_x, self.on_weights[i], None, tile, self.on_counters)
+
+
+class SwigluWork(LinearWork):
+    """The same of gates and ups, and silu(gate) * up: in one launch or two."""
+
+    def __init__(self, sizes: Sizes, kind: str, layer: str, rows: int) -> None:
+        super().__init__(sizes, kind, layer, rows)
+        self.section, self.shape = "swiglu", f"{kind} {self.shape}"
+
+    def reference(self) -> Tensor:
+        return Ops().silu_mul(super().reference())
+
+    def in_use(self) -> dict[str, Run]:
+        x, counters, ops = self.on_x, self.on_counters, TritonOps()
+        return {
+            "now": lambda i: few_rows.linear_swiglu(x, self.on_weights[i], None, counters),
+            TWO_LAUNCHES: lambda i: ops.silu_mul(few_rows.linear(x, self.on_weights[i], None, counters)),
+        }
+
+    def whole(self) -> Run:
+        product, ops = super().whole(), TritonOps()
+        return lambda i: ops.silu_mul(product(i))
+
+    def next(self, best: Sequence[Shared]) -> Sequence[Shared]:
+        return [replace(best[0], programs=programs) for programs in (2, 4)]
+
+    def run(self, candidate: Shared) -> Run:
+        tile = self.shared(candidate)
+        return lambda i: few_rows.multiply(self.on_x, self.on_weights[i], None, tile, self.on_counters, swiglu=True)
 
 
 class PromptWork(LinearWork):
@@ -606,8 +640,6 @@ class MoEWork(Work):
         return result
 
     def in_use(self) -> dict[str, Run]:
-        from minillm.kernels.triton.ops import TritonOps
-
         ops = TritonOps() if self.on_x.device.type == "cuda" else Ops()
         return {
             "now": lambda i: self.on_layers[i](self.on_x, ops),
@@ -690,8 +722,6 @@ class RowWork(Work):
         return ops.silu_mul(product) if self.layer.swiglu else product
 
     def in_use(self) -> dict[str, Run]:
-        from minillm.kernels.triton.ops import TritonOps
-
         ops = TritonOps() if self.on_x.device.type == "cuda" else Ops()
         return {
             "now": lambda i: self.one_by_one(ops, self.on_weights[i], self.dtype),
@@ -743,6 +773,7 @@ def works(sizes: Sizes) -> list[Work]:
     few, some = sizes.rows
     widest = max(sizes.layers, key=lambda layer: sizes.layers[layer][1])
     order: list[Work] = [LinearWork(sizes, "fp8", layer, rows) for rows in (few, some) for layer in sizes.layers]
+    order += [SwigluWork(sizes, kind, widest, rows) for rows in (few, some) for kind in ("int4", "int8", "fp8")]
     order += [
         PromptWork(sizes, kind, layer, sizes.prompt) for kind in ("int4", "int8") for layer in list(sizes.layers)[-2:]
     ]

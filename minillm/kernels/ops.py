@@ -8,7 +8,7 @@ PyTorch's own, for every device, and the reference that the fused ones are teste
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -44,6 +44,15 @@ class Projection(Protocol):
     """y = x W^T + b."""
 
     def __call__(self, x: Tensor) -> Tensor: ...
+
+
+@runtime_checkable
+class GatedProjection(Projection, Protocol):
+    """One whose kernel can go on with SwiGLU."""
+
+    def swiglu(self, x: Tensor) -> Tensor | None:
+        """silu(gate) * up, [T, inner], of x [T, hidden], in the product's own launch. None = not fused for so many
+        rows, or such sizes."""
 
 
 class AttentionBlock(Protocol):

@@ -47,37 +47,43 @@ class WidenedLinear(AnyLinear):
 
 
 class FragmentLinear(AnyLinear):
-    """int8, a scale for each output, or int4, a scale and a low for each group of inputs, in the order in which the
-    tensor cores want them.
+    """int8 or fp8, a scale for each output, or int4, a scale and a low for each group of inputs, in the order in which
+    the tensor cores want them.
 
     Args:
-        group: int4: inputs that share a scale; 0 = int8.
+        group: int4: inputs that share a scale.
     """
 
-    def __init__(self, linear: Linear, group: int = 0) -> None:
+    def __init__(self, linear: Linear, kind: str, group: int = 0) -> None:
         super().__init__()
         from minillm.kernels.triton import few_rows, fragments
         from minillm.kernels.triton.widening import INT4_BASE
 
-        self.product, self.rows_of = few_rows.linear, fragments.rows_of
-        if group:
+        if kind == "int4":
             numbers, scales = quantize_int4(linear.weight, group, INT4_BASE)
         else:
-            numbers, scales = quantize_rows(linear.weight, torch.int8)
-        laid = fragments.to_fragments(numbers, scales, "int4" if group else "int8")
+            numbers, scales = quantize_rows(linear.weight, torch.int8 if kind == "int8" else FP8)
+        laid = fragments.to_fragments(numbers, scales, kind)
         self.pairs, self.scales = nn.Parameter(laid.pairs, False), nn.Parameter(laid.scales, False)
         self.weights = replace(laid, pairs=self.pairs, scales=self.scales)
         self.bias = linear.bias
+        self.few_rows, self.rows_of = few_rows, fragments.rows_of
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.product(x, self.weights, self.bias, counters_for(x.device))
+        return self.few_rows.linear(x, self.weights, self.bias, counters_for(x.device))
+
+    def swiglu(self, x: Tensor) -> Tensor | None:
+        """See GatedProjection."""
+        if not self.few_rows.suits_swiglu(x, self.weights):
+            return None
+        return self.few_rows.linear_swiglu(x, self.weights, self.bias, counters_for(x.device))
 
     def rows(self, ids: Tensor) -> Tensor:
         return self.rows_of(self.weights, ids)
 
 
-class CudaFP8Linear(AnyLinear):
-    """Weights in e4m3, a scale for each output, multiplied in either of two ways.
+class CudaFP8Linear(FragmentLinear):
+    """Weights in e4m3, multiplied in either of two ways.
 
     Few rows: x stays in 16 bits, and weights are widened on their way, as int8's are. On an H100 that took 9.8
     microseconds for 4096 x 4096 and one row, with weights in the order of fragments.py, where the other way took 17.9.
@@ -86,33 +92,27 @@ class CudaFP8Linear(AnyLinear):
     """
 
     def __init__(self, linear: Linear) -> None:
-        super().__init__()
-        from minillm.kernels.triton import few_rows, fp8_rows, fragments
+        from minillm.kernels.triton import fp8_rows
 
-        numbers, scales = quantize_rows(linear.weight, FP8)
-        if len(numbers) % 16:
+        if len(linear.weight) % 16:
             raise ConfigError(
-                f'quantization="fp8" wants outputs in multiples of 16; a matrix is {list(numbers.shape)}: choose "int8"'
+                'quantization="fp8" wants outputs in multiples of 16; a matrix is '
+                f'{list(linear.weight.shape)}: choose "int8"'
             )
-        laid = fragments.to_fragments(numbers, scales, "fp8")
-        self.pairs, self.scales = nn.Parameter(laid.pairs, False), nn.Parameter(laid.scales, False)
-        self.weights = replace(laid, pairs=self.pairs, scales=self.scales)
-        self.bias = linear.bias
-        self.few_rows, self.round_rows, self.rows_of = few_rows, fp8_rows.quantize_fp8, fragments.rows_of
+        super().__init__(linear, "fp8")
+        self.round_rows = fp8_rows.quantize_fp8
 
     def forward(self, x: Tensor) -> Tensor:
         if self.few_rows.are_few(x, self.weights):
-            return self.few_rows.linear(x, self.weights, self.bias, counters_for(x.device))
-        return super().forward(x)
+            return super().forward(x)
+        y = self.multiply(x)
+        return y if self.bias is None else y + self.bias
 
     def multiply(self, x: Tensor) -> Tensor:
         rounded, scales = self.round_rows(x)
         numbers = self.pairs.flatten(1).view(FP8)
         y = torch._scaled_mm(rounded, numbers.t(), scales[:, None], self.scales[None, :], out_dtype=torch.bfloat16)
         return y.to(x.dtype)
-
-    def rows(self, ids: Tensor) -> Tensor:
-        return self.rows_of(self.weights, ids)
 
 
 def makers(config: EngineConfig, device: torch.device) -> tuple[Maker, Maker]:
@@ -133,32 +133,33 @@ def makers(config: EngineConfig, device: torch.device) -> tuple[Maker, Maker]:
             raise ConfigError(f'quantization="{kind}" needs Triton and compute capability 8.0 or more: choose "int8"')
         int8 = checked(WidenedLinear, "int8")
         return int8, int8
-    fp8, int8 = checked(CudaFP8Linear, "fp8"), checked(FragmentLinear, "int8")
-    int4 = checked(partial(FragmentLinear, group=config.int4_group_size), "int4")
+    fp8, int8 = checked(CudaFP8Linear, "fp8"), checked(partial(FragmentLinear, kind="int8"), "int8")
+    int4 = checked(partial(FragmentLinear, kind="int4", group=config.int4_group_size), "int4")
     return {"int8": (int8, int8), "int4": (int4, int8), "fp8": (fp8, fp8)}[kind]
 
 
 def checked(make: Maker, kind: str) -> Maker:
-    """A maker that tries the first layer it makes; see `check`."""
-    is_right = False
+    """A maker that tries the first layer of each shape that it makes, since launches depend on that; see `check`."""
+    tried: set[torch.Size] = set()
 
     def maker(linear: Linear) -> AnyLinear:
-        nonlocal is_right
         made = make(linear)
-        if not is_right:
+        if linear.weight.shape not in tried:
             check(made, linear, kind)
-            is_right = True
+            tried.add(linear.weight.shape)
         return made
 
     return maker
 
 
 def check(made: AnyLinear, linear: Linear, kind: str) -> None:
-    """Raise ConfigError unless the layer multiplies as the plain one does, but for the rounding."""
+    """Raise ConfigError unless the layer multiplies as the plain one does, but for the rounding; with SwiGLU, too."""
     given = (made, linear.weight, linear.bias, linear.weight.dtype)
     advice = f"choose another quantization than {kind!r}, or none"
     try:
-        error = max(relative_error(*given, rows) for rows in ROWS_CHECKED)
+        errors = [relative_error(*given, rows) for rows in ROWS_CHECKED]
+        errors += [swiglu_error(made, linear.weight, rows) for rows in ROWS_CHECKED]
+        error = torch.tensor(errors).max().item()  # NaN, if one of them is
     except torch.OutOfMemoryError:
         raise
     except Exception as reason:  # of PyTorch, of Triton (too little shared memory, for one), of its compilers
@@ -166,3 +167,14 @@ def check(made: AnyLinear, linear: Linear, kind: str) -> None:
         raise ConfigError(f"the kernel for {kind} weights fails on this GPU ({said}): {advice}") from reason
     if not error <= ROUGH[kind]:
         raise ConfigError(f"the kernel for {kind} weights is off by {error:.0%} on this GPU: {advice}")
+
+
+def swiglu_error(made: AnyLinear, weight: Tensor, rows: int) -> float:
+    """Largest difference between SwiGLU in the product's launch and after it, as a share of the largest number; 0 where
+    it has no launch with SwiGLU. All layers are tried: which of them are gates and ups isn't known here."""
+    x = torch.randn(rows, weight.shape[1], generator=torch.Generator().manual_seed(0)).to(weight)
+    if not isinstance(made, FragmentLinear) or (found := made.swiglu(x)) is None:
+        return 0.0
+    gate, up = made(x).float().chunk(2, dim=-1)
+    expected = F.silu(gate) * up
+    return ((found - expected).abs().max() / (expected.abs().max() + 1e-6)).item()

@@ -44,17 +44,16 @@ def wait_for_previous(PDL: tl.constexpr):
 
 
 @triton.jit
-def prefetch(rows, begin, end, LINES: tl.constexpr):
-    """Ask for the first lines of memory of elements `begin` to `end` of some rows, to be in the L2 cache later.
+def prefetch(lines, begin, end, STRIDE: tl.constexpr, BLOCKS: tl.constexpr):
+    """Ask for lines of memory in the first of the blocks `begin` to `end`, to be in the L2 cache later.
 
     Args:
-        rows: pointers [n] to where rows start.
-        begin, end: multiples of a line's elements.
-        LINES: of each row; past its end, the last one is asked for again.
+        lines: pointers [n] to lines of block 0.
+        STRIDE: elements from a block to the next.
+        BLOCKS: that are asked for; past the end, the last one is again.
     """
-    LINE: tl.constexpr = 1024 // rows.dtype.element_ty.primitive_bitwidth
-    at = tl.minimum(begin + tl.arange(0, LINES) * LINE, end - LINE)
-    addresses = (rows[:, None] + at[None, :]).to(tl.int64)
+    block = tl.minimum(begin + tl.arange(0, BLOCKS), end - 1)
+    addresses = (lines[:, None] + (block * STRIDE)[None, :]).to(tl.int64)
     tl.inline_asm_elementwise(
         "prefetch.global.L2 [$1]; // $0", "=r,l", [addresses], dtype=tl.int32, is_pure=False, pack=1
     )

@@ -24,6 +24,7 @@ from torch import Tensor
 from minillm.kernels.ops import StackedExperts
 from minillm.kernels.triton.counters import counters_for
 from minillm.kernels.triton.dependent_launch import pdl_options, wait_for_previous
+from minillm.kernels.triton.swiglu import gate_halves
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +179,7 @@ def multiply_by_experts(
         accumulator = _products(of_output, of_row, IN, INPUTS)
         exists = (first + tl.arange(0, ROWS) < count)[None, :]
         if SWIGLU:
-            both = tl.permute(tl.reshape(accumulator.to(x.dtype.element_ty), (2, HALF, ROWS)), (1, 2, 0))
-            gate, up = tl.split(both)
-            gate = gate.to(tl.float32)
-            silu = (gate / (1 + tl.exp(-gate))).to(x.dtype.element_ty).to(tl.float32)
-            product = silu * up.to(tl.float32)
+            product = gate_halves(accumulator, x.dtype.element_ty)
             result_at = (
                 pair.to(tl.int64)[None, :] * (OUT // 2) + (tl.program_id(0) * HALF + tl.arange(0, HALF))[:, None]
             )

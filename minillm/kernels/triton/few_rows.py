@@ -3,6 +3,9 @@
 The weights are the left operand, as the instructions want 16 or 64 rows of it, and as few as 8 columns of the other,
 x^T. Outputs are cut into tiles; where these are too few to keep all multiprocessors reading, several programs share the
 sum over a tile's inputs, and the one that ends last adds up.
+
+Where outputs are gates and ups, silu(gate) * up may follow in registers (SWIGLU): half of a tile are gates then, and
+the other half their ups. That's one launch for two, and half as many numbers written. Not yet measured.
 """
 
 from dataclasses import dataclass, replace
@@ -14,30 +17,76 @@ import triton.language as tl
 from torch import Tensor
 
 from minillm.kernels.triton.dependent_launch import PREFETCHED_LINES, pdl_options, prefetch, wait_for_previous
-from minillm.kernels.triton.fragments import Fragments, load_block, widened
+from minillm.kernels.triton.fragments import STRIP, Fragments, load_block, widened
 from minillm.kernels.triton.gpu import gpu
+from minillm.kernels.triton.swiglu import gate_halves
 
 
 @triton.jit
-def _rows_at(first, num_outputs, KIND: tl.constexpr, OUTPUTS: tl.constexpr):
-    """The rows of memory that have the outputs from `first` on: of fp8 one each, of the others 64 in a unit. Outputs
-    past the last one are read from within the matrix."""
+def _outputs_of(tile, num_outputs, EVERY: tl.constexpr, OUTPUTS: tl.constexpr, SWIGLU: tl.constexpr):
+    """Every EVERY-th output of a tile.
+
+    Returns:
+        Each one's number, with SWIGLU among the gates or among the ups; how many of these there are; and where these
+        begin. The last tile's numbers may go past the last output.
+    """
+    PART: tl.constexpr = OUTPUTS // 2 if SWIGLU else OUTPUTS
+    size = num_outputs // 2 if SWIGLU else num_outputs
+    local = tl.arange(0, OUTPUTS // EVERY) * EVERY
+    return tile * PART + local % PART, size, local // PART * size
+
+
+@triton.jit
+def _strips_of(tile, num_outputs, EVERY: tl.constexpr, OUTPUTS: tl.constexpr, SWIGLU: tl.constexpr):
+    """The strip of 16 that each EVERY-th output is in, and its number there. Past the last output, a strip of the
+    matrix is read for nothing."""
+    number, size, begin = _outputs_of(tile, num_outputs, EVERY, OUTPUTS, SWIGLU)
+    strip = begin // 16 + tl.minimum(number // 16, tl.cdiv(size, 16) - 1)
+    return strip.to(tl.int64), number % 16
+
+
+@triton.jit
+def _pairs_at(pairs, tile, num_outputs, num_blocks, KIND: tl.constexpr, OUTPUTS: tl.constexpr, SWIGLU: tl.constexpr):
+    """Pointers to where a tile's strips begin, 4 to a unit; of fp8, its outputs."""
     if KIND == "fp8":
-        row = tl.minimum(first + tl.arange(0, OUTPUTS), num_outputs - 1)
+        number, size, begin = _outputs_of(tile, num_outputs, 1, OUTPUTS, SWIGLU)
+        at = (begin + tl.minimum(number, size - 1)).to(tl.int64) * num_blocks * 32
     else:
-        row = tl.minimum(first // 64 + tl.arange(0, OUTPUTS // 64), tl.cdiv(num_outputs, 64) - 1)
-    return row.to(tl.int64)
+        strip, _ = _strips_of(tile, num_outputs, 16, OUTPUTS, SWIGLU)
+        at = strip // 4 * num_blocks * 1024 + strip % 4 * 256
+    return pairs + at
 
 
 @triton.jit
-def _scales_at(scales, first, num_outputs, num_blocks, KIND: tl.constexpr, OUTPUTS: tl.constexpr):
-    """What `load_block` is given as scales of the first inputs of these outputs."""
-    of_scales = scales
-    if KIND == "int4":
-        output = first + tl.arange(0, OUTPUTS)
-        unit = tl.minimum(output // 64, tl.cdiv(num_outputs, 64) - 1).to(tl.int64)
-        of_scales = scales + unit * num_blocks * 64 + output % 64
-    return of_scales
+def _scales_at(scales, tile, num_outputs, num_blocks, EVERY: tl.constexpr, OUTPUTS: tl.constexpr, SWIGLU: tl.constexpr):
+    """int4: pointers to the scales of the first inputs of every EVERY-th output of a tile."""
+    strip, number = _strips_of(tile, num_outputs, EVERY, OUTPUTS, SWIGLU)
+    return scales + strip // 4 * num_blocks * 64 + strip % 4 * 16 + number
+
+
+@triton.jit
+def _prefetch_weights(
+    first_pairs,
+    scales,
+    tile,
+    num_outputs,
+    num_blocks,
+    begin,
+    end,
+    KIND: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    SWIGLU: tl.constexpr,
+):
+    """Ask for the first of a program's weights, and in int4 for their scales."""
+    if KIND == "fp8":  # two blocks to a line
+        prefetch(first_pairs, begin // 2, tl.cdiv(end, 2), 64, PREFETCHED_LINES // OUTPUTS)
+    else:  # four lines to a block of a strip
+        BLOCKS: tl.constexpr = PREFETCHED_LINES // (OUTPUTS // 4)
+        lines = first_pairs[:, None] + tl.arange(0, 4)[None, :] * 64
+        prefetch(tl.reshape(lines, (OUTPUTS // 4,)), begin, end, 1024, BLOCKS)
+        if KIND == "int4":
+            of_strips = _scales_at(scales, tile, num_outputs, num_blocks, 16, OUTPUTS, SWIGLU)
+            prefetch(of_strips, begin, end, 64, BLOCKS)
 
 
 @triton.jit
@@ -76,7 +125,7 @@ def multiply_few(
     bias,  # [out]
     parts,  # [tiles, splits, OUTPUTS, ROWS] float32, with SPLIT
     arrived,  # [tiles] int32, all 0, before and after
-    output,  # [T, out]
+    output,  # [T, out], or with SWIGLU, whose outputs are gates, then ups, [T, out / 2]
     num_rows,
     num_outputs,
     num_blocks,
@@ -85,6 +134,7 @@ def multiply_few(
     KIND: tl.constexpr,
     EVEN: tl.constexpr,  # inputs need no padding
     SPLIT: tl.constexpr,  # several programs share the sum of a tile
+    SWIGLU: tl.constexpr,
     OUTPUTS: tl.constexpr,
     ROWS: tl.constexpr,
     STEP: tl.constexpr,  # blocks
@@ -103,16 +153,14 @@ def multiply_few(
     share = tl.cdiv(num_blocks, splits * STEP) * STEP
     begin = split * share
     end = tl.minimum(begin + share, num_blocks)
-    first_block = _rows_at(tile * OUTPUTS, num_outputs, KIND, OUTPUTS) * num_blocks
-    of_scales = _scales_at(scales, tile * OUTPUTS, num_outputs, num_blocks, KIND, OUTPUTS)
+    first_pairs = _pairs_at(pairs, tile, num_outputs, num_blocks, KIND, OUTPUTS, SWIGLU)
+    of_scales = scales
+    if KIND == "int4":
+        of_scales = _scales_at(scales, tile, num_outputs, num_blocks, 1, OUTPUTS, SWIGLU)
     if PDL:
-        LINES: tl.constexpr = PREFETCHED_LINES // first_block.shape[0]
-        prefetch(pairs + first_block * STRIDE, begin * STRIDE, end * STRIDE, LINES)
-        if KIND == "int4":  # whose scales are as many bytes as a fourth of the weights, or an eighth
-            prefetch(scales + first_block * 64, begin * 64, end * 64, LINES // 4)
+        _prefetch_weights(first_pairs, scales, tile, num_outputs, num_blocks, begin, end, KIND, OUTPUTS, SWIGLU)
     wait_for_previous(PDL)
-    of_pairs = pairs + (first_block * STRIDE)[:, None] + tl.arange(0, STRIDE)[None, :]
-    local = tl.arange(0, OUTPUTS)
+    of_pairs = first_pairs[:, None] + tl.arange(0, 32 if KIND == "fp8" else 256)[None, :]
     accumulator = tl.zeros([OUTPUTS, ROWS], tl.float32)
     for start in tl.range(begin, end, STEP):
         for offset in tl.static_range(STEP):
@@ -130,18 +178,18 @@ def multiply_few(
         of_tile = parts + here.to(tl.int64) * splits * (OUTPUTS * ROWS)
         last, accumulator = _add_up(accumulator, of_tile, arrived + here, split, splits)
     if last:
-        outputs = tile * OUTPUTS + local
-        inside = outputs < num_outputs
+        dtype: tl.constexpr = output.dtype.element_ty
+        number, size_of_part, begin_of_part = _outputs_of(tile, num_outputs, 1, OUTPUTS, SWIGLU)
+        exists, of_all = number < size_of_part, begin_of_part + number
         if KIND != "int4":
-            accumulator *= tl.load(scales + outputs, mask=inside, other=0.0)[:, None]
+            accumulator *= tl.load(scales + of_all, mask=exists, other=0.0)[:, None]
         if HAS_BIAS:
-            accumulator += tl.load(bias + outputs, mask=inside, other=0.0).to(tl.float32)[:, None]
-        output_at = rows.to(tl.int64)[None, :] * num_outputs + outputs[:, None]
-        tl.store(
-            output + output_at,
-            accumulator.to(output.dtype.element_ty),
-            mask=inside[:, None] & (rows < num_rows)[None, :],
-        )
+            accumulator += tl.load(bias + of_all, mask=exists, other=0.0).to(tl.float32)[:, None]
+        result = gate_halves(accumulator, dtype) if SWIGLU else accumulator
+        number = tile * result.shape[0] + tl.arange(0, result.shape[0])
+        output_at = rows.to(tl.int64)[None, :] * size_of_part + number[:, None]
+        inside = (number < size_of_part)[:, None] & (rows < num_rows)[None, :]
+        tl.store(output + output_at, result.to(dtype), mask=inside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +217,8 @@ TILES = {
 """By kind, and for how many rows: of those tried on an H100 (course/data/measured/tuned_kernels_h100.json), the
 fastest for an 8B's layers taken together. fp8's, in this order, haven't been tried: they are tiles that were fast for
 int8, in steps of 128 inputs. With 16 rows or more Triton chooses Hopper's own matrix instructions, and these want steps
-of two blocks: with one, several are under way together, and from 64 rows on sums were wrong.
+of two blocks: with one, several are under way together, and from 64 rows on sums were wrong. With SWIGLU they're the
+same: no other ones have been tried on a GPU in that form, nor have these, but its loop is the product's.
 
 A program reads all of x. For 32 rows and 64 outputs that's 1.6 times the bytes of its int4 weights, and the L2 cache,
 not memory, is probably the limit: it gives 191 MB in 34.1 microseconds for 4096 x 28672. With 128 outputs x would be
@@ -198,6 +247,11 @@ def are_few(x: Tensor, weights: Fragments) -> bool:
     return len(x) <= MOST_ROWS[weights.kind] and x.dtype != torch.float32  # which no tensor cores multiply
 
 
+def suits_swiglu(x: Tensor, weights: Fragments) -> bool:
+    """Whether `multiply_few` goes on with SwiGLU for these rows [T, in]: ups begin with a strip of their own."""
+    return are_few(x, weights) and weights.out % (2 * STRIP) == 0
+
+
 def linear(x: Tensor, weights: Fragments, bias: Tensor | None, arrived: Tensor) -> Tensor:
     """x W^T + b, rounded once: [T, out] in the dtype of x [T, in]. fp8: of few rows.
 
@@ -213,15 +267,25 @@ def linear(x: Tensor, weights: Fragments, bias: Tensor | None, arrived: Tensor) 
     return multiply(x.contiguous(), weights, bias, tile, arrived)
 
 
-def multiply(x: Tensor, weights: Fragments, bias: Tensor | None, tile: FragmentTile, arrived: Tensor) -> Tensor:
+def linear_swiglu(x: Tensor, weights: Fragments, bias: Tensor | None, arrived: Tensor) -> Tensor:
+    """silu(gate) * up of (gate, up) = `linear`(...): [T, out / 2], the same numbers as in two launches. For what
+    `suits_swiglu`."""
+    tile = tile_for(weights, len(x), gpu(x.device).num_processors)
+    return multiply(x.contiguous(), weights, bias, tile, arrived, swiglu=True)
+
+
+def multiply(
+    x: Tensor, weights: Fragments, bias: Tensor | None, tile: FragmentTile, arrived: Tensor, swiglu: bool = False
+) -> Tensor:
     """x W^T + b: [T, out] for x [T, in] float16, bfloat16 or float32.
 
     Args:
         arrived: int32 zeros, at least one for each tile whose sum is shared; see counters.py.
+        swiglu: outputs are gates, then ups: [T, out / 2], silu(gate) * up.
     """
     num_rows = len(x)
     num_tiles = triton.cdiv(weights.out, tile.outputs) * triton.cdiv(num_rows, tile.rows)
-    output = x.new_empty((num_rows, weights.out))
+    output = x.new_empty((num_rows, weights.out // 2 if swiglu else weights.out))
     parts = output
     if tile.splits > 1:
         assert num_tiles <= len(arrived)
@@ -237,6 +301,7 @@ def multiply(x: Tensor, weights: Fragments, bias: Tensor | None, tile: FragmentT
         KIND=weights.kind,
         EVEN=weights.is_even,
         SPLIT=tile.splits > 1,
+        SWIGLU=swiglu,
         OUTPUTS=tile.outputs,
         ROWS=tile.rows,
         STEP=tile.step,

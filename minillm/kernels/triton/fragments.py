@@ -28,6 +28,8 @@ from minillm.kernels.triton.widening import widen_four, widen_two
 
 UNIT = 64
 """Outputs: the rows that four warps multiply at once."""
+STRIP = 16
+"""Outputs: those of one warp, 512 contiguous bytes of a block."""
 COLUMNS = 16
 """Inputs that a tensor core sums over in one instruction."""
 PARTS = {"int4": 4, "int8": 2}
@@ -107,13 +109,13 @@ def rows_of(weights: Fragments, ids: Tensor) -> Tensor:
 
 
 @triton.jit
-def _load_units(pointers, scales, KIND: tl.constexpr, dtype: tl.constexpr, PTX: tl.constexpr):
-    """Weights [n x 64, inputs of a block], int4 or int8 in the order of fragments; see `load_block`."""
+def _load_strips(pointers, scales, KIND: tl.constexpr, dtype: tl.constexpr, PTX: tl.constexpr):
+    """Weights [n x 16, inputs of a block], int4 or int8 in the order of fragments; see `load_block`."""
     words = tl.load(pointers, eviction_policy="evict_first")
-    # Bits of an index, highest first: unit | warp | row | pair of columns | columns + 8 | row + 8 | second of a pair
-    words = tl.reshape(words, (words.shape[0], 4, 8, 4, 2, 2, 2))
-    words = tl.permute(words, (0, 1, 5, 2, 4, 3, 6))
-    pairs = tl.reshape(words, (pointers.shape[0] * 64, 16))
+    # Bits of an index, highest first: strip | row | pair of columns | columns + 8 | row + 8 | second of a pair
+    words = tl.reshape(words, (words.shape[0], 8, 4, 2, 2, 2))
+    words = tl.permute(words, (0, 4, 1, 3, 2, 5))
+    pairs = tl.reshape(words, (pointers.shape[0] * 16, 16))
     if KIND == "int4":
         word = tl.load(scales)
         first, second = word.to(tl.int32), word.to(tl.int32)
@@ -134,10 +136,10 @@ def load_block(pointers, scales, KIND: tl.constexpr, dtype: tl.constexpr, PTX: t
     """Weights [outputs, inputs of a block], without the scales of int8 and fp8.
 
     Args:
-        pointers: to a block's pairs: [outputs / 64, 1024]; fp8: [outputs, 32].
+        pointers: to a block's pairs: [outputs / 16, 256], a strip each; fp8: [outputs, 32].
         scales: int4: pointers [outputs].
     """
-    return load_fp8(pointers, dtype, PTX) if KIND == "fp8" else _load_units(pointers, scales, KIND, dtype, PTX)
+    return load_fp8(pointers, dtype, PTX) if KIND == "fp8" else _load_strips(pointers, scales, KIND, dtype, PTX)
 
 
 def widened(weights: Fragments, dtype: torch.dtype, step: int = 0) -> Tensor:
@@ -185,7 +187,7 @@ def widen_all(
     first = unit * num_blocks + block
     local = tl.arange(0, 64 * STEP)
     outputs = unit * 64 + local % 64
-    of_block = pairs + first * 1024 + (tl.arange(0, STEP) * 1024)[:, None] + tl.arange(0, 1024)[None, :]
+    of_block = pairs + first * 1024 + (tl.arange(0, 4 * STEP) * 256)[:, None] + tl.arange(0, 256)[None, :]
     if KIND == "int4":
         weights = load_block(of_block, scales + first * 64 + local, KIND, dtype, PTX)
     else:

@@ -14,11 +14,20 @@ import triton.language as tl
 from torch import Tensor
 
 from minillm.kernels.attention.cache import KVCache, as_kernels_read
-from minillm.kernels.ops import AttentionBlock, ForwardContext, Ops, QKNorms, StackedExperts
+from minillm.kernels.ops import (
+    AttentionBlock,
+    ForwardContext,
+    GatedProjection,
+    Ops,
+    Projection,
+    QKNorms,
+    StackedExperts,
+)
 from minillm.kernels.triton.dependent_launch import pdl_options, wait_for_previous
 from minillm.kernels.triton.gpu import warps_for
 from minillm.kernels.triton.likeliest import likeliest
 from minillm.kernels.triton.rounding import quantize
+from minillm.kernels.triton.swiglu import gated
 
 ELEMENTS_PER_PROGRAM = 1024
 """Two 16-byte accesses a thread, at 4 warps and 16 bits: enough to hide a launch's cost, and many programs."""
@@ -45,6 +54,10 @@ class TritonOps(Ops):
         options = dict(num_warps=warps_for(padded), **pdl_options(x.device))
         _add_rms_norm[(x.shape[0],)](x, delta, weight, total, normed, eps, size, padded, **options)
         return total, normed
+
+    def swiglu(self, gate_up_proj: Projection, x: Tensor) -> Tensor:
+        fused = gate_up_proj.swiglu(x) if isinstance(gate_up_proj, GatedProjection) else None
+        return super().swiglu(gate_up_proj, x) if fused is None else fused
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         gate_up = gate_up.contiguous()
@@ -137,10 +150,10 @@ def _silu_mul(gate_up, output, INNER: tl.constexpr, ELEMENTS: tl.constexpr, PDL:
     token = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * ELEMENTS + tl.arange(0, ELEMENTS)
     inside = at < INNER
-    gate = tl.load(gate_up + token * 2 * INNER + at, mask=inside, other=0.0).to(tl.float32)
-    up = tl.load(gate_up + token * 2 * INNER + INNER + at, mask=inside, other=0.0).to(tl.float32)
-    silu = (gate / (1 + tl.exp(-gate))).to(output.dtype.element_ty).to(tl.float32)
-    tl.store(output + token * INNER + at, (silu * up).to(output.dtype.element_ty), mask=inside)
+    gate = tl.load(gate_up + token * 2 * INNER + at, mask=inside, other=0.0)
+    up = tl.load(gate_up + token * 2 * INNER + INNER + at, mask=inside, other=0.0)
+    dtype: tl.constexpr = output.dtype.element_ty
+    tl.store(output + token * INNER + at, gated(gate, up, dtype).to(dtype), mask=inside)
 
 
 @triton.jit

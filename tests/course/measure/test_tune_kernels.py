@@ -11,12 +11,14 @@ from course.measure.tune_kernels import Log, Tuner, error_of, summary
 from course.measure.tuned_works import (
     MODELS,
     SMALL,
+    TWO_LAUNCHES,
     KVWork,
     LikeliestWork,
     LinearWork,
     MoEWork,
     RowLayer,
     RowWork,
+    SwigluWork,
     WidenedFirst,
     Work,
 )
@@ -75,10 +77,24 @@ def test_no_time_is_said(tmp_path: Path) -> None:
 
 def test_candidates_of_a_model_have_names_of_their_own() -> None:
     works = [LinearWork(SMALL, kind, "o", rows) for kind in ("int4", "int8", "fp8") for rows in (1, 20, 40)]
+    works += [SwigluWork(SMALL, "int4", "o", rows) for rows in (1, 20)]
     for work in (*works, KVWork(SMALL, "fp8", 2)):
         names = [str(candidate) for candidate in work.first()]
         assert len(set(names)) == len(names) > 3
     assert set(tune_kernels.BUDGETS) >= {work.section for work in tune_kernels.works(SMALL)}
+
+
+@pytest.mark.parametrize("kind", ["int4", "int8", "fp8"])
+def test_swiglu_is_timed_in_one_launch_beside_two(kind: str) -> None:
+    """All give the same; the sums of other tiles are rounded otherwise."""
+    work = SwigluWork(SMALL, kind, "o", 20)
+    torch.manual_seed(0)
+    work.prepare("cuda" if torch.cuda.is_available() else "cpu")
+    ways = {name: run(0) for name, run in work.in_use().items()}
+    assert torch.equal(ways["now"], ways[TWO_LAUNCHES])
+    for candidate in [*work.first(), *work.next(work.first())]:
+        assert error_of(work.run(candidate)(0), work.reference(), work.spared) <= work.tolerance, candidate
+    assert work.whole()(0).shape == work.reference().shape
 
 
 @pytest.mark.parametrize("work", [MoEWork(SMALL, 5), LikeliestWork(SMALL, 3)], ids=lambda work: work.section)
@@ -115,7 +131,11 @@ def test_a_row_is_normed_multiplied_and_gated_in_one_launch(norm: bool, swiglu: 
     assert len(work.first()) > 2
 
 
-@pytest.mark.parametrize("work", [LinearWork(SMALL, "int4", "o", 1), MoEWork(SMALL, 5)], ids=lambda work: work.section)
+@pytest.mark.parametrize(
+    "work",
+    [LinearWork(SMALL, "int4", "o", 1), SwigluWork(SMALL, "fp8", "o", 20), MoEWork(SMALL, 5)],
+    ids=lambda work: work.section,
+)
 def test_a_candidate_gives_what_is_in_use(work: Work) -> None:
     torch.manual_seed(0)
     work.prepare("cuda" if torch.cuda.is_available() else "cpu")

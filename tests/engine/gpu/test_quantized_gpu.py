@@ -144,6 +144,7 @@ def test_kernels_of_linear_layers(size: int, out: int, rows: int, dtype: torch.d
     """Shapes of 8B, which share sums at few rows, and odd ones. Twenty times: programs must not meet each other's."""
     from minillm.kernels.triton import few_rows, fp8_rows, fragments, widening
     from minillm.kernels.triton.counters import make_counters
+    from minillm.kernels.triton.ops import TritonOps
 
     with torch.device("cuda"):
         x, bias, weight = torch.randn(rows, size).to(dtype), torch.randn(out).to(dtype), torch.randn(out, size) / 50
@@ -162,6 +163,10 @@ def test_kernels_of_linear_layers(size: int, out: int, rows: int, dtype: torch.d
             y = replayed(lambda: few_rows.linear(x, weights, bias, counters), x)  # noqa: B023
             exact = F.linear(x.double(), exactly.double(), bias.double())
             assert (y - exact).abs().max() <= 2 * torch.finfo(dtype).eps * exact.abs().max()
+            if few_rows.suits_swiglu(x, weights):  # sums in the same order, so equal but for how a GPU divides
+                gated = replayed(lambda: few_rows.linear_swiglu(x, weights, bias, counters), x)  # noqa: B023
+                apart = TritonOps().silu_mul(few_rows.linear(x, weights, bias, counters))
+                assert (gated.double() - apart).abs().max() <= 2 * torch.finfo(dtype).eps * apart.abs().max()
     found, found_scales = replayed(lambda: fp8_rows.quantize_fp8(x), x)
     expected, expected_scales = quantize(x.cpu(), FP8)
     assert torch.equal(found_scales.cpu(), expected_scales)

@@ -101,7 +101,9 @@ def linear_kernels(dtype: str) -> Iterator[tuple[str, Any, dict[str, Any], dict[
             arguments = given | dict(OUTPUTS=tile.outputs, ROWS=tile.rows, STEP=tile.step)
             options = dict(num_warps=tile.num_warps, num_stages=tile.num_stages)
             few = " decode" if num_rows == 8 else ""
-            yield f"{kind} linear {dtype} rows={num_rows}{few}", few_rows.multiply_few, arguments, options
+            for swiglu in (False, True):
+                name = f"{kind} linear {dtype} rows={num_rows}{few}{' swiglu' if swiglu else ''}"
+                yield name, few_rows.multiply_few, arguments | dict(SWIGLU=swiglu), options
     arguments = dict(x=f"*{dtype}", numbers="*i8", scales="*fp32", SIZE=14336, WIDTH=14336, ELEMENTS=16384)
     options = dict(num_warps=warps_for(16384))
     yield f"fp8 rows {dtype}", fp8_rows.quantize_row, arguments, options

@@ -17,7 +17,8 @@ from minillm.kernels.triton.dependent_launch import pdl_options
 from minillm.kernels.triton.gpu import GpuLimits
 
 MODULES = (attention_kernels, experts, few_rows, likeliest, rounded_attention, triton_ops)
-BEFORE = ("program_id", "num_programs", "arange", "cdiv", "minimum", "to", "prefetch", "_rows_at", "_scales_at")
+BEFORE = ("program_id", "num_programs", "arange", "cdiv", "minimum", "to", "_pairs_at", "_scales_at")
+BEFORE += ("_prefetch_weights",)
 """What may be called before: it computes addresses, or prefetches."""
 
 

@@ -12,9 +12,9 @@ from minillm.kernels.quantization import FP8, dequantize, dequantize_int4, quant
 from minillm.kernels.triton.counters import make_counters
 from minillm.kernels.triton.gpu import GpuLimits
 
-few_rows, fp8_rows, fragments, widening = (
+few_rows, fp8_rows, fragments, ops, widening = (
     pytest.importorskip(f"minillm.kernels.triton.{name}", reason="triton is for Linux", exc_type=ImportError)
-    for name in ("few_rows", "fp8_rows", "fragments", "widening")
+    for name in ("few_rows", "fp8_rows", "fragments", "ops", "widening")
 )
 
 
@@ -66,6 +66,53 @@ def test_int4_product(size: int, out: int, bias: bool, group: int, rows: int, dt
     exact = F.linear(x.double(), rounded.double(), b.double() if bias else None)
     found = product(x, fragments.to_fragments(numbers, scales, "int4"), b)
     assert (found - exact).abs().max() <= max(2 * torch.finfo(dtype).eps, 1e-6) * exact.abs().max()
+
+
+def rounded(weight: Tensor, kind: str) -> Any:
+    """The weights as the kernel reads them."""
+    if kind == "int4":
+        numbers, scales = quantize_int4(weight, 32, widening.INT4_BASE)
+    else:
+        numbers, scales = quantize_rows(weight, torch.int8 if kind == "int8" else FP8)
+    return fragments.to_fragments(numbers, scales, kind)
+
+
+FEW = [(kind, rows) for kind in ("int4", "int8", "fp8") for rows in (1, 5, 8, 9, 32, 40) if (kind, rows) != ("fp8", 40)]
+
+
+@pytest.mark.parametrize(("kind", "rows"), FEW)
+@pytest.mark.parametrize(("size", "inner", "bias"), [(64, 32, True), (608, 80, False), (1088, 48, True)], ids=str)
+def test_swiglu_in_the_products_launch_changes_no_number(
+    size: int, inner: int, bias: bool, kind: str, rows: int
+) -> None:
+    """Sums of several programs, tiles whose last gates and ups aren't there, and units that have both."""
+    x, weights = torch.randn(rows, size).half(), rounded(torch.randn(2 * inner, size) / 8, kind)
+    assert few_rows.suits_swiglu(x, weights)
+    b, counters = torch.randn(2 * inner).half() if bias else None, make_counters(x.device)
+    found = few_rows.linear_swiglu(x, weights, b, counters)
+    gate_up = product(x, weights, b)
+    assert torch.equal(found, ops.TritonOps().silu_mul(gate_up)) and not counters.any()
+    gate, up = gate_up.float().chunk(2, dim=1)
+    torch.testing.assert_close(found.float(), F.silu(gate) * up, rtol=2e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("tile", [(128, 8, 1, 4, 4), (128, 32, 2, 8, 4), (256, 16, 2, 4, 4)], ids=str)
+@pytest.mark.parametrize("kind", ["int4", "int8", "fp8"])
+def test_swiglu_of_a_tile_with_whole_units_of_gates(kind: str, tile: tuple[int, ...]) -> None:
+    """Tiles that aren't in use, but that are timed beside those: 64 gates or more, and their ups."""
+    x, weights = torch.randn(9, 256).half(), rounded(torch.randn(2 * 208, 256), kind)
+    each = few_rows.FragmentTile(*tile, splits=2)
+    counters = make_counters(x.device)
+    gate_up, found = (few_rows.multiply(x, weights, None, each, counters, swiglu) for swiglu in (False, True))
+    assert torch.equal(found, ops.TritonOps().silu_mul(gate_up))
+
+
+def test_where_swiglu_is_a_launch_of_its_own() -> None:
+    """For a prompt's rows, in float32, and where gates and ups would share a strip."""
+    x, weights = torch.randn(200, 64).half(), rounded(torch.randn(64, 64), "int8")
+    assert few_rows.suits_swiglu(x[:128], weights) and not few_rows.suits_swiglu(x, weights)
+    assert not few_rows.suits_swiglu(x[:1].float(), weights)
+    assert not few_rows.suits_swiglu(x[:1], rounded(torch.randn(80, 64), "int8"))
 
 
 def test_launches_follow_from_shapes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from minillm.core.errors import ConfigError
 from minillm.frontend.engine import Engine
 from minillm.kernels import quantization
 from minillm.kernels.cpu import has_dots
+from minillm.kernels.ops import Ops
 from minillm.kernels.quantization import FP8, dequantize_int4, quantize_int4, quantize_rows, share_on_int4_grid
 from minillm.kernels.triton.attention import TritonAttention
 from minillm.model import packing, quantized, quantized_cuda
@@ -247,6 +248,47 @@ def test_a_kernel_that_does_not_fit_a_gpu_says_what_to_choose(monkeypatch: pytes
         make(plain(64, 48).half())
     with pytest.raises(torch.OutOfMemoryError):  # the loader says what to do about that
         make(plain(64, 48).half())
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4", "fp8"])
+@pytest.mark.parametrize(("rows", "out", "launches"), [(3, 96, 0), (33, 96, 0), (3, 80, 1), (129, 96, 1)], ids=str)
+def test_swiglu_is_in_the_products_launch_where_it_can_be(kind: str, rows: int, out: int, launches: int) -> None:
+    """fp8's rows are few up to 32; the others' up to 128. Of 80 outputs ups would begin within a strip of gates."""
+    triton_ops = pytest.importorskip("minillm.kernels.triton.ops", reason="triton is for Linux", exc_type=ImportError)
+    linear, x, group = plain(64, out, True).half(), torch.randn(rows, 64).half(), 32 if kind == "int4" else 0
+    made = quantized_cuda.CudaFP8Linear(linear) if kind == "fp8" else quantized_cuda.FragmentLinear(linear, kind, group)
+    ops = triton_ops.TritonOps()
+    with mock.patch.object(ops, "silu_mul", side_effect=ops.silu_mul) as silu_mul:
+        found = ops.swiglu(made, x)
+    assert silu_mul.call_count == (1 if kind == "fp8" and rows > 32 else launches)
+    assert torch.equal(found, Ops.swiglu(ops, made, x))
+
+
+def test_what_is_wrong_on_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a product of any number of rows, and in SwiGLU, of which ups and gates have changed places here. Each shape is
+    tried once, since launches differ."""
+    pytest.importorskip("triton", reason="triton is for Linux")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    make = quantized_cuda.makers(EngineConfig(quantization="int8"), CPU)[0]
+    checked = mock.Mock(side_effect=quantized_cuda.check)
+    with monkeypatch.context() as context:
+        context.setattr(quantized_cuda, "check", checked)
+        for out in (64, 128, 64):
+            make(plain(64, out).half())
+    assert checked.call_count == 2
+    swiglu = quantized_cuda.FragmentLinear.swiglu
+
+    def changed(layer: quantized_cuda.FragmentLinear, x: torch.Tensor) -> torch.Tensor | None:
+        return None if swiglu(layer, x) is None else Ops().silu_mul(layer(x).roll(32, dims=1))
+
+    with monkeypatch.context() as context, pytest.raises(ConfigError, match=r"int8 weights is off by \d+%"):
+        context.setattr(quantized_cuda.FragmentLinear, "swiglu", changed)
+        make(plain(32, 64).half())
+    forward = quantized_cuda.FragmentLinear.forward
+    broken = lambda layer, x: forward(layer, x) * (torch.nan if len(x) == 128 else 1)  # noqa: E731
+    with monkeypatch.context() as context, pytest.raises(ConfigError, match="int8 weights is off by nan%"):
+        context.setattr(quantized_cuda.FragmentLinear, "forward", broken)
+        make(plain(32, 64).half())
 
 
 def test_fp8_rounds_the_rows_of_large_steps_too() -> None:

@@ -399,6 +399,37 @@ def test_layers_in_fewer_bits_are_in_graphs(kind: str, cuda: PretendedCuda) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["int8", "int4", "fp8"])
+def test_swiglu_in_the_launch_of_quantized_gates_and_ups_changes_no_token(
+    kind: str, tmp_path: Path, cuda: PretendedCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps of few rows take it, those with a prompt of 40 in fp8 don't. Beside them, all in two launches."""
+    monkeypatch.setattr(quantized_cuda, "check", lambda *given: None)
+    shape = {"architectures": ["Qwen3ForCausalLM"], **SHAPE, "num_hidden_layers": 1, "vocab_size": 64}
+    (tmp_path / "config.json").write_text(json.dumps(shape))
+    fields = {**SMALL, "dtype": "float16", "load_format": "dummy", "fused_kernels": True, "cuda_graphs": False}
+    fields |= {"max_num_batched_tokens": 48, "quantization": kind}
+    config = EngineConfig(model=str(tmp_path / "config.json"), device="cuda", **fields)
+    swiglu, said, fused = quantized_cuda.FragmentLinear.swiglu, list[list[list[int]]](), list[bool]()
+
+    def noted(layer: quantized_cuda.FragmentLinear, x: Tensor) -> Tensor | None:
+        result = swiglu(layer, x)
+        fused.append(result is not None)
+        return result
+
+    for way in (noted, lambda layer, x: None):
+        monkeypatch.setattr(quantized_cuda.FragmentLinear, "swiglu", way)
+        engine, outputs = Engine(config), dict[str, list[int]]()
+        for number, prompt in enumerate(([5], [7, 8, 9], [*range(40)])):
+            params = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
+            engine.add_request(prompt, params, request_id=str(number), stream=False)
+        while engine.has_unfinished:
+            outputs |= {output.request_id: output.token_ids for output in engine.step()}
+        said.append([outputs[str(number)] for number in range(3)])
+    assert said[0] == said[1] and True in fused and (False in fused) == (kind == "fp8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["int8", "int4", "fp8"])
 def test_rows_of_a_tied_head_in_fewer_bits_are_looked_up_in_graphs(
     kind: str, tmp_path: Path, cuda: PretendedCuda
 ) -> None:
