@@ -127,8 +127,9 @@ lab: model ## open the course in JupyterLab (LAB_ARGS="--no-browser --port 8899"
 # A library that takes each of them a second to import, and checks nothing here: see the file in that folder.
 test: export PYTHONPATH := $(CURDIR)/tests/course/notebooks/without$(if $(PYTHONPATH),:$(PYTHONPATH))
 # Tests wait now and then: for processes, clients, Chromium. All else is done beside them meanwhile, and told after them.
+# It begins with what needs no model, so that it needn't wait until that is fetched and converted.
 BESIDE := build/beside_the_tests
-test: model $(CHECKING) ## run every check: style, types, notebook drift, tests, lessons
+test: $(CHECKING) ## run every check: style, types, notebook drift, tests, lessons
 	@mkdir -p build; rm -f $(BESIDE).*; trap 'kill 0' INT; failed=; \
 	$(BIN)/ruff check . || failed="$$failed ruff"; \
 	$(BIN)/ruff format --check . || failed="$$failed ruff-format"; \
@@ -137,6 +138,7 @@ test: model $(CHECKING) ## run every check: style, types, notebook drift, tests,
 		$(BIN)/python -m course.lab.build --check || missed="$$missed notebook-drift"; \
 		$(PLAY) $(LESSONS) || missed="$$missed lessons"; \
 		echo "$$missed" >$(BESIDE).failed; } >$(BESIDE).log 2>&1 & beside=$$!; \
+	$(BIN)/minillm pull >/dev/null && \
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests -p no:nbval -m "not slow" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder || failed="$$failed tests"; \
 	wait $$beside; cat $(BESIDE).log; failed="$$failed$$(cat $(BESIDE).failed || echo " what was beside them")"; \
 	if [ -n "$$failed" ]; then echo "FAILED:$$failed" >&2; exit 1; fi; \
