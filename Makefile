@@ -54,13 +54,14 @@ TEST_WORKERS ?= 2
 # Where make audit keeps its tool, apart from everything else.
 AUDIT := .venv-audit
 
-# Notebooks are run in their short form. They take less than the tests that they run beside, in half as many processes;
-# and half of that with a third of the model's layers. make slow plays them with all 30, by nbval, as readers of this
-# course do with notebooks of their own, and those of solutions, too: each answer in them is graded by a test.
+# Notebooks are run in their short form, and with a third of the model's layers, which halves what they take. That's a
+# fifth of what the tests take that they run beside, so one process for four of those is enough. make slow plays them
+# with all 30 layers, by nbval, as readers of this course do with notebooks of their own, and those of solutions, too:
+# each answer in them is graded by a test.
 LESSONS = $(sort $(wildcard course/*.ipynb))
 SOLUTIONS = $(sort $(wildcard solutions/*.ipynb))
 SHORT_FORM = MINILLM_SHORT=1 MINILLM_STRICT=1 OMP_NUM_THREADS=1
-PLAY = $(SHORT_FORM) $(BIN)/python -m course.lab.run_notebooks --layers 10 --jobs $$((($(TEST_WORKERS) + 1) / 2))
+PLAY = $(SHORT_FORM) $(BIN)/python -m course.lab.run_notebooks --layers 10 --jobs $$((($(TEST_WORKERS) + 3) / 4))
 NBVAL = $(SHORT_FORM) $(BIN)/pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=600 -n $(TEST_WORKERS) --dist loadfile
 
 # How long make soak takes.
