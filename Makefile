@@ -54,13 +54,14 @@ TEST_WORKERS ?= 2
 # Where make audit keeps its tool, apart from everything else.
 AUDIT := .venv-audit
 
-# Notebooks are run in their short form. They take less than the tests that they run beside, in half as many processes;
-# and half of that with a third of the model's layers. make slow plays them with all 30, by nbval, as readers of this
-# course do with notebooks of their own, and those of solutions, too: each answer in them is graded by a test.
+# Notebooks are run in their short form, and with a third of the model's layers, which halves what they take. That's a
+# fifth of what the tests take that they run beside, so one process for four of those is enough. make slow plays them
+# with all 30 layers, by nbval, as readers of this course do with notebooks of their own, and those of solutions, too:
+# each answer in them is graded by a test.
 LESSONS = $(sort $(wildcard course/*.ipynb))
 SOLUTIONS = $(sort $(wildcard solutions/*.ipynb))
 SHORT_FORM = MINILLM_SHORT=1 MINILLM_STRICT=1 OMP_NUM_THREADS=1
-PLAY = $(SHORT_FORM) $(BIN)/python -m course.lab.run_notebooks --layers 10 --jobs $$((($(TEST_WORKERS) + 1) / 2))
+PLAY = $(SHORT_FORM) $(BIN)/python -m course.lab.run_notebooks --layers 10 --jobs $$((($(TEST_WORKERS) + 3) / 4))
 NBVAL = $(SHORT_FORM) $(BIN)/pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=600 -n $(TEST_WORKERS) --dist loadfile
 
 # How long make soak takes.
@@ -127,8 +128,9 @@ lab: model ## open the course in JupyterLab (LAB_ARGS="--no-browser --port 8899"
 # A library that takes each of them a second to import, and checks nothing here: see the file in that folder.
 test: export PYTHONPATH := $(CURDIR)/tests/course/notebooks/without$(if $(PYTHONPATH),:$(PYTHONPATH))
 # Tests wait now and then: for processes, clients, Chromium. All else is done beside them meanwhile, and told after them.
+# It begins with what needs no model, so that it needn't wait until that is fetched and converted.
 BESIDE := build/beside_the_tests
-test: model $(CHECKING) ## run every check: style, types, notebook drift, tests, lessons
+test: $(CHECKING) ## run every check: style, types, notebook drift, tests, lessons
 	@mkdir -p build; rm -f $(BESIDE).*; trap 'kill 0' INT; failed=; \
 	$(BIN)/ruff check . || failed="$$failed ruff"; \
 	$(BIN)/ruff format --check . || failed="$$failed ruff-format"; \
@@ -137,6 +139,7 @@ test: model $(CHECKING) ## run every check: style, types, notebook drift, tests,
 		$(BIN)/python -m course.lab.build --check || missed="$$missed notebook-drift"; \
 		$(PLAY) $(LESSONS) || missed="$$missed lessons"; \
 		echo "$$missed" >$(BESIDE).failed; } >$(BESIDE).log 2>&1 & beside=$$!; \
+	$(BIN)/minillm pull >/dev/null && \
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests -p no:nbval -m "not slow" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder || failed="$$failed tests"; \
 	wait $$beside; cat $(BESIDE).log; failed="$$failed$$(cat $(BESIDE).failed || echo " what was beside them")"; \
 	if [ -n "$$failed" ]; then echo "FAILED:$$failed" >&2; exit 1; fi; \

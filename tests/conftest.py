@@ -44,11 +44,24 @@ with contextlib.suppress(ModuleNotFoundError):  # an image for GPUs has none, an
     settings.load_profile("any machine")
 
 
+WAITING = (
+    "tests/course/browser/test_tab.py",
+    "tests/course/lessons/test_lesson_10",
+    "tests/course/browser/test_site.py",
+    "tests/course/browser/",
+    "tests/course/loadgen/",
+    "tests/engine/server/",
+    "tests/course/lab/",
+    "tests/engine/frontend/",
+    "tests/engine/robustness/",
+    "tests/course/drills/",
+    "tests/engine/model/",
+)
+"""Tests that wait most, for browsers, clients, processes, by a part of their path. They come first, while `make test`
+does other things beside them. Tests that only compute leave no core idle: they can come when that has ended."""
 LONGEST = (
     "incidents/test_every_cause.py",
     "grading/test_every_exercise.py",
-    "browser/test_site.py",
-    "browser/test_tab.py",
     "incidents/test_playing.py",
     "parity/test_whole_model.py",
     "measure/test_quality.py",
@@ -64,7 +77,8 @@ LONGEST = (
     "grading/test_runner.py",
     "engine/test_no_network.py",
 )
-"""Files that take longest: they come first, since one process would finish them when the other has nothing left."""
+"""Of the rest, files that take longest: they come next, since one process would finish them when the other has nothing
+left."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -103,9 +117,14 @@ def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """By file, those that take longest first: the same in all processes, as pytest-xdist wants it."""
-    rank = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: (rank.get("/".join(item.path.parts[-2:]), len(rank)), item.path))
+    """By file: those that wait, those that take longest, the rest. All processes agree, as pytest-xdist wants it."""
+    items.sort(key=lambda item: (_turn(item.path.as_posix()), item.path))
+
+
+def _turn(path: str) -> tuple[int, int]:
+    waiting = (place for place, part in enumerate(WAITING) if part in path)
+    longest = (place for place, name in enumerate(LONGEST) if path.endswith(f"/{name}"))
+    return next(waiting, len(WAITING)), next(longest, len(LONGEST))
 
 
 @pytest.fixture(scope="session", autouse=True)

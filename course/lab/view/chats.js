@@ -108,7 +108,7 @@ async function renderChats({ python, server, el }) {
     const value = make("b", {});
     return { value, element: make("div", { class: "mm-live-figure" }, make("span", {}, name), value) };
   });
-  const strip = make("canvas", { class: "mm-live-strip", role: "img" });
+  const strip = make("canvas", { class: "mm-live-strip", role: "img", "aria-label": "Requests and steps" });
   const wider = make("button", { type: "button", "aria-label": "Wider", onclick: () => zoomBy(-1) }, "−");
   const closer = make("button", { type: "button", "aria-label": "Closer", onclick: () => zoomBy(1) }, "+");
   const span = make("span", { class: "mm-moment" }), told = make("div", { class: "mm-live-told", role: "status" });

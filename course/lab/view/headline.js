@@ -14,7 +14,7 @@ const BESIDE = { "TTFT p50": "TTFT worst", "ITL p50": "ITL p99", "E2E p50": "E2E
 function headline() {
   const cards = FELT.map((name) => {
     const parts = { delta: make("b", { class: "mm-delta" }), value: make("span", { class: "mm-now" }), was: make("span", { class: "mm-was" }) };
-    const strip = make("canvas", { class: "mm-strip", role: "img" });
+    const strip = make("canvas", { class: "mm-strip", role: "img", "aria-label": name });
     const card = make("div", { class: "mm-card" }, make("span", { class: "mm-name" }, name), make("div", { class: "mm-beside" }, parts.delta, strip),
       make("span", { class: "mm-values" }, parts.value, " ", parts.was));
     return { name, card, ...parts, strip, band: card.appendChild(make("span", { class: "mm-band" })) };

@@ -66,8 +66,8 @@ async function renderLive({ python, el }) {
     const value = make("b", {});
     return { value, element: make("div", { class: "mm-live-figure" }, make("span", {}, name), value) };
   });
-  const strip = make("canvas", { class: "mm-live-strip", role: "img", tabindex: 0 });
-  const pause = make("button", { type: "button", onclick: turnPause });
+  const strip = make("canvas", { class: "mm-live-strip", role: "img", "aria-label": "Requests and steps", tabindex: 0 });
+  const pause = make("button", { type: "button", onclick: turnPause }, "‖ Stop here");
   const closer = make("button", { type: "button", "aria-label": "Closer", onclick: () => zoomBy(1) }, "+");
   const wider = make("button", { type: "button", "aria-label": "Wider", onclick: () => zoomBy(-1) }, "−");
   const span = make("span", { class: "mm-moment" }), told = make("div", { class: "mm-live-told", role: "status" });

@@ -35,10 +35,10 @@ function renderPlayer({ model, el }) {
   /** @type {number | null} */ let hovered = null;
   let row = first, hasPlayed = false;
   const key = make("span", { class: "mm-key" }), told = make("span", {}), text = make("div", { class: "mm-text", tabindex: 0, role: "group", "aria-label": "The request's text" });
-  const timeline = make("canvas", { class: "mm-timeline", role: "img" });
+  const timeline = make("canvas", { class: "mm-timeline", role: "img", "aria-label": "Where each request's time went" });
   timeline.style.height = `${heightOf(run, ROW_PX, MOST_PX)}px`;
   const scrub = make("input", { type: "range", min: 0, max: 1000, "aria-label": "Moment" });
-  const playButton = make("button", { type: "button", class: "mm-plain" });
+  const playButton = make("button", { type: "button", class: "mm-plain" }, "▶ Replay");
   const moment = make("span", { class: "mm-moment" });
   const controls = make("div", { class: "mm-scrub" }, playButton, scrub, moment);
   const root = make("div", { class: "mm-dash mm-player", role: "group", "aria-label": "Replay of a run" },

@@ -169,6 +169,20 @@ def test_what_is_pressed_is_24_px_or_more(browser: Any, site: Path) -> None:
     page.close()
 
 
+NAMELESS = """() => [...document.querySelectorAll("button, [role=img]")]
+  .filter(each => !each.ariaLabel && !each.textContent.trim()).map(each => each.outerHTML.slice(0, 80))"""
+
+
+def test_what_is_drawn_has_a_name_before_its_first_frame(browser: Any, site: Path) -> None:
+    """On a busy machine a page is read, and Axe looks at it, before it's drawn."""
+    never = "window.requestAnimationFrame = () => 1"
+    for name in ("index", "dashboard", "calculator"):
+        page = opened(browser, site / f"{name}.html", [], script=never)
+        assert page.locator(".mm-dash [role=img]").count()
+        assert page.evaluate(NAMELESS) == []
+        page.close()
+
+
 @pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 360)])
 def test_axe_finds_nothing_serious(browser: Any, site: Path, theme: str, width: int) -> None:
     for name in AXED[theme]:
