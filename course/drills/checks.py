@@ -179,13 +179,16 @@ def _number(drill: DrawnDrill, commit: Commit) -> CheckedItem:
         lacking = "its unit is missing" if given.unit is None else "it doesn't say per what"
         words = f"{said}: the number is right, but {lacking}. It's {asked}."
         return CheckedItem("number", "evidence", most / 2, most, words)
+    if not given.counts(drill.rubric.commit.number.asks, asked.unit):
+        return CheckedItem("number", "evidence", 0, most, f"{said}: no, that counts something else. It's {asked}.")
     return CheckedItem("number", "evidence", 0, most, f"{said}: no, it's {asked}.{_mixed_up(drill, given.value)}")
 
 
 def _fits(drill: DrawnDrill, given: Committed) -> bool:
-    """It's the number that is asked for, as it stands or in the unit that the question names."""
+    """It's the number that is asked for, of the same things, as it stands or in the unit that the question names."""
     asks = drill.rubric.commit.number.asks
-    return any(each.is_(drill.asked, drill.room) for each in (given, given.as_asked(drill.asked, asks)))
+    read = (given, given.as_asked(drill.asked, asks))
+    return given.counts(asks, drill.asked.unit) and any(each.is_(drill.asked, drill.room) for each in read)
 
 
 def _mixed_up(drill: DrawnDrill, value: float) -> str:

@@ -18,11 +18,13 @@ UNITS: dict[str, dict[str, float]] = {
 """By the unit of an amount: what its field offers."""
 
 
-def read_amount(typed: str, unit: str) -> float:
+def read_amount(typed: str, unit: str, asks: str = "") -> float:
     """The number in base units.
 
+    Args:
+        asks: the question; empty = what the number counts isn't looked at.
     Raises:
-        CommitmentError: it isn't one number with one of the units that fit.
+        CommitmentError: it isn't one number with one of the units that fit, or it counts something else.
     """
     try:
         found = amounts.read_amount(typed)
@@ -31,6 +33,8 @@ def read_amount(typed: str, unit: str) -> float:
     if found is None or (found.unit or COUNT) != unit:
         wanted = ", ".join(each or "no unit" for each in UNITS[unit])
         raise CommitmentError(f"{typed!r} isn't one number with a unit that fits here: {wanted}")
+    if asks and not found.counts(asks, unit):
+        raise CommitmentError(f"{typed!r} counts something else: {asks}")
     return found.value
 
 

@@ -196,6 +196,20 @@ def test_what_is_no_number_is_refused_at_the_door(typed: str, unit: str) -> None
         read_amount(typed, unit)
 
 
+def test_a_number_that_counts_something_else_is_refused_at_the_door() -> None:
+    sitting = RoundSitting(find_round("routing").drawn())
+    [(stage, number)] = [
+        (stage, each)
+        for stage in sitting.drawn.round.stages
+        for each in stage.numbers
+        if each.asks.startswith("How many requests are in flight")
+    ]
+    for typed in ("1,280", "1,280 requests", "1,280 in flight", "about 1.3k users"):
+        sitting.check_number(stage.key, number.key, typed)
+    with pytest.raises(CommitmentError, match="counts something else"):
+        sitting.check_number(stage.key, number.key, "1,280 replicas")
+
+
 def test_files_are_checked(tmp_path: Path) -> None:
     with pytest.raises(UnknownRoundError, match="weights"):
         find_round("wieghts")
