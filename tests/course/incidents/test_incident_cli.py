@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from course.incidents import Incident, cli
+from course.lab.left import forget_left
 
 Run = Callable[..., tuple[int, str, str]]
 SLOTS = ("--seed", "1", "--cause", "few_slots")
@@ -102,11 +103,11 @@ def test_going_on_takes_no_other_option_and_no_other_menus(run: Run, monkeypatch
 def test_a_grade_forgets_its_own_incident_only(run: Run) -> None:
     run("incident", *SLOTS, stdin="ask batch\nquit\n")
     kept = cli.LEFT.read()
-    cli.LeftIncident(seed=7).forget()
+    forget_left(cli.LEFT, cli.LeftIncident(seed=7))
     assert cli.LEFT.read() == kept
     _, out, _ = run("incident", *SLOTS, stdin="quit\n")
     assert "You left another one" in out and cli.LEFT.read() == kept
-    kept.forget()
+    forget_left(cli.LEFT, kept)
     assert not cli.LEFT.read().lines
 
 

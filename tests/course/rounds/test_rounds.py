@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from course.drills.amounts import Amount
 from course.rounds.board import is_kept, reached, read_edges
-from course.rounds.cli import AnswersFileError, app
+from course.rounds.cli import AnswersFileError, LeftRoundError, app
 from course.rounds.console import RoundSession
 from course.rounds.desk import RoundDesk
 from course.rounds.errors import CommitmentError, RoundFileError, UnknownRoundError
@@ -254,9 +254,42 @@ def test_the_terminal_lists_shows_and_sits(home: Path, tmp_path: Path) -> None:
         answers.write_text(json.dumps({"envelope": envelope}))
         with pytest.raises(AnswersFileError, match=told):
             CliRunner().invoke(app, ["sit", "weights", "--answers", str(answers)], catch_exceptions=False)
-    # By hand: two questions, one of them no question; then nothing more.
-    said = run("sit", "weights", stdin="1\n99\n\n")
+    # By hand: two questions, one of them no question; all else is left open.
+    said = run("sit", "weights", stdin=f"1\n99\n\n{NOTHING}")
     assert "no question '99'" in said and "no hire yet" in said and "A staff candidate's conversation" in said
+
+
+NOTHING = "\n.\n" * 200
+"""Leaves every field of every page open, short or long."""
+
+
+def test_a_round_can_be_left_and_gone_on_with(home: Path) -> None:
+    drawn = find_round("weights").drawn()
+    told = drawn.fill(drawn.menu[0].says)
+    for last in ("quit\n", ""):  # the second ends as Ctrl-D does
+        said = run("sit", "weights", stdin="1\n" + last)
+        assert told in said and "no hire yet" not in said
+        assert "No verdict yet. `minillm round --resume` goes on" in said
+    assert FILE.read().done == []
+    said = run("--resume", stdin=f"\n{NOTHING}")
+    assert told in said and "no hire yet" in said
+    [kept] = FILE.read().done
+    assert kept.round == "weights" and kept.seconds is not None
+    for arguments, words in ((["--resume"], "nothing to go on with"), (["--resume", "list"], "no command")):
+        with pytest.raises(LeftRoundError, match=words):
+            CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
+def test_a_round_that_has_changed_is_not_gone_on_with(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("sit", "weights", stdin="1\nquit\n")
+    monkeypatch.setattr("course.rounds.cli._offers_of", lambda _: "of a later version")
+    with pytest.raises(LeftRoundError, match="has changed since"):
+        CliRunner().invoke(app, ["--resume"], catch_exceptions=False)
+
+
+def test_what_is_not_to_be_kept_cannot_be_gone_on_with(home: Path) -> None:
+    said = run("sit", "weights", "--no-keep", stdin="1\nquit\n")
+    assert "No verdict yet." in said and "goes on from here" not in said
 
 
 def test_what_was_played_is_kept_and_told(home: Path, tmp_path: Path) -> None:
