@@ -3,10 +3,11 @@ and those who know score, and those who do not, do not.
 """
 
 import functools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -24,7 +25,7 @@ from players import (
 
 from course.grading import Result
 from course.incidents import Incident, marking
-from course.incidents.causes import CAUSES
+from course.incidents.causes import CAUSES, base, decode, hardware, outside, prefill, queue
 from course.incidents.causes import Draw as CauseDraw
 from course.incidents.causes.base import TARGETS
 from course.incidents.classics import CLASSICS
@@ -36,8 +37,10 @@ from course.incidents.interventions import BY_ID as INTERVENTIONS
 from course.incidents.marking import Diagnosis, _secondary, second_phases
 from course.incidents.numbers import PLACES
 from course.incidents.outcome import effect_of, most_relief
+from course.incidents.page import in_words
 from course.incidents.questions import BY_ID as QUESTIONS
 from course.incidents.service import play
+from course.lab.style import number, seconds
 
 QUICK = ("few_slots", "slow_link", "far_clients")
 """Causes that are played whole in `make test`: before, in and outside the engine's steps. Tests below draw them too."""
@@ -257,6 +260,30 @@ def test_two_phases_may_change_places_and_one_alone_needs_no_second(draw: Draw) 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("course.incidents.marking.lost_by_phase", lambda _: lost)
         assert second_phases(only_queue) == {None, "prefill"}
+
+
+def test_what_the_page_says_of_the_service_leaves_a_third_of_the_causes_possible(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Loads and limits are drawn after plays, which take long; the page doesn't tell them."""
+    for module in (base, queue, prefill, decode, outside, hardware):
+        for name, stub in (
+            ("capacity", lambda s: 1.0),
+            ("in_flight", lambda played: 20.0),
+            ("loaded", lambda s, load, of=None: s),
+            ("play", lambda s, seed: SimpleNamespace(run=SimpleNamespace(records=()))),
+            ("percentile", lambda values, percent: 1.0),
+        ):
+            monkeypatch.setattr(module, name, stub, raising=False)
+    told: defaultdict[str, set[str]] = defaultdict(set)
+    for cause in CAUSES.values():
+        for seed in range(12):
+            service = cause.make(CauseDraw(f"{cause.name} {seed} 1 0")).now
+            figures = number(service.rate), seconds(service.duration_s / PAGED_AT)
+            words = functools.reduce(lambda text, figure: text.replace(figure, "#"), figures, in_words(service))
+            told[words].add(cause.name)
+    few = {words: causes for words, causes in told.items() if len(causes) < len(CAUSES) / 3}
+    assert len(told) > 1 and not few, few
 
 
 @pytest.mark.parametrize("cause", [pytest.param("cold_start", marks=pytest.mark.slow), "unchunked"])
