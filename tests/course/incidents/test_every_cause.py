@@ -22,6 +22,7 @@ from players import (
     template,
     template_of_settings,
 )
+from players import play as play_by_script
 
 from course.grading import Result
 from course.incidents import Incident, marking
@@ -30,13 +31,13 @@ from course.incidents.causes import Draw as CauseDraw
 from course.incidents.causes.base import TARGETS
 from course.incidents.classics import CLASSICS
 from course.incidents.convict import read_off, rules_out
-from course.incidents.evidence import IncidentScene
+from course.incidents.evidence import IncidentScene, NamedRows
 from course.incidents.generate import LONGEST_RUN, PAGED_AT, best_at_once, drawn_order
 from course.incidents.interventions import AT_ONCE
 from course.incidents.interventions import BY_ID as INTERVENTIONS
-from course.incidents.marking import Diagnosis, _secondary, second_phases
+from course.incidents.marking import Diagnosis, Rollout, _secondary, second_phases
 from course.incidents.numbers import PLACES
-from course.incidents.outcome import effect_of, most_relief
+from course.incidents.outcome import Effect, effect_of, most_relief
 from course.incidents.page import in_words
 from course.incidents.questions import BY_ID as QUESTIONS
 from course.incidents.service import play
@@ -297,3 +298,47 @@ def test_page_and_config_do_not_name_the_cause_by_what_they_list(draw: Draw, cau
 def test_what_may_be_named_is_never_what_is_to_be_ruled_out() -> None:
     for cause in (*CAUSES.values(), *CLASSICS.values()):
         assert cause.looks_like not in (cause.name, *cause.names), cause.name
+
+
+# ---------------------------------------------------------------- near causes
+
+
+def rolled_out(*changes: str, after: float) -> Rollout:
+    return Rollout(Effect(changes, 0.3, after, 0.95, 10.0, 10.0, NamedRows({}), ()))
+
+
+def test_a_near_cause_counts_three_quarters_once_its_cure_has_restored_the_slo(draw: Draw) -> None:
+    hidden = replace(draw("few_slots", 1)._hidden, cause=CAUSES["evicted"])
+    for cause, rollout, worth in (
+        ("evicted", Rollout(None), 1.0),
+        ("kv_pool", rolled_out("kv_budget", after=0.97), marking.NEAR),
+        ("kv_pool", rolled_out("kv_budget", after=0.8), 0.0),
+        ("kv_pool", rolled_out("double_fleet", after=0.97), 0.0),
+        ("kv_pool", Rollout(None), 0.0),
+        ("overload", rolled_out("kv_budget", after=0.97), 0.0),
+        (None, rolled_out("kv_budget", after=0.97), 0.0),
+    ):
+        answer = Diagnosis("queue", None, (), (), None, (), cause)
+        named = marking.named_as(hidden, answer, rollout)
+        assert named == worth, (cause, rollout)
+        told = marking._cause(hidden, answer, named, named).feedback
+        assert ("'KV pool too small' is near" in told and "room for it' tells them apart" in told) is (cause == "kv_pool"), told
+
+
+def test_twice_the_machines_make_no_causes_near() -> None:
+    made = SimpleNamespace(cause=CAUSES["longer_prompts"])
+    assert not marking.is_near(made, "overload") and not marking.is_near(made, "retry_storm")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("stopped_clock")
+def test_who_names_a_near_cause_and_cures_it_scores_between_the_two(draw: Draw) -> None:
+    evicted = draw("evicted", 1)
+    asked, against = ["phases", "working_set", "hit_rate", "shared_prefix"], {"shared_prefix": "prefix_breaker"}
+    scores = [
+        play_by_script(
+            evicted, asked, "queue", ["kv_budget"], [fix], first=["kv_budget"], cause=cause, ruled_out=against
+        ).score
+        for cause, fix in (("evicted", "kv_budget"), ("kv_pool", "kv_budget"), ("kv_pool", "static_first"))
+    ]
+    assert scores[0] > scores[1] > 60 and scores[2] < AT_MOST, scores
