@@ -419,7 +419,10 @@ def test_a_verdict_names_a_level_a_reason_and_sentences() -> None:
     drawn = find_drill(FLAGSHIP).drawn()
     staff, weak = candidate(drawn, "staff"), candidate(drawn, "fluent-false")
     assert staff.standing.level == "staff" and staff.verdict.says.startswith("Hire at staff")
-    assert weak.standing.level == "" and "because: 6 of 8 statements wrong" in weak.verdict.says
+    assert weak.standing.level == "" and weak.verdict.says.startswith("No hire yet. You lost most on ")
+    assert "6 of 8 statements (which you got wrong" in weak.verdict.says
+    blank = sit(drawn, statements=answered(drawn, 8, "sure")).verdict.says
+    assert "You lost most on what dominates (you committed to nothing; it's " in blank and blank.count(".") == 2
     for each in (staff, weak):
         found = each.verdict
         assert found.again in each.text and found.with_this

@@ -322,7 +322,8 @@ def test_a_near_cause_counts_three_quarters_once_its_cure_has_restored_the_slo(d
         named = marking.named_as(hidden, answer, rollout)
         assert named == worth, (cause, rollout)
         told = marking._cause(hidden, answer, named, named).feedback
-        assert ("'KV pool too small' is near" in told and "room for it' tells them apart" in told) is (cause == "kv_pool"), told
+        is_told = "'KV pool too small' is near" in told and "room for it' tells them apart" in told
+        assert is_told is (cause == "kv_pool"), told
 
 
 def test_twice_the_machines_make_no_causes_near() -> None:
