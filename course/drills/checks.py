@@ -238,7 +238,9 @@ def _effect(worth: float, written: float) -> str:
 
 
 def _mind(drill: DrawnDrill, commit: Commit) -> CheckedItem:
-    """A finding that bears on this case, and a fix that acts on it and wasn't first anyway: a point each."""
+    """A finding that bears on this case, and a fix that acts on it and wasn't first anyway: a point each. Where the
+    finding may rule the first fix out, another one that helps is as good.
+    """
     key, criterion, most = "mind", "questions", 2.0
     if not commit.finding or not has_talk(drill.id):
         return CheckedItem(key, criterion, 0, most, "You named no finding.")
@@ -246,12 +248,16 @@ def _mind(drill: DrawnDrill, commit: Commit) -> CheckedItem:
     if fact.use == "idle":
         return CheckedItem(key, criterion, 0, most, f"“{fact.asks}” changes nothing here, whatever the answer.")
     bears = f"“{fact.asks}” bears on {label(fact.changes)}"
-    if commit.then == fact.changes != next(iter(commit.fixes), ""):
+    first = next(iter(commit.fixes), "")
+    if first and fact.changes == first and drill.rubric.commit.fixes.get(commit.then, 0) > 0 and commit.then != first:
+        says = f"{bears}, your first fix; if it's ruled out, {menu('techniques')[commit.then]} takes its place."
+        return CheckedItem(key, criterion, 2, most, says)
+    if commit.then == fact.changes != first:
         return CheckedItem(key, criterion, 2, most, f"{bears}, which you'd put first then.")
     if not commit.then:
         return CheckedItem(key, criterion, 1, most, f"{bears}; you didn't say what you'd do then.")
     then = menu("techniques")[commit.then]
-    if commit.then == next(iter(commit.fixes), ""):
+    if commit.then == first:
         return CheckedItem(key, criterion, 1, most, f"{bears}; but you'd put {then} first anyway, so nothing changes.")
     if not acts_on(commit.then, fact.changes):
         return CheckedItem(key, criterion, 1, most, f"{bears}; {then} doesn't act on that.", commit.then)

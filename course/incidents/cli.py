@@ -376,8 +376,10 @@ def reply(current: Incident, command: str, rest: list[str], read: Callable[[str]
                 find_intervention(name)
             wait(DEPLOYING)
             before, effect = current.in_place, current.deploy(ids, canary=command == "canary")
-            gone = f"\nTaken back for it: {before}." if before not in ("", current.in_place) else ""
-            return f"{effect}{gone}"
+            if before in ("", current.in_place):
+                return str(effect)
+            waits = command != "canary" and not effect.is_quick
+            return f"{effect}\n{'It stays until that is done' if waits else 'Taken back for it'}: {before}."
         case "rollback":
             current.roll_back()
             return "rolled back"

@@ -348,7 +348,7 @@ def _phase(hidden: Hidden, answer: Diagnosis) -> Criterion:
     lost = {place: seconds for place, seconds in lost_by_phase(hidden).items() if seconds > 0}
     told = ", ".join(f"{place.replace('_', ' ')} {in_seconds(more)}" for place, more in lost.items())
     places = " or ".join(place.replace("_", " ") for place in PLACES if place in fair)
-    text = f"Most time was lost in {places}. "
+    text = f"You may fairly blame {places}. "
     text += f"The average answered request takes longer than last week by: {told or 'nothing'}."
     now = hidden.scene.now
     if (without := 1 - len(answered(now)) / max(len(now.run.records), 1)) > MOSTLY_UNANSWERED:

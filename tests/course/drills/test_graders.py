@@ -345,6 +345,10 @@ def test_what_would_change_your_mind_has_to_bear_on_the_case() -> None:
     same = useful.model_copy(update={"then": plain.fixes[0]})
     nothing = useful.model_copy(update={"then": ""})
     assert [check(drawn, each)[4].points for each in (useful, same, nothing, idle, plain)] == [2, 1, 1, 0, 0]
+    drawn = find_drill("drafts-at-noon").drawn()
+    gate = Commit(fixes=("gate",), finding="engine-gate")
+    points = [check(drawn, gate.model_copy(update={"then": each}))[4] for each in ("rollback", "gate", "quantization")]
+    assert [each.points for each in points] == [2, 1, 1] and "takes its place" in points[0].says
     drawn = find_drill("p99-8s").drawn()
     points = [
         check(drawn, with_a_finding(drawn, Commit(fixes=("measure",)), use))[3].points for use in ("useful", "idle")

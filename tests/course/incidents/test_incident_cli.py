@@ -124,6 +124,12 @@ def test_a_menu_can_be_left_and_a_second_answer_is_refused_before_its_menus(run:
     assert out.count("what is the cause?") == 2 and "this incident has its diagnosis" in out
 
 
+def test_what_stands_stays_until_slow_work_is_done(run: Run) -> None:
+    _, out, _ = run("incident", *SLOTS, stdin="mitigate revert\ndeploy double_fleet\ndeploy more_slots\nquit\n")
+    assert "It stays until that is done: Roll back to last night's release" in out
+    assert "Taken back for it: Double the replicas." in out
+
+
 def test_playing_by_hand_from_menus(run: Run) -> None:
     words = [
         "mitigate",
