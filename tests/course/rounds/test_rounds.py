@@ -196,6 +196,15 @@ def test_what_is_no_number_is_refused_at_the_door(typed: str, unit: str) -> None
         read_amount(typed, unit)
 
 
+def test_how_many_times_needs_no_unit_and_a_share_does() -> None:
+    times, share = "What does an output token cost, in uncached prompt tokens?", "Which share of the time?"
+    assert {read_amount(typed, "ratio", times) for typed in ("28", "28 times", "28 tokens", "28x")} == {28}
+    assert read_amount("28", "ratio") == 28 and read_amount("28%", "ratio", share) == pytest.approx(0.28)
+    for typed, asks in (("28", share), ("0.28", share), ("28 replicas", times), ("28 s", times)):
+        with pytest.raises(CommitmentError):
+            read_amount(typed, "ratio", asks)
+
+
 def test_a_number_that_counts_something_else_is_refused_at_the_door() -> None:
     sitting = RoundSitting(find_round("routing").drawn())
     [(stage, number)] = [
