@@ -302,6 +302,9 @@ class _Terminal:
             if typed.startswith("?") and not page.key.startswith("columns"):
                 self._ask(typed[1:].strip())
                 continue
+            if typed and options and typed not in places and typed not in options:
+                self._say(f"no {typed!r} in this menu: choose from 1 to {len(places)}, or leave it empty")
+                continue
             try:
                 return field.checked(places.get(typed, typed))
             except CommitmentError as error:

@@ -265,7 +265,12 @@ def test_the_terminal_lists_shows_and_sits(home: Path, tmp_path: Path) -> None:
             CliRunner().invoke(app, ["sit", "weights", "--answers", str(answers)], catch_exceptions=False)
     # By hand: two questions, one of them no question; all else is left open.
     said = run("sit", "weights", stdin=f"1\n99\n\n{NOTHING}")
-    assert "no question '99'" in said and "no hire yet" in said and "A staff candidate's conversation" in said
+    assert (
+        "no '.' in this menu: choose from 1 to 3" in said
+        and "no question '99'" in said
+        and "no hire yet" in said
+        and "A staff candidate's conversation" in said
+    )
 
 
 NOTHING = "\n.\n" * 200
