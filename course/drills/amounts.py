@@ -49,8 +49,18 @@ UNITS: dict[str, tuple[str, float]] = {
     "(a count)": (COUNT, 1.0),
 }
 """The menu of units: each with the unit it is a multiple of."""
-COUNTED = ("requests", "replicas", "servers", "gpus", "cards", "adapters", "agents", "users", "experts", "slots")
-"""What may be written behind a plain count."""
+REQUESTS, IN_FLIGHT, REPLICAS, CARDS = "requests", "in flight", "replicas", "cards"
+_NOUNS: dict[str, tuple[str, ...]] = {
+    REQUESTS: ("request", "req", "call", "query", "queries", "prompt"),
+    IN_FLIGHT: ("user", "client", "session", "conversation", "stream", "sequence", "slot", "agent", "tenant"),
+    REPLICAS: ("replica", "server", "instance", "machine", "node", "host", "box", "boxes"),
+    CARDS: ("gpu", "card", "accelerator", "chip"),
+    TOKENS: ("token", "tok"),
+    "adapters": ("adapter", "lora"),
+    "experts": ("expert",),
+}
+COUNTED = {f"{noun}{s}": kind for kind, nouns in _NOUNS.items() for noun in nouns for s in ("", "s")}
+"""What people count, singular and plural, by its kind: 16 servers are 16 replicas, and aren't 16 requests."""
 UNLISTED: dict[str, tuple[str, float]] = {
     "days": (SECONDS, 86400.0),
     "weeks": (SECONDS, 7 * 86400.0),
@@ -59,7 +69,7 @@ UNLISTED: dict[str, tuple[str, float]] = {
     **{f"requests/{per}": (RATE, 1 / seconds) for per, seconds in LONGER.items()},
     **{f"tokens/{per}": (TOKEN_RATE, 1 / seconds) for per, seconds in LONGER.items()},
     **{f"/{per}": (PER_SECOND, 1 / seconds) for per, seconds in {"s": 1.0, **LONGER}.items()},
-    **dict.fromkeys(COUNTED, (COUNT, 1.0)),
+    **{noun: (COUNT, 1.0) for noun, kind in COUNTED.items() if kind != TOKENS},
     **{f"{prefix}B": (BYTES, size) for prefix, size in (("", 1.0), ("k", 1e3), ("P", 1e15))},
     "MB/s": (BYTE_RATE, 1e6),
     **{
@@ -143,6 +153,22 @@ class Committed:
     value: float
     unit: str | None
     """None = it was left out."""
+    counted: str = ""
+    """The kind of thing that it says it counts, one of COUNTED's; empty = it doesn't say, or in words of its own."""
+
+    def counts(self, asks: str, unit: str = COUNT) -> bool:
+        """Whether it counts what is asked for, or doesn't say what it counts.
+
+        Args:
+            asks: the question, or what it names: "How many replicas, at noon?".
+            unit: of what is asked for.
+        """
+        kinds = {COUNTED[word] for word in _words(asks) if word in COUNTED}
+        if unit == COUNT and not kinds:
+            return True  # sandboxes, versions: the question counts in words of its own
+        if REQUESTS in kinds:
+            kinds.add(IN_FLIGHT)  # each of those has one
+        return not self.counted or self.counted in {unit, *kinds}
 
     def is_(self, asked: Amount, room: float) -> bool:
         """The same quantity, with its unit; what counts things, or says how many times, or is a share (0.4 of it) needs
@@ -150,7 +176,7 @@ class Committed:
         """
         units: set[str | None] = {asked.unit}
         if asked.unit == COUNT or (asked.unit == RATIO and asked.value >= 1):  # 40 is not 40%
-            units |= {None, COUNT, RATIO, TOKENS}
+            units |= {None, COUNT, RATIO}
         elif asked.unit == TOKENS:
             units |= {COUNT}
         elif asked.unit == RATIO:
@@ -178,8 +204,19 @@ class Committed:
         requests"), not by what.
         """
         shown = (self.value / asked.bare - 1) if asked.bare else math.inf
-        counted = {RATE: COUNT, TOKEN_RATE: TOKENS}.get(asked.unit)
-        return self.unit in (None, counted) and (abs(shown) <= room or asked.off_by(self.value) <= room)
+        lacking = [(None, "")]
+        lacking += {RATE: [(COUNT, ""), (COUNT, REQUESTS)], TOKEN_RATE: [(TOKENS, TOKENS)]}.get(asked.unit, [])
+        has_figure = abs(shown) <= room or asked.off_by(self.value) <= room
+        return (self.unit, self.counted) in lacking and has_figure
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[a-z]+", text.lower())
+
+
+def thing_in(behind: str) -> str:
+    """The kind of the first thing that the words behind a number name: "queued requests, on all replicas"."""
+    return next((COUNTED[word] for word in _words(behind) if word in COUNTED), "")
 
 
 def unit_named(asks: str) -> tuple[str, float] | None:
@@ -210,6 +247,7 @@ def read_amount(number: str, unit: str = "") -> Committed | None:
         raise AmountError(f"there is no unit {unit!r}; there are: {', '.join(UNITS)}")
     if unit and behind not in (None, chosen):
         raise AmountError(f"{number!r} has a unit of its own, which isn't {unit}: which of the two is it?")
-    if base := chosen if unit else behind:
-        return Committed(found.value * base[1], base[0])
-    return Committed(found.value, COUNT if found.behind else None)  # "7 replicas"
+    base, counted = (chosen if unit else behind), thing_in(found.behind or unit)
+    if base is None:
+        return Committed(found.value, COUNT if found.behind else None, counted)  # "7 of them", "7 decode replicas"
+    return Committed(found.value * base[1], base[0], counted if base[0] in (COUNT, TOKENS) else "")

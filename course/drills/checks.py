@@ -179,13 +179,16 @@ def _number(drill: DrawnDrill, commit: Commit) -> CheckedItem:
         lacking = "its unit is missing" if given.unit is None else "it doesn't say per what"
         words = f"{said}: the number is right, but {lacking}. It's {asked}."
         return CheckedItem("number", "evidence", most / 2, most, words)
+    if not given.counts(drill.rubric.commit.number.asks, asked.unit):
+        return CheckedItem("number", "evidence", 0, most, f"{said}: no, that counts something else. It's {asked}.")
     return CheckedItem("number", "evidence", 0, most, f"{said}: no, it's {asked}.{_mixed_up(drill, given.value)}")
 
 
 def _fits(drill: DrawnDrill, given: Committed) -> bool:
-    """It's the number that is asked for, as it stands or in the unit that the question names."""
+    """It's the number that is asked for, of the same things, as it stands or in the unit that the question names."""
     asks = drill.rubric.commit.number.asks
-    return any(each.is_(drill.asked, drill.room) for each in (given, given.as_asked(drill.asked, asks)))
+    read = (given, given.as_asked(drill.asked, asks))
+    return given.counts(asks, drill.asked.unit) and any(each.is_(drill.asked, drill.room) for each in read)
 
 
 def _mixed_up(drill: DrawnDrill, value: float) -> str:
@@ -235,7 +238,9 @@ def _effect(worth: float, written: float) -> str:
 
 
 def _mind(drill: DrawnDrill, commit: Commit) -> CheckedItem:
-    """A finding that bears on this case, and a fix that acts on it and wasn't first anyway: a point each."""
+    """A finding that bears on this case, and a fix that acts on it and wasn't first anyway: a point each. Where the
+    finding may rule the first fix out, another one that helps is as good.
+    """
     key, criterion, most = "mind", "questions", 2.0
     if not commit.finding or not has_talk(drill.id):
         return CheckedItem(key, criterion, 0, most, "You named no finding.")
@@ -243,12 +248,16 @@ def _mind(drill: DrawnDrill, commit: Commit) -> CheckedItem:
     if fact.use == "idle":
         return CheckedItem(key, criterion, 0, most, f"“{fact.asks}” changes nothing here, whatever the answer.")
     bears = f"“{fact.asks}” bears on {label(fact.changes)}"
-    if commit.then == fact.changes != next(iter(commit.fixes), ""):
+    first = next(iter(commit.fixes), "")
+    if first and fact.changes == first and drill.rubric.commit.fixes.get(commit.then, 0) > 0 and commit.then != first:
+        says = f"{bears}, your first fix; if it's ruled out, {menu('techniques')[commit.then]} takes its place."
+        return CheckedItem(key, criterion, 2, most, says)
+    if commit.then == fact.changes != first:
         return CheckedItem(key, criterion, 2, most, f"{bears}, which you'd put first then.")
     if not commit.then:
         return CheckedItem(key, criterion, 1, most, f"{bears}; you didn't say what you'd do then.")
     then = menu("techniques")[commit.then]
-    if commit.then == next(iter(commit.fixes), ""):
+    if commit.then == first:
         return CheckedItem(key, criterion, 1, most, f"{bears}; but you'd put {then} first anyway, so nothing changes.")
     if not acts_on(commit.then, fact.changes):
         return CheckedItem(key, criterion, 1, most, f"{bears}; {then} doesn't act on that.", commit.then)

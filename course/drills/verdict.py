@@ -118,39 +118,42 @@ def verdict(
 def _in_words(reached: AnswersCompared, found: Sequence[CheckedItem], statements: Sequence[JudgedStatement]) -> str:
     if not statements:
         return "No verdict: this drill has no statements, and what was committed to can be guessed."
-    reasons = "; ".join(_reasons(found, statements))
+    reasons = " and ".join(_reasons(found, statements))
+    reasons = reasons and f"You lost most {reasons}."
     level, above = reached.level, next((each for each in BARS if LEAST[each] > reached.value), "")
     if not level:
-        return f"No hire yet, because: {reasons or 'nothing is wrong, and little is sure'}."
+        return f"No hire yet. {reasons or 'Nothing is wrong, and little is sure.'}"
     if not above:
-        return (
-            f"Hire at {level}{f', though: {reasons}' if reasons else ': nothing that was checked speaks against it'}."
-        )
-    return f"Hire at {level}, not at {above}, because: {reasons or 'little is wrong, and little is sure'}."
+        return f"Hire at {level}. {reasons or 'Nothing that was checked speaks against it.'}"
+    return f"Hire at {level}, not at {above}. {reasons or 'Little is wrong, and little is sure.'}"
 
 
 def _reasons(found: Sequence[CheckedItem], statements: Sequence[JudgedStatement]) -> list[str]:
-    """What cost most, in words, the largest first."""
+    """What cost most, the largest first, each as in "You lost most on the number"."""
     lost = [
-        ((each.most - each.points) / each.most, f"{_NAMES[each.key]} ({_inside(each.cost or each.says)})")
+        ((each.most - each.points) / each.most, f"on {_NAMES[each.key]} ({_inside(each.cost or each.says)})")
         for each in found
     ]
     wrong = [each for each in statements if each.is_wrong and not each.is_disputed]
     open_ = [each for each in statements if each.is_open]
     if wrong:
         sure = sum(each.answer is not None and each.answer.sure >= 80 for each in wrong)
-        told = f"{len(wrong)} of {len(statements)} statements wrong"
+        told = "which you got wrong"
         if sure:
             told += ", with confidence" if sure == len(wrong) else f", {sure} of them with confidence"
-        lost.append((-sum(each.points for each in wrong) / 2, told))
+        lost.append(
+            (-sum(each.points for each in wrong) / 2, f"on {len(wrong)} of {len(statements)} statements ({told})")
+        )
     if open_:
-        lost.append((len(open_) / len(statements), f"{len(open_)} of {len(statements)} statements left open"))
+        told = f"on {len(open_)} of {len(statements)} statements (which you left open)"
+        lost.append((len(open_) / len(statements), told))
     lost.sort(key=lambda each: -each[0])
     return [says for cost, says in lost if cost >= 0.25][:REASONS]
 
 
 def _inside(sentence: str) -> str:
-    """A sentence as it stands inside of another; "KV memory" stays as it is."""
+    """What was told, as it stands inside of a sentence; "KV memory" stays as it is."""
+    sentence = sentence.replace(". It's ", "; it's ")
     first = sentence[:1] if sentence[1:2].isupper() else sentence[:1].lower()
     return first + sentence[1:].rstrip(".")
 

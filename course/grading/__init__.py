@@ -231,5 +231,5 @@ def near(
     if graded.earned < 1:
         for slip, words in slips.items():
             if abs(value - slip) <= min(tolerance, slip_within) * abs(slip):
-                return Criterion(what, 0.0, 1, f"{words}. {graded.feedback}", graded.reveal)
+                return Criterion(what, 0.0, 1, f"{words[:1].upper()}{words[1:]}. {graded.feedback}", graded.reveal)
     return graded

@@ -17,7 +17,6 @@ from operator import methodcaller
 from typing import Annotated, Any
 
 import typer
-from pydantic import Field
 
 from course.incidents import daily
 from course.incidents.classics import CLASSICS
@@ -27,7 +26,8 @@ from course.incidents.interventions import AT_ONCE, Intervention
 from course.incidents.interventions import BY_ID as CHANGES
 from course.incidents.numbers import PLACES
 from course.incidents.questions import BY_ID as QUESTIONS
-from course.lab.json_store import JsonStore, StoredModel
+from course.lab.json_store import JsonStore
+from course.lab.left import KeptLines, LeftSession, forget_left, is_over, keep_left
 from course.lab.streak import streak
 from course.terminal import fitted
 from minillm.core.errors import MinillmError
@@ -285,37 +285,14 @@ def as_text(current: Incident, report: dict[str, Any]) -> str:
 # ---------------------------------------------------------------- by hand
 
 
-class LeftIncident(StoredModel):
-    """An incident that is played by hand, until its grade. It follows from its seed, so lines are all the state."""
+class LeftIncident(LeftSession):
+    """An incident that is played by hand, until its grade. It follows from its seed."""
 
     seed: int = 0
     difficulty: int = 1
     cause: str | None = None
     classic: str | None = None
     day: str | None = None
-    offers: str = ""
-    """What the lines were typed about."""
-    lines: list[str] = Field(default_factory=list)
-    """All that was typed."""
-
-    def keep(self) -> None:
-        """In place of what was kept."""
-
-        def put(kept: LeftIncident) -> None:
-            for name, value in self:
-                setattr(kept, name, value)
-
-        LEFT.change(put)
-
-    def forget(self) -> None:
-        """It's graded. One that another terminal has put in its place since is kept."""
-
-        def clear(kept: LeftIncident) -> None:
-            if kept == self:
-                for name, value in LeftIncident():
-                    setattr(kept, name, value)
-
-        LEFT.change(clear)
 
 
 LEFT = JsonStore("incident_left.json", LeftIncident)
@@ -328,35 +305,6 @@ def offers_of(current: Incident) -> str:
     return sha256(json.dumps([current.page.alarm, *names]).encode()).hexdigest()
 
 
-class KeptLines:
-    """Lines that were typed before an incident was left, and then a terminal's; each of those is kept.
-
-    Args:
-        left: which incident it is, and what was typed.
-        read: asks the terminal.
-    """
-
-    def __init__(self, left: LeftIncident, read: Callable[[str], str | None]) -> None:
-        self._left, self._again, self._read = left, iter([*left.lines]), read
-
-    def read(self, prompt: str) -> str | None:
-        """The next line; None at the end of the input."""
-        again = next(self._again, None)
-        if again is not None:
-            print(f"{prompt}{again.rstrip()}")
-            return again
-        line = self._read(prompt)
-        if line is not None and not is_over(line):
-            self._left.lines.append(line)
-            self._left.keep()
-        return line
-
-
-def is_over(line: str) -> bool:
-    """Whether it leaves the incident."""
-    return line.strip() in ("quit", "exit")
-
-
 def play_along(current: Incident, left: LeftIncident) -> bool:
     """Play it in a terminal, until the grade, or until there is nothing more to read; whether it was graded.
 
@@ -366,7 +314,12 @@ def play_along(current: Incident, left: LeftIncident) -> bool:
     print(fitted(f"{current.page}\n\n{current.status}\n\n{HELP}", sys.stdout))
     names = [each.id for each in (*current.questions(), *current.interventions())]
     terminal = Lines("incident", [*COMMANDS, *PLACES, *names, *(each.name for each in current.suspects())])
-    lines = KeptLines(left, terminal.read)
+
+    def keep(line: str) -> None:
+        left.lines.append(line)
+        keep_left(LEFT, left)
+
+    lines = KeptLines(left.lines, terminal.read, keep)
     is_warned = False
     while True:
         line = lines.read(f"\n[{current.minutes} min, {current.burned:.1%} of the error budget] > ")
@@ -383,7 +336,7 @@ def play_along(current: Incident, left: LeftIncident) -> bool:
             print(fitted(str(error), sys.stdout))
             continue
         if command == "grade":
-            left.forget()
+            forget_left(LEFT, left)
             return True
 
 
@@ -423,8 +376,10 @@ def reply(current: Incident, command: str, rest: list[str], read: Callable[[str]
                 find_intervention(name)
             wait(DEPLOYING)
             before, effect = current.in_place, current.deploy(ids, canary=command == "canary")
-            gone = f"\nTaken back for it: {before}." if before not in ("", current.in_place) else ""
-            return f"{effect}{gone}"
+            if before in ("", current.in_place):
+                return str(effect)
+            waits = command != "canary" and not effect.is_quick
+            return f"{effect}\n{'It stays until that is done' if waits else 'Taken back for it'}: {before}."
         case "rollback":
             current.roll_back()
             return "rolled back"

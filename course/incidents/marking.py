@@ -11,7 +11,7 @@ from course.grading import Criterion, Result
 from course.incidents.causes import CAUSES
 from course.incidents.convict import read_off, rules_out
 from course.incidents.disguise import ENOUGH
-from course.incidents.generate import BestAtOnce, Hidden
+from course.incidents.generate import BRUTE_FORCE, BestAtOnce, Hidden
 from course.incidents.interventions import BY_ID as CHANGES
 from course.incidents.interventions import EFFORTS, NOW
 from course.incidents.numbers import PLACES, answered, time_by_place
@@ -23,7 +23,7 @@ from course.lab.visits import mean
 MITIGATED = 25
 CAUSE, PHASE, SECONDARY, REGIME, EVIDENCE, RULED_OUT, SOON = 12, 8, 2, 3, 8, 6, 5
 RESTORED, HARM, COST, RANKING = 16, 4, 6, 5
-"""Points, by part; they add up to 100. Who names no cause, or a wrong one, has at most 32 of them."""
+"""Points, by part; they add up to 100. Who names no cause, or a wrong one that isn't near, has at most 32 of them."""
 HALFWAY = 0.3
 """Share of the points for what was gained towards the SLO, without reaching it."""
 TOGETHER = 2
@@ -41,6 +41,9 @@ SPLITS = frozenset({"ttft_itl", "phases", "changes"})
 """The first split of the number, and the change log: part of every case, and no evidence for a cause by itself."""
 UNNAMED = 0.5
 """What evidence, and ruling out, are worth where the cause itself isn't named."""
+NEAR = 0.75
+"""What a case is worth that names another cause of the same phase and with the same cure, once that cure has restored
+the SLO: the mechanism is another one, and what it takes is right."""
 WITHOUT_ALTERNATIVE = 0.5
 """What a case is worth that rules no other cause out."""
 WITH_ANOTHER_PHASE = 0.5
@@ -176,11 +179,13 @@ def mark(
         worth = {each.name: each for each in (*done[:2], *said, done[-1])}
         return Result("incident", tuple(_rescaled(worth[name], points) for name, points in ON_PAPER.items()))
     alternative = _ruled_out(hidden, answer)
-    case = case_of(hidden, answer, said[0], said[-1], alternative)
+    named = named_as(hidden, answer, rollout)
+    case = case_of(named, said[0], said[-1], alternative)
     weighed = [_weighed(each, case) for each in (*said[:-1], _soon(answer, rollout.longer))]
-    shown = [_weighed(each, 1.0 if is_named(hidden, answer) else UNNAMED) for each in (said[-1], alternative)]
+    shown = [_weighed(each, max(named, UNNAMED)) for each in (said[-1], alternative)]
     follow_up = [_weighed(each, case) for each in done]
-    criteria = (_mitigated(hidden, answer, rollout, case), _cause(hidden, answer, case), *weighed, *shown, *follow_up)
+    cause = _cause(hidden, answer, named, case)
+    criteria = (_mitigated(hidden, answer, rollout, case), cause, *weighed, *shown, *follow_up)
     return Result("incident", criteria)
 
 
@@ -204,22 +209,59 @@ def is_named(hidden: Hidden, answer: Diagnosis) -> bool:
     return answer.cause in {hidden.cause.name, *hidden.cause.names}
 
 
-def case_of(hidden: Hidden, answer: Diagnosis, phase: Criterion, evidence: Criterion, alternative: Criterion) -> float:
+def is_near(hidden: Hidden, cause: str) -> bool:
+    """Whether another cause loses its seconds in the same phase and has the same cure. Twice the machines don't make
+    two causes one: that cures whatever is a matter of load.
+    """
+    true, other = hidden.cause, CAUSES[cause]
+    phases = {true.phase, *true.also} & {other.phase, *other.also}
+    return bool(phases and set(true.fixes) & set(other.fixes) - {BRUTE_FORCE}) and not true.together
+
+
+def named_as(hidden: Hidden, answer: Diagnosis, rollout: Rollout) -> float:
+    """What the named cause is worth, 0 to 1: all for the true one, NEAR for a near one whose cure stands and has
+    restored the SLO.
+    """
+    if is_named(hidden, answer):
+        return 1.0
+    if answer.cause is None or not is_near(hidden, answer.cause):
+        return 0.0
+    cures = set(hidden.cause.fixes) & set(CAUSES[answer.cause].fixes)
+    effect = rollout.effect
+    return NEAR if effect is not None and effect.restored and cures.intersection(effect.chosen) else 0.0
+
+
+def case_of(named: float, phase: Criterion, evidence: Criterion, alternative: Criterion) -> float:
     """How strong the case is, 0 to 1: the cause is named, its phase fits, and there is evidence for it and against
     another one.
+
+    Args:
+        named: see `named_as`.
     """
     fits = 1.0 if phase.earned else WITH_ANOTHER_PHASE
     against = WITHOUT_ALTERNATIVE + (1 - WITHOUT_ALTERNATIVE) * alternative.earned / RULED_OUT
-    return is_named(hidden, answer) * fits * evidence.earned / EVIDENCE * against
+    return named * fits * evidence.earned / EVIDENCE * against
 
 
-def _cause(hidden: Hidden, answer: Diagnosis, case: float) -> Criterion:
-    right = is_named(hidden, answer)
-    told = f"It's {hidden.cause.title}."
+def _cause(hidden: Hidden, answer: Diagnosis, named: float, case: float) -> Criterion:
+    told = f"It was '{hidden.cause.title}'."
     if answer.cause is None:
-        told = f"No cause was named. {told}"
+        told = f"You named no cause. {told}"
+    elif not is_named(hidden, answer) and is_near(hidden, answer.cause):
+        told = f"'{CAUSES[answer.cause].title}' is near: {_near_miss(hidden, answer.cause, bool(named))} {told}"
     told += f" Your case is worth {case:.0%}: everything but mitigation, evidence and ruling out is scaled by that."
-    return Criterion("cause", round(CAUSE * case, 2) if right else 0, CAUSE, told)
+    return Criterion("cause", round(CAUSE * case, 2), CAUSE, told)
+
+
+def _near_miss(hidden: Hidden, cause: str, is_cured: bool) -> str:
+    """What two near causes share, and where they part."""
+    true, other = hidden.cause, CAUSES[cause]
+    shared = next(name for name in true.fixes if name in other.fixes)
+    apart = true.told_apart_by
+    if true.looks_like != cause:
+        apart = next((name for name in true.convicting if name not in other.convicting), apart)
+    told = f"'{CHANGES[shared].text}' cures both, and '{QUESTIONS[apart].text}' tells them apart."
+    return told if is_cured else f"{told} It would have counted {NEAR:.0%} with that cure in place."
 
 
 def likeness(hidden: Hidden, cause: str) -> float:
@@ -247,7 +289,7 @@ def _ruled_out(hidden: Hidden, answer: Diagnosis) -> Criterion:
         else:
             words.append(f"True, but no one would have thought of it: {what}.")
     twin = CAUSES[hidden.cause.looks_like].title
-    words.append(f"It looks like '{twin}'; {QUESTIONS[hidden.cause.told_apart_by].text} tells them apart.")
+    words.append(f"It looks like '{twin}'; '{QUESTIONS[hidden.cause.told_apart_by].text}' tells them apart.")
     return Criterion("ruled out", round(RULED_OUT * max(best - wrong / 2, 0.0), 2), RULED_OUT, " ".join(words))
 
 
@@ -306,7 +348,7 @@ def _phase(hidden: Hidden, answer: Diagnosis) -> Criterion:
     lost = {place: seconds for place, seconds in lost_by_phase(hidden).items() if seconds > 0}
     told = ", ".join(f"{place.replace('_', ' ')} {in_seconds(more)}" for place, more in lost.items())
     places = " or ".join(place.replace("_", " ") for place in PLACES if place in fair)
-    text = f"Most time was lost in {places}. "
+    text = f"You may fairly blame {places}. "
     text += f"The average answered request takes longer than last week by: {told or 'nothing'}."
     now = hidden.scene.now
     if (without := 1 - len(answered(now)) / max(len(now.run.records), 1)) > MOSTLY_UNANSWERED:

@@ -57,7 +57,7 @@ def page_of(hidden: Hidden) -> PagerMessage:
     slo = f"SLO, for {now.service.target:.0%} of requests: {limits}."
     basis = str(now.service.deployment().profile.provenance["source"])
     warning = UNRELIABLE if hidden.scene.missing or hidden.scene.stale else ""
-    return PagerMessage(_alarm(now), _told(now.service), slo, now.attainment, hidden.case.story, warning, basis)
+    return PagerMessage(_alarm(now), in_words(now.service), slo, now.attainment, hidden.case.story, warning, basis)
 
 
 def _alarm(play: ServicePlay) -> str:
@@ -76,12 +76,12 @@ def _alarm(play: ServicePlay) -> str:
     return " ".join(failing + late if factor < LEAST_BREACH else late + failing)
 
 
-def _told(service: SimulatedService) -> str:
-    """What an engineer on call knows. Kinds of traffic and autoscaling are for those who ask: few causes have them."""
-    replicas, cards = service.fleet.replicas, f"{service.tp}x {service.hardware}"
-    fleet = f"{replicas} replicas of {cards} each" if replicas > 1 else f"one replica ({cards})"
+def in_words(service: SimulatedService) -> str:
+    """What doesn't give a cause away: model, hardware and traffic. Only a few causes have several replicas, or an odd
+    number of cards in one, and fewer have kinds of traffic or autoscaling: those are for who asks.
+    """
     return (
-        f"{service.model} on {fleet}, {number(service.rate)} requests/s. It began half an hour ago, and won't wait "
-        f"while you ask. (Time is compressed: an hour of it is {seconds(service.duration_s / PAGED_AT)} of simulated "
-        f"traffic.)"
+        f"{service.model} on {service.hardware}, {number(service.rate)} requests/s; the configuration says on how many "
+        f"replicas. It began half an hour ago, and won't wait while you ask. (Time is compressed: an hour of it is "
+        f"{seconds(service.duration_s / PAGED_AT)} of simulated traffic.)"
     )

@@ -78,8 +78,8 @@ class Reveal:
             f"{self.title} ({self.cause}). What happened: {self.what_happened}.",
             f"Dominant phase: {self.dominant_phase.replace('_', ' ')}; {self.regime}."
             + (f" Besides: {self.also}." if self.also else ""),
-            f"Proven by: {'; '.join(BY_ID[name].text for name in self.convicting)}. It looks like "
-            f"'{CAUSES[self.looks_like].title}'; what tells them apart: {BY_ID[self.told_apart_by].text}.",
+            f"It looks like '{CAUSES[self.looks_like].title}'; '{BY_ID[self.told_apart_by].text}' tells them apart. "
+            f"Proven by: {'; '.join(BY_ID[name].text for name in self.convicting)}",
             f"Within half an hour: {find_intervention(self.mitigation).text}. For good: "
             f"{'; '.join(find_intervention(name).text for name in self.fixes)}. Tempting: "
             f"{find_intervention(self.tempting).text}. {self.why_not}",

@@ -47,7 +47,7 @@ class Napkin:
 
     def judge(self, typed: str) -> Nearness:
         """What an answer is worth. Raises NapkinError if it's no number with a unit that fits."""
-        off = self.answer.read(typed) / self.answer.value
+        off = self.answer.read(typed, self.counted) / self.answer.value
         if abs(off - 1) <= NEAR:
             return Nearness.RIGHT
         return Nearness.RIGHT_ORDER if 1 / ORDER <= off <= ORDER else Nearness.OFF
@@ -66,7 +66,7 @@ class Napkin:
         return [*lines, *(f"  {line}" for line in self.working), f"More about it in lesson {self.lesson}."]
 
     def _verdict(self, typed: str) -> str:
-        verdict, off = self.judge(typed), self.answer.read(typed) / self.answer.value
+        verdict, off = self.judge(typed), self.answer.read(typed, self.counted) / self.answer.value
         if verdict is Nearness.RIGHT:
             return f"{verdict.value}."
         times, way = (off, "high") if off > 1 else (1 / off, "low")

@@ -65,14 +65,15 @@ class Quantity(Amount):
         """What an answer may be written in, each with its size; empty for what is counted."""
         return UNITS.get(self.unit, {})
 
-    def read(self, typed: str) -> float:
+    def read(self, typed: str, counted: str = "") -> float:
         """An answer in this quantity's own unit.
 
         Args:
             typed: such as "25 ms", "about 1.4 GiB", "at most 70%", "132k tokens". Where nobody would write another
                 unit, it may be left out.
+            counted: what is counted, where there's no unit: "replicas".
         Raises:
-            NapkinError: it isn't one number above 0, or it's in none of `units`.
+            NapkinError: it isn't one number above 0, it's in none of `units`, or it counts something else.
         """
         try:
             found = read_amount(typed)
@@ -80,6 +81,8 @@ class Quantity(Amount):
             found = None
         if found is None or not found.value > 0:
             raise NapkinError(f"one number above 0, please, such as {self._example}; not {typed.strip()!r}")
+        if counted and not found.counts(counted):
+            raise NapkinError(f"this answer counts {counted}; {typed.strip()!r} counts something else")
         if found.unit == self.unit or (found.unit is None and self.unit in BARE):
             return found.value
         several = "one of " if len(self.units) > 1 else ""

@@ -3,12 +3,15 @@
 import json
 import sys
 import time
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from course.drills.clock import written
+from course.lab.json_store import JsonStore
+from course.lab.left import KeptLines, LeftSession, forget_left, is_over, keep_left
 from course.rounds.errors import CommitmentError
 from course.rounds.history import FILE, history_text
 from course.rounds.history import keep as keep_round
@@ -20,6 +23,7 @@ from course.rounds.sitting import RoundSitting
 from course.terminal import fitted
 from minillm.core.errors import MinillmError
 from minillm.frontend.terminal import Lines
+from minillm.host.storage import say
 
 app = typer.Typer(
     help="Open design rounds of 35 to 45 minutes: ask, estimate, draw, defend, survive a failure and a change of mind.",
@@ -42,10 +46,38 @@ class AnswersFileError(MinillmError):
     """A file of answers can't be read, or answers what isn't asked."""
 
 
+class LeftRoundError(MinillmError):
+    """There's no round to go on with, or not this one any more."""
+
+
+class _LeftTheRoundError(Exception):
+    """`quit` was typed, or the input has ended."""
+
+
+class LeftRound(LeftSession):
+    """A round that is sat by hand, until its verdict."""
+
+    round: str = ""
+    seed: int = 0
+    seconds: float = 0.0
+    """On the clock, up to the last line."""
+
+
+LEFT = JsonStore("round_left.json", LeftRound, anywhere=True)
+
+
 @app.callback()
-def history(context: typer.Context, as_json: Json = False) -> None:
+def history(
+    context: typer.Context,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the round that you left.")] = False,
+    as_json: Json = False,
+) -> None:
     """What you have played, with the level of each area, and what to play next. `minillm round list` has all rounds."""
-    if context.invoked_subcommand is None:
+    if resume:
+        if context.invoked_subcommand is not None:
+            raise LeftRoundError("--resume goes on with the round that you left: it takes no command behind it")
+        _go_on(as_json)
+    elif context.invoked_subcommand is None:
         done = FILE.read().done
         _print(as_json, {"played": [each.model_dump() for each in done]}, history_text(done))
 
@@ -101,12 +133,44 @@ def sit(
     """Sit a round: the interviewer answers what you ask, asks back, and tells a verdict by level at the end."""
     sitting = RoundSitting(find_round(round_id).drawn(seed))
     if answers is None:
-        _Terminal(sitting, is_quiet=as_json).go_through()
-    else:
-        answer_from(sitting, _read(answers))
+        if LEFT.read().lines and keep:
+            say("You left another round: `minillm round --resume` goes on with it, until you type something here.")
+        _sit_by_hand(sitting, LeftRound(round=round_id, seed=seed, offers=_offers_of(sitting)), keep, as_json)
+        return
+    answer_from(sitting, _read(answers))
     if keep:
         keep_round(sitting)
     _print(as_json, to_dict(sitting), everything(sitting), "", debrief(sitting))
+
+
+def _go_on(as_json: bool) -> None:
+    """Raises LeftRoundError if there's nothing to go on with."""
+    left = LEFT.read()
+    if not left.lines:
+        raise LeftRoundError("nothing to go on with: a round is kept from the first line you type to the verdict")
+    sitting = RoundSitting(find_round(left.round).drawn(left.seed))
+    if left.offers != _offers_of(sitting):
+        raise LeftRoundError("minillm has changed since you left: what you typed would mean something else now")
+    _sit_by_hand(sitting, left, True, as_json)
+
+
+def _sit_by_hand(sitting: RoundSitting, left: LeftRound, keep: bool, as_json: bool) -> None:
+    """To the verdict, or until it's left."""
+    if not _Terminal(sitting, left, keep, is_quiet=as_json).go_through():
+        later = " `minillm round --resume` goes on from here; the clock stands until then." * bool(left.lines and keep)
+        _print(as_json, {"id": left.round, "seed": left.seed, "left": True}, f"\nNo verdict yet.{later}")
+        return
+    if keep:
+        forget_left(LEFT, left)
+        keep_round(sitting)
+    _print(as_json, to_dict(sitting), everything(sitting), "", debrief(sitting))
+
+
+def _offers_of(sitting: RoundSitting) -> str:
+    """The round as it was drawn: what numbers typed in its menus mean, as a hash."""
+    drawn = sitting.drawn
+    told = [drawn.round.model_dump_json(), *(fact.key for fact in drawn.menu), *map(str, drawn.numbers.amounts.items())]
+    return sha256("\n".join(told).encode()).hexdigest()
 
 
 def answer_from(sitting: RoundSitting, answers: dict[str, Any]) -> None:
@@ -152,30 +216,54 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 class _Terminal:
-    """Goes through a round with somebody at a keyboard."""
+    """Goes through a round with somebody at a keyboard.
 
-    def __init__(self, sitting: RoundSitting, is_quiet: bool) -> None:
-        self._sitting = sitting
+    Args:
+        left: what was typed before, and is typed now.
+        keep: whether that is kept, to go on later.
+    """
+
+    def __init__(self, sitting: RoundSitting, left: LeftRound, keep: bool, is_quiet: bool) -> None:
+        self._sitting, self._left = sitting, left
         self._screen = sys.stderr if is_quiet else sys.stdout
-        self._lines = Lines("round", [], self._screen)
+        self._began = time.monotonic() - left.seconds
+        read = Lines("round", [], self._screen).read
+        self._lines = KeptLines(left.lines, read, self._keep if keep else lambda line: None, self._screen)
         self._menu: dict[str, str] = {}
         """The last one that was shown."""
 
-    def go_through(self) -> None:
-        drawn, began = self._sitting.drawn, time.monotonic()
-        self._say(f"{drawn.round.title} ({drawn.round.minutes} minutes)\n\n{drawn.fill(drawn.round.opening)}")
+    def go_through(self) -> bool:
+        """Whether it came to its end."""
+        drawn = self._sitting.drawn
+        self._say(f"{drawn.round.title} ({drawn.round.minutes} minutes; quit leaves, minillm round --resume goes on)")
+        self._say(f"\n{drawn.fill(drawn.round.opening)}")
         asked, filled = pages(self._sitting), None
         while True:
             try:
                 page = next(asked) if filled is None else asked.send(filled)
             except StopIteration:
                 break
-            used = written(time.monotonic() - began)
+            used = written(time.monotonic() - self._began)
             self._say(f"\n[{used} of {drawn.round.minutes}:00]  {page.title}\n{page.text}")
-            if page.has_questions:
-                self._questions(drawn)
-            filled = {field.key: self._filled(field, page) for field in page.fields}
-        self._sitting.seconds = time.monotonic() - began
+            try:
+                if page.has_questions:
+                    self._questions(drawn)
+                filled = {field.key: self._filled(field, page) for field in page.fields}
+            except _LeftTheRoundError:
+                return False
+        self._sitting.seconds = time.monotonic() - self._began
+        return True
+
+    def _keep(self, line: str) -> None:
+        self._left.lines.append(line)
+        self._left.seconds = time.monotonic() - self._began
+        keep_left(LEFT, self._left)
+
+    def _line(self, prompt: str) -> str:
+        line = self._lines.read(prompt)
+        if line is None or is_over(line):
+            raise _LeftTheRoundError
+        return line
 
     def _questions(self, drawn: DrawnRound) -> None:
         for place, fact in enumerate(drawn.menu, 1):
@@ -214,6 +302,9 @@ class _Terminal:
             if typed.startswith("?") and not page.key.startswith("columns"):
                 self._ask(typed[1:].strip())
                 continue
+            if typed and options and typed not in places and typed not in options:
+                self._say(f"no {typed!r} in this menu: choose from 1 to {len(places)}, or leave it empty")
+                continue
             try:
                 return field.checked(places.get(typed, typed))
             except CommitmentError as error:
@@ -222,14 +313,14 @@ class _Terminal:
     def _long(self, field: RoundField) -> str:
         self._say(f"({field.label}; a line with nothing but {END!r} ends it)")
         lines = []
-        while (line := self._lines.read("")) is not None and line.strip() != END:
+        while (line := self._line("")).strip() != END:
             lines.append(line.rstrip("\n"))
             if lines[0].startswith("?"):
                 break
         return "\n".join(lines)
 
     def _read(self, prompt: str) -> str:
-        return (self._lines.read(prompt) or "").strip()
+        return self._line(prompt).strip()
 
     def _say(self, text: str) -> None:
         print(fitted(text, self._screen), file=self._screen, flush=True)

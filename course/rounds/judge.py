@@ -96,7 +96,8 @@ class RoundVerdict:
             return f"{hire}: every area is at staff" + (f", but for {below[0]}, one level below." if below else ".")
         above = LEVELS[self.rank + 1]
         held = [f"{AREAS[each.area]} ({each.level})" for each in self.areas if each.rank <= self.rank]
-        return f"{hire}, not at {above}: that would need more in {', '.join(held)}."
+        needed = f"takes more in {', '.join(held)}"
+        return f"{hire}, not at {above}, which {needed}." if self.rank else f"{hire}; {above} {needed}."
 
     def helped(self, count: int = 2) -> list[JudgedItem]:
         """What earned most, of what was worked out: asking for a fact is only where that begins."""

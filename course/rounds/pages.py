@@ -105,7 +105,7 @@ def _opening(sitting: RoundSitting, stage: Stage) -> RoundPage:
 
 def number_label(unit: str) -> str:
     """What a number's field is called: with the units that it takes."""
-    return f"number ({', '.join(filter(None, UNITS[unit])) or 'a count'})"
+    return f"number ({', '.join(name or 'a count' for name in UNITS[unit])})"
 
 
 def _read_board(typed: str, names: Sequence[str]) -> None:

@@ -74,7 +74,7 @@ class RoundSitting:
     def check_number(self, stage: str, key: str, typed: str) -> None:
         """Raises CommitmentError unless it can be read as the number that is asked for."""
         number = next(each for each in self.drawn.stage(stage).numbers if each.key == key)
-        read_amount(typed, self.drawn.asked(number).unit)
+        read_amount(typed, self.drawn.asked(number).unit, self.drawn.fill(number.asks))
 
     def draw_board(self, typed: str) -> None:
         """Raises CommitmentError if it can't be read."""

@@ -1,7 +1,7 @@
 """A number as a candidate types it into a field, in a unit that fits what is asked for."""
 
 from course.drills import amounts
-from course.drills.amounts import COUNT, Amount, AmountError
+from course.drills.amounts import COUNT, RATIO, TOKENS, Amount, AmountError
 from course.rounds.errors import CommitmentError
 
 UNITS: dict[str, dict[str, float]] = {
@@ -18,19 +18,29 @@ UNITS: dict[str, dict[str, float]] = {
 """By the unit of an amount: what its field offers."""
 
 
-def read_amount(typed: str, unit: str) -> float:
+IN_PERCENT = ("share", "loaded")
+"""Words of a question whose answer may be 0.28 or 28: there it takes a %, or "times". Others ask how many times."""
+
+
+def read_amount(typed: str, unit: str, asks: str = "") -> float:
     """The number in base units.
 
+    Args:
+        asks: the question; empty = the number was checked before.
     Raises:
-        CommitmentError: it isn't one number with one of the units that fit.
+        CommitmentError: it isn't one number with one of the units that fit, or it counts something else.
     """
     try:
         found = amounts.read_amount(typed)
     except AmountError:
         found = None
-    if found is None or (found.unit or COUNT) != unit:
+    is_times = unit == RATIO and not any(word in asks for word in IN_PERCENT)
+    fitting = (None, COUNT, TOKENS, RATIO) if is_times else (None, COUNT) if unit == COUNT else (unit,)
+    if found is None or found.unit not in fitting:
         wanted = ", ".join(each or "no unit" for each in UNITS[unit])
         raise CommitmentError(f"{typed!r} isn't one number with a unit that fits here: {wanted}")
+    if asks and not found.counts(asks, unit):
+        raise CommitmentError(f"{typed!r} counts something else: {asks}")
     return found.value
 
 

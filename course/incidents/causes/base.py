@@ -90,15 +90,15 @@ MACHINES = (
     ("llama-3.1-70b", "a100-80gb", 4),
     ("llama-3.1-70b", "h100-sxm", 4),
 )
-"""Model, hardware, accelerators per replica."""
+"""Model, hardware, accelerators per replica. A page tells model and hardware, so every cause draws from these pairs."""
 MORE_MACHINES = (
     *MACHINES,
-    ("llama-3.2-3b", "h100-sxm", 1),
-    ("llama-3-70b", "h100-sxm", 8),
+    ("qwen3-14b", "h100-sxm", 4),
+    ("llama-3.1-70b", "h100-sxm", 8),
     ("llama-3.1-8b", "l40s", 4),
     ("qwen3-14b", "a100-80gb", 4),
 )
-"""With some that only launch-bound decoding and slow links would have else: the page would name the cause."""
+"""With some that only launch-bound decoding and slow links would have else: the configuration would name the cause."""
 REQUESTS = 260
 """In one run."""
 

@@ -100,11 +100,10 @@ def slow_attention(draw: Draw) -> Case:
 
 def launch_bound(draw: Draw) -> Case:
     machines = (
-        ("llama-3.2-3b", "h100-sxm", 1),
-        ("qwen3-4b", "h100-sxm", 1),
-        ("llama-3.1-8b", "h100-sxm", 2),
-        ("llama-3-70b", "h100-sxm", 8),
         ("qwen3-14b", "h100-sxm", 4),
+        ("qwen3-32b", "h100-sxm", 4),
+        ("qwen3-32b", "h100-sxm", 8),
+        ("llama-3.1-70b", "h100-sxm", 8),
     )
     s = service(draw, chat(draw, (200, 500), (120, 200)), machines=machines, requests=260)
     before = loaded(s, 0.15)

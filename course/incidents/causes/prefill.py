@@ -20,7 +20,7 @@ FP8 = (
     ("llama-3.1-8b", "l40s", 1),
     ("qwen3-14b", "h100-sxm", 1),
     ("qwen3-32b", "h100-sxm", 2),
-    ("llama-3-70b", "h100-sxm", 4),
+    ("llama-3.1-70b", "h100-sxm", 4),
 )
 """Chips that multiply in fp8."""
 

@@ -9,6 +9,7 @@ from course.incidents.dumps.sums import Sums, thirteen
 from course.incidents.interventions import FOR_GOOD
 from course.incidents.page import page_of
 from course.incidents.questions import BY_ID, QUESTIONS
+from course.incidents.service import SimulatedService
 from course.lab.display import Html, as_table, table
 from course.lab.style import number, seconds
 from course.lessons.lesson_13 import run as lesson_13
@@ -39,7 +40,7 @@ def lines(dump: Dump) -> Iterator[tuple[str, str]]:
     else:
         yield "alarm", page.alarm
         yield "traffic", _traffic(sums)
-    yield "machine", _machine(sums, page.service)
+    yield "machine", _machine(sums, hidden.scene.now.service)
     yield "SLO", f"{page.promise.removeprefix('SLO, ')} {page.kept:.0%} of requests meet it."
     for name in dump.shown:
         yield name, BY_ID[name].find_out(hidden.scene).text
@@ -61,11 +62,14 @@ def _traffic(sums: Sums) -> str:
     )
 
 
-def _machine(sums: Sums, service: str) -> str:
-    told, _, _ = service.partition(". It began")  # on paper nothing goes on
+def _machine(sums: Sums, service: SimulatedService) -> str:
+    """All that a sum takes: on paper there's no configuration to be asked for."""
+    replicas, cards = service.fleet.replicas, f"{service.tp}x {service.hardware}"
+    fleet = f"{replicas} replicas of {cards} each" if replicas > 1 else f"one replica ({cards})"
     return (
-        f"{told}. {number(sums.peak / 1e12)} TFLOP/s a GPU on its data sheet (bf16); {number(sums.weights / 1e9)} "
-        f"billion weights in the layers; the KV pool holds {sums.pool} tokens."
+        f"{service.model} on {fleet}, {number(service.rate)} requests/s. {number(sums.peak / 1e12)} TFLOP/s a GPU on "
+        f"its data sheet (bf16); {number(sums.weights / 1e9)} billion weights in the layers; the KV pool holds "
+        f"{sums.pool} tokens."
     )
 
 

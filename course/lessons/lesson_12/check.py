@@ -1,8 +1,6 @@
 """The check of lesson 12. Keys come from the incidents that are passed in, and from what changes did to them."""
 
-from dataclasses import replace
-
-from course.grading import Checks, Criterion, Question, choice, near
+from course.grading import Checks, Criterion, Question, near
 from course.incidents import Incident
 from course.incidents.causes import CAUSES
 from course.incidents.dumps.sums import slips, sums_of
@@ -12,6 +10,9 @@ from course.incidents.reveal import Reveal
 from course.lessons.lesson_12.run import ALIKE, TOLD_BY, reading
 
 TWINS = ("few_slots", "kv_pool")
+LABELS = tuple(question.text for question in QUESTIONS.values())
+NAMES = {question.text.lower(): name for name, question in QUESTIONS.items()}
+"""A question's id, by its words in small letters."""
 TOLERANCE = 0.06
 RANKED = 3
 
@@ -24,7 +25,7 @@ def checks(first: Incident, second: Incident, truth: Reveal) -> Checks:
         second: was taken apart in cells; its KV pool was too small.
         truth: of the second, with what its changes did.
 
-    q1: the id of the question that tells too few slots from too small a KV pool.
+    q1: the question, as it is worded or by its id, that tells too few slots from too small a KV pool.
     q2: of the second: how many mean requests have room in its KV pool at once.
     q3: of the second: share of the requests' time that is spent in the queue, 0 to 1.
     q4: of the second: three changes by id, the best first.
@@ -33,9 +34,13 @@ def checks(first: Incident, second: Incident, truth: Reveal) -> Checks:
     first, second = first.fresh(), second.fresh()  # a check asks questions, too: not on the learner's clock
 
     def q1(answer: object) -> tuple[Criterion, ...]:
-        key = CAUSES[TWINS[0]].told_apart_by
-        [found] = choice(answer, key.replace("_", " "), {name.replace("_", " "): name for name in QUESTIONS})
-        return (replace(found, feedback=_told_apart(found.feedback, first, second)),)  # asked of both: takes a while
+        key = QUESTIONS[CAUSES[TWINS[0]].told_apart_by].text
+        name = NAMES.get(str(answer).strip().lower(), str(answer))
+        if name not in QUESTIONS:
+            raise ValueError(f"choose one of these: {'; '.join(LABELS)}")
+        reveal = "" if QUESTIONS[name].text == key else f"The answer here: {key}."
+        is_right = float(not reveal)
+        return (Criterion("choice", is_right, 1, _told_apart(name, first, second), reveal),)
 
     def q2(answer: object) -> tuple[Criterion, ...]:
         sums = sums_of(second.window)
@@ -57,7 +62,7 @@ def checks(first: Incident, second: Incident, truth: Reveal) -> Checks:
     questions = {
         "q1": Question(
             "Which question tells too few slots from too small a KV pool?",
-            options=tuple(name.replace("_", " ") for name in QUESTIONS),
+            options=LABELS,
         ),
         "q2": Question(
             "The paged service: how many average requests fit in its KV pool, half of each answer generated?",

@@ -198,12 +198,22 @@ def test_what_is_no_number_is_refused_and_one_in_another_unit_than_asked_is_half
         ("hit-rate-zero", ("78", "78%", "0.78", "0.78%", "7.8"), [2, 2, 2, 0, 0]),  # for percent
         ("buy-hardware", ("5.2", "5.2 years", "63 months", "45,700 hours", "13,700 hours"), [2, 2, 2, 2, 0]),
         ("load-test-lied", ("16", "16 rps", "960 requests/min", "16/s", "16 per hour", "16 ms"), [2, 2, 2, 2, 0, 0]),
-        ("load-test-lied", ("16 requests", "17.4 requests", "16 tokens"), [1, 0, 0]),  # per what?
+        ("load-test-lied", ("16 requests", "16 calls", "17.4 requests", "16 tokens"), [1, 1, 0, 0]),  # per what?
+        ("load-test-lied", ("16 replicas", "16 slots", "16 users", "16 GPUs", "16 replicas/s"), [0] * 5),
+        ("size-a-fleet", ("28", "28 of them", "28 replicas, two cards each", "28 servers", "28 boxes"), [2] * 5),
+        ("size-a-fleet", ("28 requests", "28 GPUs", "28 tokens", "28 adapters", "28 requests/s"), [0] * 5),
+        ("tenfold-spike", ("18,000", "18k queued requests", "18,000 users", "18,000 replicas"), [2, 2, 2, 0]),
+        ("lora-tenants", ("55 adapters", "55 different LoRAs", "55 tenants", "55 cards"), [2, 2, 2, 0]),
+        ("chunk-size", ("1,000 tokens of prefill", "1,000", "1,000 requests"), [2, 2, 0]),
+        ("hot-prefix", ("1.5 times", "1.5", "1.5 replicas", "1.5 requests"), [2, 2, 2, 0]),
+        ("code-drafts", ("2.4x", "2.4 tokens", "2.4 replicas"), [2, 0, 0]),
     ):
         asked = find_drill(drill).drawn()
         assert [check(asked, Commit(number=text))[2].points for text in texts] == points, drill
     says = check(find_drill("load-test-lied").drawn(), Commit(number="16 requests"))[2].says
     assert says.startswith("16 requests: the number is right, but it doesn't say per what.")
+    says = check(find_drill("size-a-fleet").drawn(), Commit(number="28 GPUs"))[2].says
+    assert says == "28 GPUs: no, that counts something else. It's 28."
 
 
 def test_switching_speculation_off_under_load_gives_capacity_back() -> None:
@@ -335,6 +345,10 @@ def test_what_would_change_your_mind_has_to_bear_on_the_case() -> None:
     same = useful.model_copy(update={"then": plain.fixes[0]})
     nothing = useful.model_copy(update={"then": ""})
     assert [check(drawn, each)[4].points for each in (useful, same, nothing, idle, plain)] == [2, 1, 1, 0, 0]
+    drawn = find_drill("drafts-at-noon").drawn()
+    gate = Commit(fixes=("gate",), finding="engine-gate")
+    points = [check(drawn, gate.model_copy(update={"then": each}))[4] for each in ("rollback", "gate", "quantization")]
+    assert [each.points for each in points] == [2, 1, 1] and "takes its place" in points[0].says
     drawn = find_drill("p99-8s").drawn()
     points = [
         check(drawn, with_a_finding(drawn, Commit(fixes=("measure",)), use))[3].points for use in ("useful", "idle")
@@ -409,7 +423,10 @@ def test_a_verdict_names_a_level_a_reason_and_sentences() -> None:
     drawn = find_drill(FLAGSHIP).drawn()
     staff, weak = candidate(drawn, "staff"), candidate(drawn, "fluent-false")
     assert staff.standing.level == "staff" and staff.verdict.says.startswith("Hire at staff")
-    assert weak.standing.level == "" and "because: 6 of 8 statements wrong" in weak.verdict.says
+    assert weak.standing.level == "" and weak.verdict.says.startswith("No hire yet. You lost most on ")
+    assert "6 of 8 statements (which you got wrong" in weak.verdict.says
+    blank = sit(drawn, statements=answered(drawn, 8, "sure")).verdict.says
+    assert "You lost most on what dominates (you committed to nothing; it's " in blank and blank.count(".") == 2
     for each in (staff, weak):
         found = each.verdict
         assert found.again in each.text and found.with_this

@@ -3,10 +3,11 @@ and those who know score, and those who do not, do not.
 """
 
 import functools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -21,23 +22,26 @@ from players import (
     template,
     template_of_settings,
 )
+from players import play as play_by_script
 
 from course.grading import Result
 from course.incidents import Incident, marking
-from course.incidents.causes import CAUSES
+from course.incidents.causes import CAUSES, base, decode, hardware, outside, prefill, queue
 from course.incidents.causes import Draw as CauseDraw
 from course.incidents.causes.base import TARGETS
 from course.incidents.classics import CLASSICS
 from course.incidents.convict import read_off, rules_out
-from course.incidents.evidence import IncidentScene
+from course.incidents.evidence import IncidentScene, NamedRows
 from course.incidents.generate import LONGEST_RUN, PAGED_AT, best_at_once, drawn_order
 from course.incidents.interventions import AT_ONCE
 from course.incidents.interventions import BY_ID as INTERVENTIONS
-from course.incidents.marking import Diagnosis, _secondary, second_phases
+from course.incidents.marking import Diagnosis, Rollout, _secondary, second_phases
 from course.incidents.numbers import PLACES
-from course.incidents.outcome import effect_of, most_relief
+from course.incidents.outcome import Effect, effect_of, most_relief
+from course.incidents.page import in_words
 from course.incidents.questions import BY_ID as QUESTIONS
 from course.incidents.service import play
+from course.lab.style import number, seconds
 
 QUICK = ("few_slots", "slow_link", "far_clients")
 """Causes that are played whole in `make test`: before, in and outside the engine's steps. Tests below draw them too."""
@@ -259,6 +263,30 @@ def test_two_phases_may_change_places_and_one_alone_needs_no_second(draw: Draw) 
         assert second_phases(only_queue) == {None, "prefill"}
 
 
+def test_what_the_page_says_of_the_service_leaves_a_third_of_the_causes_possible(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Loads and limits are drawn after plays, which take long; the page doesn't tell them."""
+    for module in (base, queue, prefill, decode, outside, hardware):
+        for name, stub in (
+            ("capacity", lambda s: 1.0),
+            ("in_flight", lambda played: 20.0),
+            ("loaded", lambda s, load, of=None: s),
+            ("play", lambda s, seed: SimpleNamespace(run=SimpleNamespace(records=()))),
+            ("percentile", lambda values, percent: 1.0),
+        ):
+            monkeypatch.setattr(module, name, stub, raising=False)
+    told: defaultdict[str, set[str]] = defaultdict(set)
+    for cause in CAUSES.values():
+        for seed in range(12):
+            service = cause.make(CauseDraw(f"{cause.name} {seed} 1 0")).now
+            figures = number(service.rate), seconds(service.duration_s / PAGED_AT)
+            words = functools.reduce(lambda text, figure: text.replace(figure, "#"), figures, in_words(service))
+            told[words].add(cause.name)
+    few = {words: causes for words, causes in told.items() if len(causes) < len(CAUSES) / 3}
+    assert len(told) > 1 and not few, few
+
+
 @pytest.mark.parametrize("cause", [pytest.param("cold_start", marks=pytest.mark.slow), "unchunked"])
 def test_page_and_config_do_not_name_the_cause_by_what_they_list(draw: Draw, cause: str) -> None:
     """Autoscaling, kinds of traffic and fields that were set are for those who ask."""
@@ -270,3 +298,48 @@ def test_page_and_config_do_not_name_the_cause_by_what_they_list(draw: Draw, cau
 def test_what_may_be_named_is_never_what_is_to_be_ruled_out() -> None:
     for cause in (*CAUSES.values(), *CLASSICS.values()):
         assert cause.looks_like not in (cause.name, *cause.names), cause.name
+
+
+# ---------------------------------------------------------------- near causes
+
+
+def rolled_out(*changes: str, after: float) -> Rollout:
+    return Rollout(Effect(changes, 0.3, after, 0.95, 10.0, 10.0, NamedRows({}), ()))
+
+
+def test_a_near_cause_counts_three_quarters_once_its_cure_has_restored_the_slo(draw: Draw) -> None:
+    hidden = replace(draw("few_slots", 1)._hidden, cause=CAUSES["evicted"])
+    for cause, rollout, worth in (
+        ("evicted", Rollout(None), 1.0),
+        ("kv_pool", rolled_out("kv_budget", after=0.97), marking.NEAR),
+        ("kv_pool", rolled_out("kv_budget", after=0.8), 0.0),
+        ("kv_pool", rolled_out("double_fleet", after=0.97), 0.0),
+        ("kv_pool", Rollout(None), 0.0),
+        ("overload", rolled_out("kv_budget", after=0.97), 0.0),
+        (None, rolled_out("kv_budget", after=0.97), 0.0),
+    ):
+        answer = Diagnosis("queue", None, (), (), None, (), cause)
+        named = marking.named_as(hidden, answer, rollout)
+        assert named == worth, (cause, rollout)
+        told = marking._cause(hidden, answer, named, named).feedback
+        is_told = "'KV pool too small' is near" in told and "room for it' tells them apart" in told
+        assert is_told is (cause == "kv_pool"), told
+
+
+def test_twice_the_machines_make_no_causes_near() -> None:
+    made = SimpleNamespace(cause=CAUSES["longer_prompts"])
+    assert not marking.is_near(made, "overload") and not marking.is_near(made, "retry_storm")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("stopped_clock")
+def test_who_names_a_near_cause_and_cures_it_scores_between_the_two(draw: Draw) -> None:
+    evicted = draw("evicted", 1)
+    asked, against = ["phases", "working_set", "hit_rate", "shared_prefix"], {"shared_prefix": "prefix_breaker"}
+    scores = [
+        play_by_script(
+            evicted, asked, "queue", ["kv_budget"], [fix], first=["kv_budget"], cause=cause, ruled_out=against
+        ).score
+        for cause, fix in (("evicted", "kv_budget"), ("kv_pool", "kv_budget"), ("kv_pool", "static_first"))
+    ]
+    assert scores[0] > scores[1] > 60 and scores[2] < AT_MOST, scores

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from course.incidents import Incident, cli
+from course.lab.left import forget_left
 
 Run = Callable[..., tuple[int, str, str]]
 SLOTS = ("--seed", "1", "--cause", "few_slots")
@@ -102,11 +103,11 @@ def test_going_on_takes_no_other_option_and_no_other_menus(run: Run, monkeypatch
 def test_a_grade_forgets_its_own_incident_only(run: Run) -> None:
     run("incident", *SLOTS, stdin="ask batch\nquit\n")
     kept = cli.LEFT.read()
-    cli.LeftIncident(seed=7).forget()
+    forget_left(cli.LEFT, cli.LeftIncident(seed=7))
     assert cli.LEFT.read() == kept
     _, out, _ = run("incident", *SLOTS, stdin="quit\n")
     assert "You left another one" in out and cli.LEFT.read() == kept
-    kept.forget()
+    forget_left(cli.LEFT, kept)
     assert not cli.LEFT.read().lines
 
 
@@ -121,6 +122,12 @@ def test_a_menu_can_be_left_and_a_second_answer_is_refused_before_its_menus(run:
     status, out, _ = run("incident", *SLOTS, stdin="\n".join(words))
     assert status == 0 and "nothing done" in out and "noted: " in out
     assert out.count("what is the cause?") == 2 and "this incident has its diagnosis" in out
+
+
+def test_what_stands_stays_until_slow_work_is_done(run: Run) -> None:
+    _, out, _ = run("incident", *SLOTS, stdin="mitigate revert\ndeploy double_fleet\ndeploy more_slots\nquit\n")
+    assert "It stays until that is done: Roll back to last night's release" in out
+    assert "Taken back for it: Double the replicas." in out
 
 
 def test_playing_by_hand_from_menus(run: Run) -> None:

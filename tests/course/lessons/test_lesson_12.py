@@ -11,6 +11,7 @@ from course.incidents.dumps.sums import sums_of
 from course.incidents.evidence import NamedRows
 from course.incidents.interventions import BY_ID as CHANGES
 from course.incidents.outcome import UNANSWERED
+from course.incidents.questions import BY_ID as QUESTIONS
 from course.incidents.reveal import Reveal
 from course.lab.lab import Lab
 from course.lab.predict import Prediction
@@ -137,6 +138,16 @@ def test_a_check_asks_nothing_on_the_learners_clock(first: Incident, second: Inc
     check("q1", "gpu")
     check("q3", 0.5)
     assert first.minutes == second.minutes == 0
+
+
+def test_the_first_question_offers_questions_as_they_are_worded_and_takes_ids(check: Checks) -> None:
+    options = check.questions["q1"].options
+    assert set(options) == {question.text for question in QUESTIONS.values()}
+    for right in ("kv_use", "KV use over time", "kv use over time"):
+        assert check("q1", right).score == 1
+    wrong = check("q1", "GPU utilization")
+    assert wrong.score == 0 and "The answer here: KV use over time." in str(wrong)
+    assert "choose one of these: TTFT and ITL, separately; " in str(check("q1", "gremlins"))
 
 
 def test_where_nothing_helped_any_order_is_the_best(first: Incident, second: Incident, truth: Reveal) -> None:

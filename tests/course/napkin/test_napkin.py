@@ -193,6 +193,13 @@ def test_what_is_no_answer_is_told(unit: str, typed: str) -> None:
         Quantity(10.0, unit).read(typed)
 
 
+def test_what_counts_something_else_is_no_answer() -> None:
+    napkin = Napkin("11", "?", Quantity(7.0), (), counted="replicas")
+    assert {napkin.judge(typed) for typed in ("7", "7 replicas", "about 7 servers", "7 of them")} == {Nearness.RIGHT}
+    with pytest.raises(NapkinError, match="counts replicas"):
+        napkin.judge("7 requests")
+
+
 def test_near_is_right_and_half_to_double_is_the_right_order() -> None:
     napkin = Napkin("06", "?", Quantity(0.1, SECONDS), ())
     verdicts = {typed: napkin.judge(typed) for typed in ("81 ms", "119 ms", "51 ms", "0.19 s", "49 ms", "0.21 s")}

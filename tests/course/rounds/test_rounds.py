@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from course.drills.amounts import Amount
 from course.rounds.board import is_kept, reached, read_edges
-from course.rounds.cli import AnswersFileError, app
+from course.rounds.cli import AnswersFileError, LeftRoundError, app
 from course.rounds.console import RoundSession
 from course.rounds.desk import RoundDesk
 from course.rounds.errors import CommitmentError, RoundFileError, UnknownRoundError
@@ -196,6 +196,29 @@ def test_what_is_no_number_is_refused_at_the_door(typed: str, unit: str) -> None
         read_amount(typed, unit)
 
 
+def test_how_many_times_needs_no_unit_and_a_share_does() -> None:
+    times, share = "What does an output token cost, in uncached prompt tokens?", "Which share of the time?"
+    assert {read_amount(typed, "ratio", times) for typed in ("28", "28 times", "28 tokens", "28x")} == {28}
+    assert read_amount("28", "ratio") == 28 and read_amount("28%", "ratio", share) == pytest.approx(0.28)
+    for typed, asks in (("28", share), ("0.28", share), ("28 replicas", times), ("28 s", times)):
+        with pytest.raises(CommitmentError):
+            read_amount(typed, "ratio", asks)
+
+
+def test_a_number_that_counts_something_else_is_refused_at_the_door() -> None:
+    sitting = RoundSitting(find_round("routing").drawn())
+    [(stage, number)] = [
+        (stage, each)
+        for stage in sitting.drawn.round.stages
+        for each in stage.numbers
+        if each.asks.startswith("How many requests are in flight")
+    ]
+    for typed in ("1,280", "1,280 requests", "1,280 in flight", "about 1.3k users"):
+        sitting.check_number(stage.key, number.key, typed)
+    with pytest.raises(CommitmentError, match="counts something else"):
+        sitting.check_number(stage.key, number.key, "1,280 replicas")
+
+
 def test_files_are_checked(tmp_path: Path) -> None:
     with pytest.raises(UnknownRoundError, match="weights"):
         find_round("wieghts")
@@ -240,9 +263,47 @@ def test_the_terminal_lists_shows_and_sits(home: Path, tmp_path: Path) -> None:
         answers.write_text(json.dumps({"envelope": envelope}))
         with pytest.raises(AnswersFileError, match=told):
             CliRunner().invoke(app, ["sit", "weights", "--answers", str(answers)], catch_exceptions=False)
-    # By hand: two questions, one of them no question; then nothing more.
-    said = run("sit", "weights", stdin="1\n99\n\n")
-    assert "no question '99'" in said and "no hire yet" in said and "A staff candidate's conversation" in said
+    # By hand: two questions, one of them no question; all else is left open.
+    said = run("sit", "weights", stdin=f"1\n99\n\n{NOTHING}")
+    assert (
+        "no '.' in this menu: choose from 1 to 3" in said
+        and "no question '99'" in said
+        and "no hire yet" in said
+        and "A staff candidate's conversation" in said
+    )
+
+
+NOTHING = "\n.\n" * 200
+"""Leaves every field of every page open, short or long."""
+
+
+def test_a_round_can_be_left_and_gone_on_with(home: Path) -> None:
+    drawn = find_round("weights").drawn()
+    told = drawn.fill(drawn.menu[0].says)
+    for last in ("quit\n", ""):  # the second ends as Ctrl-D does
+        said = run("sit", "weights", stdin="1\n" + last)
+        assert told in said and "no hire yet" not in said
+        assert "No verdict yet. `minillm round --resume` goes on" in said
+    assert FILE.read().done == []
+    said = run("--resume", stdin=f"\n{NOTHING}")
+    assert told in said and "no hire yet" in said
+    [kept] = FILE.read().done
+    assert kept.round == "weights" and kept.seconds is not None
+    for arguments, words in ((["--resume"], "nothing to go on with"), (["--resume", "list"], "no command")):
+        with pytest.raises(LeftRoundError, match=words):
+            CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
+def test_a_round_that_has_changed_is_not_gone_on_with(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("sit", "weights", stdin="1\nquit\n")
+    monkeypatch.setattr("course.rounds.cli._offers_of", lambda _: "of a later version")
+    with pytest.raises(LeftRoundError, match="has changed since"):
+        CliRunner().invoke(app, ["--resume"], catch_exceptions=False)
+
+
+def test_what_is_not_to_be_kept_cannot_be_gone_on_with(home: Path) -> None:
+    said = run("sit", "weights", "--no-keep", stdin="1\nquit\n")
+    assert "No verdict yet." in said and "goes on from here" not in said
 
 
 def test_what_was_played_is_kept_and_told(home: Path, tmp_path: Path) -> None:
