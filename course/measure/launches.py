@@ -35,7 +35,7 @@ from minillm.kernels.triton import attention, attention_kernels, experts, few_ro
 from minillm.kernels.triton.counters import counting_with, make_counters
 from minillm.kernels.triton.gpu import GpuLimits
 from minillm.model.arithmetic import share_woken
-from minillm.model.checkpoints import load_config, resolve
+from minillm.model.checkpoints import load_model_config, resolve
 from minillm.model.config import ModelConfig
 from minillm.model.decoder import Decoder
 from minillm.model.quantized import Quantizer, RoundingRecipe
@@ -235,7 +235,7 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=512, help="tokens of each; default 512")
     parser.add_argument("--quantization", choices=("int8", "int4", "fp8"), help="of its weights; default none")
     given = parser.parse_args()
-    config = ModelConfig.from_hf(load_config(resolve(given.model)))
+    config = load_model_config(resolve(given.model))
     print(table(decode_launches(config, given.batch, given.context, given.quantization)))
 
 
