@@ -9,6 +9,7 @@
 4. What binds, seen a little past the knee: see limits.py.
 """
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -18,7 +19,7 @@ from typing import Any
 
 from course.simulator.capacity.limits import Bottlenecks, Explain, find_limits, prefill_share, recording
 from course.simulator.cluster.fleet import ClusterConfig, simulate
-from course.simulator.cluster.record import Outcome, Since
+from course.simulator.cluster.record import ClientRecord, Outcome, Since
 from course.simulator.cluster.replica import EngineFactory
 from course.simulator.cluster.run import FleetRun
 from course.simulator.errors import SimulationError, WorkloadError
@@ -71,7 +72,7 @@ class KneePoint:
         summary = run.summary(slo, SINCE)
         p99s = (summary.metrics[metric].p99 for metric in ("ttft", "tpot", "e2e"))
         ttft, tpot, e2e = (None if value is None else round(value, DIGITS) for value in p99s)
-        return cls(rate, attainment_of(run, slo), ttft, tpot, round(summary.output_tokens_per_s, DIGITS), e2e)
+        return cls(rate, summary.attainment or 0.0, ttft, tpot, round(summary.output_tokens_per_s, DIGITS), e2e)
 
     def __str__(self) -> str:
         percentiles = (("TTFT", self.ttft_p99), ("TPOT", self.tpot_p99), ("E2E", self.e2e_p99))
@@ -141,6 +142,26 @@ class CapacityPlan:
             f"  split             {self.prefill_share:.0%} {split}",
         )
         return "\n".join(lines)
+
+
+class OutOfReachError(Exception):
+    """A run can't reach the target any more, whatever becomes of the requests that are left."""
+
+
+class Misses:
+    """Counts the requests of a run that miss the SLO, and ends it when those that are left can't make up for them."""
+
+    def __init__(self, num_requests: int, slo: SLO, target: float) -> None:
+        self._num_requests, self._slo, self._target = num_requests, slo, target
+        self._missed = 0
+
+    def __call__(self, record: ClientRecord) -> None:
+        row = record.as_request_record(SINCE)
+        if row is None or (row.completed and self._slo.met_by(row.timeline)):
+            return
+        self._missed += 1
+        if (self._num_requests - self._missed) / self._num_requests < self._target:
+            raise OutOfReachError
 
 
 class Worksheet:
@@ -244,18 +265,27 @@ class Worksheet:
         return make_workload(self.traffic, arrivals, num_requests=num, seed=self.seed)
 
     def run(
-        self, rate: float, replicas: int = 1, num_requests: int | None = None, make_engine: EngineFactory | None = None
+        self,
+        rate: float,
+        replicas: int = 1,
+        num_requests: int | None = None,
+        make_engine: EngineFactory | None = None,
+        *,
+        gives_up: bool = False,
     ) -> FleetRun:
         """Play the traffic at this rate to so many replicas.
 
         Args:
             rate: of all of them together.
             num_requests: likewise; None = enough.
+            gives_up: end it with OutOfReachError as soon as too many requests have missed the SLO.
         """
         workload = self.workload(rate, num_requests or replicas * self.num_in_run(rate / replicas))
         tell = self.progress
         progress = None if tell is None else functools.partial(tell, f"{replicas} x at {rate:.3g} requests/s")
-        return simulate(workload, self.fleet(replicas), make_engine or self.make_engine, progress=progress)
+        watch = Misses(len(workload), self.slo, self.target) if gives_up else None
+        make = make_engine or self.make_engine
+        return simulate(workload, self.fleet(replicas), make, progress=progress, on_end=watch)
 
     def holds(self, rate: float) -> bool:
         """Whether one replica serves this rate within the SLO."""
@@ -375,13 +405,14 @@ def enough_replicas(worksheet: Worksheet, demand: float, replicas: int) -> tuple
     at_first = replicas
     while True:
         tried = min(replicas, TRIED_OUT)
-        run = worksheet.run(demand * tried / replicas, replicas=tried)
-        attainment = attainment_of(run, worksheet.slo)
-        if attainment >= worksheet.target:
-            return replicas, attainment
+        with contextlib.suppress(OutOfReachError):
+            run = worksheet.run(demand * tried / replicas, replicas=tried, gives_up=True)
+            attainment = attainment_of(run, worksheet.slo)
+            if attainment >= worksheet.target:
+                return replicas, attainment
         if replicas > 2 * at_first + TRIED_OUT:
             raise SimulationError(
-                f"{at_first} replicas should do, yet {replicas} meet the SLO for {attainment:.1%} of requests only: "
-                "does the router spread the load?"
+                f"{at_first} replicas should do, yet not even {replicas} meet the SLO for {worksheet.target:.1%} of "
+                "requests: does the router spread the load, and send a conversation where its prefix is?"
             )
         replicas += math.ceil(replicas / 20)
