@@ -283,7 +283,9 @@ class PlanOptions:
     headroom: Annotated[
         float, typer.Option(help="Plan: headroom, the share of capacity at the knee to leave unused.")
     ] = 0.0
-    price_per_hour: Annotated[float | None, typer.Option(help="Plan: of a replica; default: the catalogue's.")] = None
+    price_per_hour: Annotated[
+        float | None, typer.Option(help="Plan: US dollars for a replica; default: the catalogue's.")
+    ] = None
 
 
 @dataclass(frozen=True)

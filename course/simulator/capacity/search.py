@@ -69,7 +69,7 @@ class Search:
                 str(plan.replicas),
                 str(plan.replicas * sum(plan.in_each.values()) * found.tp),
                 f"{plan.knee:.2f}",
-                f"{plan.cost_per_hour:.2f}",
+                f"{plan.cost_per_hour:,.2f}",
                 f"{plan.output_cost_per_million:.3f}",
                 plan.limits.binding,
             )
@@ -131,7 +131,7 @@ def search_plans(
             if max(candidate.at_least, price) > worth or (
                 found and not holds(sheet, demand / (worth // price) / (1 - headroom))
             ):
-                left_out.append((str(candidate), f"more than {worth:.2f} an hour"))
+                left_out.append((str(candidate), f"more than ${worth:,.2f} an hour"))
                 continue
             plan = plan_capacity(sheet, demand, price_per_hour=price, headroom=headroom, try_out=False)
         except SimulationError as error:
@@ -141,7 +141,7 @@ def search_plans(
     found.sort(key=lambda pair: pair[1].cost_per_hour)
     worth = WORTH_TELLING * found[0][1].cost_per_hour if found else math.inf
     told = [pair for pair in found if pair[1].cost_per_hour <= worth]  # those before the best were planned, too
-    left_out += [(str(candidate), f"more than {worth:.2f} an hour") for candidate, _ in found[len(told) :]]
+    left_out += [(str(candidate), f"more than ${worth:,.2f} an hour") for candidate, _ in found[len(told) :]]
     return Search(tuple(told), tuple(left_out))
 
 

@@ -86,7 +86,7 @@ class KneePoint:
 
 @dataclass(frozen=True, slots=True)
 class CapacityPlan:
-    """The filled-in worksheet. Rates per second, money in the unit of the price."""
+    """The filled-in worksheet. Rates per second, money in US dollars."""
 
     demand: float
     slo: SLO
@@ -100,6 +100,9 @@ class CapacityPlan:
     """Requests in the run that found the knee. A longer one sees rarer bursts, and finds a lower knee."""
     replicas: int
     """Groups of them, with pools for prefill and decode."""
+    replicas_by_knee: int
+    """Demand over knee, less headroom, rounded up. More were needed where a fleet misses what one replica meets: a
+    router that spreads conversations leaves their prefixes behind."""
     in_each: dict[str, int]
     """Replicas in one of those, by pool."""
     fleet_attainment: float | None
@@ -123,13 +126,15 @@ class CapacityPlan:
         limits = ((name, getattr(self.slo, name)) for name in ("ttft", "itl", "tpot", "e2e"))
         stated = ", ".join(f"{name.upper()} <= {value * 1e3:g} ms" for name, value in limits if value is not None)
         tried = "not tried out" if self.fleet_attainment is None else f"tried out: {self.fleet_attainment:.1%} meet it"
+        if self.replicas > self.replicas_by_knee:
+            tried += f"; {self.replicas_by_knee} by the knee, and too few"
         spent = sorted(self.limits.step_time.items(), key=lambda item: -item[1])
         shares = ", ".join(f"{name} {share:.0%}" for name, share in spent) or "not known"
         counted, split = str(self.replicas), "of busy time is what prompts add to steps"
         if prefills := self.in_each.get("prefill"):
             counted = f"{self.replicas} groups of {prefills} for prefill and {self.in_each['main']} for decode"
             split = "of the replicas are for prefill"
-        bill = f"{self.cost_per_hour:.2f} an hour, {self.cost_per_request * 1e3:.4f} per 1000 requests"
+        bill = f"${self.cost_per_hour:,.2f} an hour, ${self.cost_per_request * 1e3:.4f} per 1000 requests"
         lines = (
             f"demand              {self.demand:.2f} requests/s, {self.target:.1%} of them with {stated}, since due",
             f"knee of one replica {self.knee:.2f} requests/s, in runs of {self.knee_requests}",
@@ -137,8 +142,8 @@ class CapacityPlan:
             f"what binds          {self.limits.binding}: {self.limits.why}",
             f"  steps' time       {shares}",
             f"cost                {bill}",
-            f"  input             {self.input_cost_per_million:.4f} per million tokens",
-            f"  output            {self.output_cost_per_million:.4f} per million tokens",
+            f"  input             ${self.input_cost_per_million:.4f} per million tokens",
+            f"  output            ${self.output_cost_per_million:.4f} per million tokens",
             f"  split             {self.prefill_share:.0%} {split}",
         )
         return "\n".join(lines)
@@ -341,7 +346,7 @@ def plan_capacity(
 
     Args:
         demand: requests per second to be served.
-        price_per_hour: of one replica, all its accelerators together.
+        price_per_hour: US dollars for one replica, all its accelerators together.
         headroom: share of the knee that is left unused, for spikes and failed replicas.
         try_out: simulate the fleet, and add replicas while it misses the target.
     Raises:
@@ -354,9 +359,10 @@ def plan_capacity(
             f"{price_per_hour} and {headroom}"
         )
     knee = worksheet.knee(guess=demand)
-    replicas, attainment = math.ceil(demand / (knee * (1 - headroom))), None
+    by_knee, attainment = math.ceil(demand / (knee * (1 - headroom))), None
+    replicas = by_knee
     if try_out:
-        replicas, attainment = enough_replicas(worksheet, demand, replicas)
+        replicas, attainment = enough_replicas(worksheet, demand, by_knee)
 
     num_recorded = max(RECORDED_REQUESTS, worksheet.num_until_full(PAST_THE_KNEE * knee))
     make_recording, _ = recording(worksheet.make_recording_engine)
@@ -378,6 +384,7 @@ def plan_capacity(
         curve=tuple(worksheet.points[rate] for rate in sorted(worksheet.points)),
         knee_requests=knee_requests,
         replicas=replicas,
+        replicas_by_knee=by_knee,
         in_each=worksheet.in_each,
         fleet_attainment=attainment,
         cost_per_hour=cost,

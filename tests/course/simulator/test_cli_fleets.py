@@ -127,6 +127,10 @@ def test_a_plan_says_how_many_and_what_it_costs() -> None:
     assert again["plan"]["cost_per_hour"] == pytest.approx(10 * again["plan"]["replicas"])
     printed = text(*PLAN, "--slo-ttft", 1, "--slo-tpot", 0.1)
     assert f"{plan['knee']:.2f} requests/s" in printed and plan["limits"]["binding"] in printed
+    assert (
+        f"cost                ${plan['cost_per_hour']:,.2f} an hour" in printed and "replica  $0.44 an hour" in printed
+    )
+    assert f"output            ${plan['output_cost_per_million']:.4f} per million" in printed
     assert "RunPod" in report["price_source"] and again["price_source"] == "as given"
 
 
