@@ -26,6 +26,10 @@ DEGREES = (1, 2, 4, 8)
 """Tensor parallel degrees that are tried."""
 WORTH_TELLING = 2.0
 """Plans that cost more than so many times the best are left out."""
+NOT_TRIED_OUT = (
+    "replicas: demand over knee (each/s), not tried out as fleets; --plan without --search does that for one"
+)
+"""Below the table. A fleet of conversations can need more: its router leaves their prefixes behind."""
 SAMPLED = 200
 """Requests that tell the mean lengths."""
 MakeDeployment = Callable[[str, int], Deployment]
@@ -79,7 +83,11 @@ class Search:
         reasons: dict[str, list[str]] = {}
         for name, why in self.left_out:
             reasons.setdefault(why, []).append(name)
-        lines = [text_table(head, rows), *(f"not {', '.join(who)}: {why}" for why, who in reasons.items())]
+        lines = [
+            text_table(head, rows),
+            NOT_TRIED_OUT,
+            *(f"not {', '.join(who)}: {why}" for why, who in reasons.items()),
+        ]
         if self.plans:
             lines += stack_lines(self.plans[0][0].deployment.profile.provenance, "each card")
         return "\n".join(lines)
