@@ -13,7 +13,6 @@ from pathlib import Path
 from course.simulator.cost.sizes import ModelCost
 from minillm.host.storage import say
 from minillm.model import checkpoints
-from minillm.model.config import ModelConfig
 from minillm.model.errors import ModelError
 
 LARGE, SHAPE = "Qwen/Qwen3-8B", "qwen3-8b"
@@ -44,7 +43,7 @@ class Box:
 
 def large_bytes() -> tuple[int, int]:
     """Bytes of the large model's weights, and of these with the KV cache that lessons want."""
-    shape = ModelCost.of(ModelConfig.from_hf(checkpoints.load_config(checkpoints.SHAPES[SHAPE])))
+    shape = ModelCost.of(checkpoints.load_model_config(checkpoints.SHAPES[SHAPE]))
     weights = int(shape.stored_bytes("bfloat16"))
     return weights, weights + KV_TOKENS * shape.kv_bytes_per_token("bfloat16")
 

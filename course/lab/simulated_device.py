@@ -27,7 +27,7 @@ from minillm.core.scheduler import Scheduler
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.prompts import Prompt
-from minillm.model.checkpoints import SHAPES, load_config, load_tokenizer, resolve
+from minillm.model.checkpoints import SHAPES, load_model_config, load_tokenizer, resolve
 from minillm.model.config import ModelConfig
 from minillm.policies import assemble
 from minillm.policies.config import EngineConfig
@@ -245,7 +245,7 @@ class SimulatedDevice:
         return PlaceholderModel(
             config.model,
             tokenizer,
-            ModelConfig.from_hf(load_config(shape)),
+            load_model_config(shape),
             frozenset(tokenizer.convert_tokens_to_ids(list(ENDS))),
             config.quantization,
         )

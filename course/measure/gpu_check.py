@@ -215,12 +215,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tree", help="What the record calls this tree, where git isn't there to say it.")
     parser.add_argument("--rehearse", metavar="MODEL", help="The plan in small, on the CPU: measures nothing.")
     given = parser.parse_args(arguments)
+    if given.time_limit <= 0:
+        parser.error(f"--time-limit is a number of seconds above 0, not {given.time_limit}")
     import torch
 
     if given.rehearse is None and not torch.cuda.is_available():
         parser.error("PyTorch sees no CUDA device here: there is nothing to check (--rehearse MODEL tries the plan)")
     out = given.out.resolve()  # sections run in the project's folder, wherever this was called
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--out {given.out}: {error.strerror}")
     chosen = [section for section in plan if not given.only or section.name in given.only]
     if given.rehearse is not None:
         chosen = [Rehearsed(**{**asdict(section), "usual_s": 60}, model=given.rehearse) for section in chosen]

@@ -3,9 +3,9 @@
 `python -m course.measure.gpu_goals course/data/measured/gpu_check_h100_few_bits.json` prints the table for a record.
 """
 
+import argparse
 import json
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -218,6 +218,16 @@ def as_record(sections: Sections) -> list[dict[str, Any]]:
     return [asdict(verdict) for verdict in judged(sections)]
 
 
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Each goal beside what a record of `make gpu-check` measured.")
+    parser.add_argument("records", nargs="+", type=Path, metavar="RECORD")
+    for file in parser.parse_args(arguments).records:
+        try:
+            measured = json.loads(file.read_text())["sections"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            parser.error(f"{file} is no record of gpu-check: {type(error).__name__}: {error}")
+        print(f"{file.name}\n{goals_table(measured)}\n")
+
+
 if __name__ == "__main__":
-    for file in sys.argv[1:]:
-        print(f"{Path(file).name}\n{goals_table(json.loads(Path(file).read_text())['sections'])}\n")
+    main()

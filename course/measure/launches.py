@@ -28,6 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from minillm.core.block_pool import blocks_for
+from minillm.core.errors import MinillmError
 from minillm.core.params import SamplingParams
 from minillm.core.request import Request
 from minillm.core.timeline import Timeline
@@ -35,14 +36,14 @@ from minillm.kernels.triton import attention, attention_kernels, experts, few_ro
 from minillm.kernels.triton.counters import counting_with, make_counters
 from minillm.kernels.triton.gpu import GpuLimits
 from minillm.model.arithmetic import share_woken
-from minillm.model.checkpoints import load_config, resolve
+from minillm.model.checkpoints import SHAPES, find_checkpoint, load_model_config, unknown_model
 from minillm.model.config import ModelConfig
 from minillm.model.decoder import Decoder
 from minillm.model.quantized import Quantizer, RoundingRecipe
 from minillm.model.quantized_cuda import CudaFP8Linear, FragmentLinear
 from minillm.observe.tables import text_table
 from minillm.policies.config import EngineConfig
-from minillm.runner.cuda_graphs import GraphedDecode
+from minillm.runner.cuda_graphs import MOST_ROWS, GraphedDecode
 from minillm.runner.kv_pool import KVPool
 from minillm.runner.pending_tokens import PendingTokens
 from minillm.runner.rejection_sampler import RejectionSampler
@@ -230,14 +231,23 @@ def table(launches: Sequence[StepLaunch]) -> str:
     return text_table(("kernel", "launches", "programs", "MB", "least us", "of all"), rows)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="its config.json is read, no weights")
     parser.add_argument("--batch", type=int, default=1, help="requests; default 1")
     parser.add_argument("--context", type=int, default=512, help="tokens of each; default 512")
     parser.add_argument("--quantization", choices=("int8", "int4", "fp8"), help="of its weights; default none")
-    given = parser.parse_args()
-    config = ModelConfig.from_hf(load_config(resolve(given.model)))
+    given = parser.parse_args(arguments)
+    try:
+        if (found := find_checkpoint(given.model)) is None:
+            instead = f"a config.json, a model folder, a Hub id such as org/name, or one of {', '.join(SHAPES)}"
+            raise unknown_model(given.model, SHAPES, instead)
+        config = load_model_config(found)
+    except MinillmError as error:
+        parser.error(str(error))
+    for name, most in (("batch", MOST_ROWS), ("context", config.max_position_embeddings)):
+        if not 1 <= (value := getattr(given, name)) <= most:
+            parser.error(f"--{name} is from 1 to {most} for {given.model}, not {value}")
     print(table(decode_launches(config, given.batch, given.context, given.quantization)))
 
 

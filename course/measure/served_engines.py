@@ -20,7 +20,7 @@ from course.measure.peers.make import folder_without_weights
 from course.measure.peers.vllm_peer import QUIET, same_limits, vllm_python
 from minillm.bench.writing import without_folder
 from minillm.kernels.quantization import dtype_name
-from minillm.model.checkpoints import load_config, resolve
+from minillm.model.checkpoints import load_model_config, resolve
 from minillm.model.config import ModelConfig
 from minillm.model.loader import choose_device, choose_dtype
 from minillm.policies.config import EngineConfig
@@ -47,7 +47,7 @@ def in_turn(config: EngineConfig, name: str, measure: Callable[[str], Report]) -
     found, served_as = resolve(config.model), without_folder(config.model)
     if not found.is_dir():
         config = config.replace(model=str(folder_without_weights(found)), load_format="dummy")
-    config = _settled(config, ModelConfig.from_hf(load_config(found)))
+    config = _settled(config, load_model_config(found))
     with _own(config, served_as) as url:
         pool = httpx.get(f"{url}/metrics").text
         own = measure(url)
@@ -77,7 +77,7 @@ def _own(config: EngineConfig, served_as: str) -> Iterator[str]:
 @contextmanager
 def _vllm(python: str, config: EngineConfig, served_as: str) -> Iterator[str]:
     folder = resolve(config.model)
-    limits = same_limits(config, ModelConfig.from_hf(load_config(folder)))
+    limits = same_limits(config, load_model_config(folder))
     command = [python, "-m", VLLM_SERVER, "--port", "{port}", "--disable-uvicorn-access-log"]
     command += ["--model", str(folder), "--served-model-name", served_as]
     command += ["--load-format", config.load_format]

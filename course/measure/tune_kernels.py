@@ -22,7 +22,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -348,7 +348,6 @@ def measure_here(folder: Path, seconds: float, rehearse: bool) -> None:
 
 def measure(folder: Path, seconds: float, rehearse: bool) -> None:
     """Run inner processes until all is measured, or time is up."""
-    folder.mkdir(parents=True, exist_ok=True)
     log, end = Log(folder), time.monotonic() + seconds
     for _ in range(RESTARTS):
         left = end - time.monotonic()
@@ -408,13 +407,21 @@ def summary(lines: list[dict[str, Any]]) -> str:
     return "\n".join(out)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--seconds", type=float, default=290, help="for everything; default 290")
     parser.add_argument("--rehearse", action="store_true", help="small shapes, in the interpreter")
     parser.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
+    if not given.seconds > 0:
+        parser.error(f"--seconds is a number above 0, not {given.seconds}")
+    if not given.rehearse and not torch.cuda.is_available():
+        parser.error("PyTorch sees no CUDA device here: there is nothing to tune (--rehearse tries it in small)")
+    try:
+        given.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--out {given.out}: {error.strerror}")
     if given.inner:
         measure_here(given.out, given.seconds, given.rehearse)
         return

@@ -78,8 +78,11 @@ class ServerOptions:
     max_num_batched_tokens: Budget = None
     max_model_len: Window = None
     engine_fields: Annotated[Fields, typer.Option("--set", metavar="FIELD=VALUE", help=SET_HELP)] = None
-    weight_dtype: Annotated[str, typer.Option(help="bfloat16, float16, float32, fp8, int8 or int4.")] = "bfloat16"
-    kv_dtype: Annotated[str | None, typer.Option(help="Dtype of the KV cache; default: the weights'.")] = None
+    weight_dtype: Annotated[str, typer.Option(help="bfloat16, float16, float32, fp8, int8, int4 or fp4.")] = "bfloat16"
+    kv_dtype: Annotated[
+        str | None,
+        typer.Option(help="Dtype of the KV cache; default: the weights', or bfloat16 if those are quantized."),
+    ] = None
 
     def stated(self) -> dict[str, Any]:
         """What was given, as arguments of `Deployment.of`; but for --set and the hardware."""
@@ -283,7 +286,9 @@ class PlanOptions:
     headroom: Annotated[
         float, typer.Option(help="Plan: headroom, the share of capacity at the knee to leave unused.")
     ] = 0.0
-    price_per_hour: Annotated[float | None, typer.Option(help="Plan: of a replica; default: the catalogue's.")] = None
+    price_per_hour: Annotated[
+        float | None, typer.Option(help="Plan: US dollars for a replica; default: the catalogue's.")
+    ] = None
 
 
 @dataclass(frozen=True)

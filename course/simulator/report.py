@@ -262,7 +262,8 @@ def describe(model: str, deployment: Deployment) -> dict[str, Any]:
 def as_text(report: dict[str, Any], body: str, explain: bool = False) -> str:
     """What was simulated, what came out, and how far such forecasts were off; with `explain` the constants' origin."""
     num = report["tp"] * report.get("pp", 1)
-    lines = [f"{report['model']} on {num} x {report['hardware']}, {report['kv_blocks']} KV blocks", body]
+    fleet = f"{report['replicas']} replicas, each {num}" if report.get("replicas", 1) > 1 else str(num)
+    lines = [f"{report['model']} on {fleet} x {report['hardware']}, {report['kv_blocks']} KV blocks", body]
     stack = stack_lines(report["provenance"], report["hardware"])
     lines += stack if explain else stack[:1]
     lines += [report["band"]["line"]] if "band" in report else error_lines(report["provenance"])

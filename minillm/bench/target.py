@@ -12,7 +12,7 @@ from minillm.frontend.outputs import RequestOutput
 from minillm.kernels.attention.cache import cache_dtype
 from minillm.kernels.quantization import dtype_name
 from minillm.model.arithmetic import ModelBytes, ModelFlops, kv_bytes_per_token
-from minillm.model.checkpoints import load_config, resolve
+from minillm.model.checkpoints import load_model_config, resolve
 from minillm.model.config import ModelConfig
 from minillm.model.loader import LoadedModel, choose_device, choose_dtype
 from minillm.model.packed import CPULinear
@@ -59,7 +59,7 @@ class Target:
 
     def model_config(self) -> ModelConfig:
         """The model's shape; reads config.json only."""
-        return ModelConfig.from_hf(load_config(resolve(self.model)))
+        return load_model_config(resolve(self.model))
 
     def torch_device(self) -> torch.device:
         return choose_device(self.config().device)

@@ -45,8 +45,8 @@ class SamplingParams(StrictModel):
 
     @cached_property
     def takes_likeliest(self) -> bool:
-        """Whether the next token is the model's most likely one."""
-        return self.temperature == 0 and not (self.has_penalty or self.logit_bias or self.min_tokens)
+        """Whether the next token is the model's most likely one, once there are min_tokens."""
+        return self.temperature == 0 and not (self.has_penalty or self.logit_bias)
 
     @cached_property
     def has_filter(self) -> bool:

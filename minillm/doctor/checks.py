@@ -190,15 +190,14 @@ def bandwidth() -> Iterator[CheckResult]:
     gets below the bytes over the bandwidth.
     """
     from minillm.model.arithmetic import ModelBytes
-    from minillm.model.checkpoints import load_config, resolve
-    from minillm.model.config import ModelConfig
+    from minillm.model.checkpoints import load_model_config, resolve
     from minillm.policies.config import EngineConfig
     from minillm.strict_model import default_of
 
     measured, source = find_bandwidth(best_device())
     yield CheckResult.of(COMPUTE, "memory bandwidth", f"{measured / GB:.1f} GB/s {source}")
     name = default_of(EngineConfig, "model")
-    step_bytes = ModelBytes.of(ModelConfig.from_hf(load_config(resolve(name))), "bfloat16").step([CONTEXT])
+    step_bytes = ModelBytes.of(load_model_config(resolve(name)), "bfloat16").step([CONTEXT])
     floor = step_bytes / measured
     found = (
         f"{name} at batch 1, {CONTEXT} tokens of context: {1e3 * floor:.2f} ms per token, {1 / floor:.0f} tokens/s at "

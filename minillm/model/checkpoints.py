@@ -9,13 +9,14 @@ import difflib
 import json
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minillm.host.storage import say
-from minillm.model.errors import CorruptCheckpointError, UnknownModelError, UnsupportedArchitectureError
+from minillm.model.config import ModelConfig
+from minillm.model.errors import CorruptCheckpointError, ModelError, UnknownModelError, UnsupportedArchitectureError
 from minillm.model.pull import EMBEDDED_MODELS, pull, pull_gguf
 
 if TYPE_CHECKING:
@@ -73,6 +74,18 @@ def resolve(model: str) -> Path:
         UnknownModelError: no such model, or the Hub cannot be reached.
         ModelError, StorageError, CorruptCheckpointError, UnsupportedArchitectureError: while fetching.
     """
+    if found := find_checkpoint(model):
+        return found
+    raise unknown_model(
+        model,
+        (*EMBEDDED_MODELS, *SHAPES),
+        f"a short name ({', '.join(EMBEDDED_MODELS)}), a Hugging Face folder, a .gguf file or a Hub id such as "
+        f"org/name; or, with load_format='dummy', a config.json or a shape ({', '.join(SHAPES)})",
+    )
+
+
+def find_checkpoint(model: str) -> Path | None:
+    """As `resolve`; None if the name is none of those."""
     if model in EMBEDDED_MODELS:
         return pull(model)
     path = Path(model).expanduser()
@@ -86,12 +99,18 @@ def resolve(model: str) -> Path:
         return path
     if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", model) and not path.exists() and path.suffix not in (".gguf", ".json"):
         return _from_hub(model)
-    close = difflib.get_close_matches(model, [*EMBEDDED_MODELS, *SHAPES], n=1)
-    raise UnknownModelError(
-        f"no model {model!r}{f'; did you mean {close[0]!r}?' if close else '.'} Give a short name "
-        f"({', '.join(EMBEDDED_MODELS)}), a Hugging Face folder, a .gguf file or a Hub id such as org/name; or, with "
-        f"load_format='dummy', a config.json or a shape ({', '.join(SHAPES)})"
-    )
+    return None
+
+
+def unknown_model(model: str, known: Iterable[str], instead: str) -> UnknownModelError:
+    """The error for a name that is no model's.
+
+    Args:
+        known: names that may have been meant.
+        instead: what can be given.
+    """
+    close = difflib.get_close_matches(model, known, n=1)
+    return UnknownModelError(f"no model {model!r}{f'; did you mean {close[0]!r}?' if close else '.'} Give {instead}")
 
 
 def _from_hub(repository: str) -> Path:
@@ -116,6 +135,26 @@ def load_config(path: Path) -> dict[str, Any]:
         CorruptCheckpointError: it is missing or is not a JSON object.
     """
     return read_json(path if path.is_file() else path / "config.json")
+
+
+def load_model_config(path: Path) -> ModelConfig:
+    """The shape of the model that a config.json describes; `path` as of `load_config`.
+
+    Raises:
+        CorruptCheckpointError, UnsupportedArchitectureError: as `load_config` and `ModelConfig.from_hf`, with the path.
+    """
+    hf = load_config(path)
+    with errors_naming(path):
+        return ModelConfig.from_hf(hf)
+
+
+@contextmanager
+def errors_naming(path: Path) -> Iterator[None]:
+    """Put the path of a config.json before what is wrong with it: one command may read those of two models."""
+    try:
+        yield
+    except ModelError as error:
+        raise type(error)(f"{path}: {error}") from None
 
 
 def iter_weights(path: Path) -> "Iterator[tuple[str, torch.Tensor]]":

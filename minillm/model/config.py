@@ -99,7 +99,7 @@ class ModelConfig:
             UnsupportedArchitectureError: it is not one of ARCHITECTURES, or uses a part minillm lacks.
             CorruptCheckpointError: a size is missing or is no number.
         """
-        stated = _names(hf, "architectures")
+        stated = names_in(hf, "architectures")
         architecture = next((name for name in stated if name in ARCHITECTURES), None)
         if architecture is None:
             found = ", ".join(stated) or f"model of type {hf.get('model_type')!r}, without architectures"
@@ -177,7 +177,7 @@ def _count(hf: dict[str, Any], field: str, most: int = MOST) -> int:
     return value
 
 
-def _names(hf: dict[str, Any], field: str) -> list[str]:
+def names_in(hf: dict[str, Any], field: str) -> list[str]:
     """A list of names in config.json; absent and null mean an empty one."""
     value = hf.get(field)
     if value is None:
@@ -259,7 +259,7 @@ def _longest_context(hf: dict[str, Any], architecture: str) -> int:
 
 def _window(hf: dict[str, Any], architecture: str) -> int | None:
     """Tokens that a token attends to at most, in some layers or all; None = all tokens, in all layers."""
-    layer_types = _names(hf, "layer_types")
+    layer_types = names_in(hf, "layer_types")
     if unknown := set(layer_types).difference(LAYER_TYPES):
         raise UnsupportedArchitectureError(f"config.json: layer_types has {sorted(unknown)}; minillm has {LAYER_TYPES}")
     if architecture.startswith("Mistral"):

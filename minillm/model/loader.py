@@ -20,7 +20,7 @@ from minillm.model.arithmetic import ModelSize
 from minillm.model.config import ModelConfig
 from minillm.model.cpu import optimize_for_cpu
 from minillm.model.decoder import Decoder, Layer
-from minillm.model.errors import CorruptCheckpointError, ModelError, UnsupportedArchitectureError
+from minillm.model.errors import CorruptCheckpointError, UnsupportedArchitectureError
 from minillm.model.linear import Linear
 from minillm.model.moe import MoE, groups_on_device
 from minillm.model.parallel import ALONE, ParallelDecoder, Ranks
@@ -73,8 +73,8 @@ def load_model(config: EngineConfig, ranks: Ranks = ALONE) -> LoadedModel:
 
 
 def _load(config: EngineConfig, device: torch.device, path: Path, ranks: Ranks) -> LoadedModel:
-    hf, is_dummy = checkpoints.load_config(path), config.load_format == "dummy"
-    model_config = described_config(path, hf) if is_dummy else stored_config(path, hf)
+    is_dummy = config.load_format == "dummy"
+    model_config = checkpoints.load_model_config(path) if is_dummy else stored_config(path)
     dtype = choose_dtype(config.dtype, model_config, device)
     recipe = make_recipe(config, device)
     if device.type == "cpu":
@@ -139,34 +139,25 @@ def warn_of_other_output(path: Path) -> None:
         )
 
 
-def described_config(path: Path, hf: dict[str, Any]) -> ModelConfig:
-    """As `ModelConfig.from_hf`, but errors say where the config.json is: an engine may load two models."""
-    try:
-        return ModelConfig.from_hf(hf)
-    except ModelError as error:
-        raise type(error)(f"{path}: {error}") from None
-
-
-def stored_config(path: Path, hf: dict[str, Any]) -> ModelConfig:
+def stored_config(path: Path) -> ModelConfig:
     """The model that a folder's files hold.
 
-    Args:
-        hf: its config.json.
     Raises:
         UnsupportedArchitectureError: config.json names what minillm lacks, or weights that are kept in another way.
         CorruptCheckpointError: a file cannot be read.
     """
-    config = described_config(path, hf)
+    config, hf = checkpoints.load_model_config(path), checkpoints.load_config(path)
     for field in ("quantization_config", "compression_config"):
         if stored := hf.get(field):
             method = stored.get("quant_method") if isinstance(stored, dict) else stored
             raise UnsupportedArchitectureError(
-                f"config.json has a {field}: its weights are stored as {method!r}. Take 16-bit ones, and set "
+                f"{path}: config.json has a {field}: its weights are stored as {method!r}. Take 16-bit ones, and set "
                 "quantization"
             )
     if elsewhere := hf.get("transformers_weights"):
         raise UnsupportedArchitectureError(
-            f"config.json: transformers_weights is {elsewhere!r}, and minillm reads model.safetensors: rename the file"
+            f"{path}: config.json: transformers_weights is {elsewhere!r}, and minillm reads model.safetensors: rename "
+            "the file"
         )
     whole, index = checkpoints.WHOLE, checkpoints.INDEX
     if (path / whole).is_file() and (path / index).is_file():

@@ -29,8 +29,7 @@ from minillm.core.errors import ConfigError, DeviceLostError, MinillmError
 from minillm.core.timeline import Clock, WallClock
 from minillm.host.child import start_python
 from minillm.host.device import wait_for_device
-from minillm.model.checkpoints import load_config, resolve
-from minillm.model.config import ModelConfig
+from minillm.model.checkpoints import load_model_config, resolve
 from minillm.model.loader import choose_device, load_model
 from minillm.model.parallel import Ranks, split
 from minillm.policies.config import EngineConfig
@@ -53,7 +52,7 @@ class ParallelRunner(TorchRunner):
         size, device = config.tensor_parallel_size, choose_device(config.device)
         if device.type == "cuda" and (found := torch.cuda.device_count()) < size:
             raise ConfigError(f"tensor_parallel_size={size} wants a GPU for each rank, and PyTorch sees {found}")
-        split(ModelConfig.from_hf(load_config(resolve(config.model))), size)  # before anything is started
+        split(load_model_config(resolve(config.model)), size)  # before anything is started
         self.folder = tempfile.TemporaryDirectory()
         self.processes: list[subprocess.Popen[bytes]] = []
         self.pipes: list[Connection] = []

@@ -57,3 +57,8 @@ class DraftPosition:
 
 
 Row = Request | DraftPosition
+
+
+def takes_likeliest(row: Row) -> bool:
+    """Whether its next token is the one with the largest logit: a greedy one's, once it has its min_tokens."""
+    return row.params.takes_likeliest and row.draw_position >= row.params.min_tokens

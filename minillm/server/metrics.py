@@ -24,7 +24,7 @@ from prometheus_client.utils import floatToGoString
 from minillm.core.step_log import FinishedStep
 from minillm.core.timeline import PHASES
 from minillm.frontend.engine import Engine
-from minillm.frontend.outputs import Completion
+from minillm.frontend.outputs import Completion, RequestOutput
 from minillm.server.calls import Call, TokenCounts
 
 SECONDS = tuple(base * scale for scale in (0.0001, 0.001, 0.01, 0.1, 1, 10) for base in (1, 2, 5)) + (100, 200, 500)
@@ -170,19 +170,14 @@ class Metrics:
         self._requests.labels(self.model_name, call.path, str(call.status or "none"), call.outcome).inc()
         if call.degraded is not None:
             self._degraded.labels(self.model_name, call.degraded).inc()
-        if call.max_tokens is not None:
-            self._request_limit.observe(call.max_tokens)
         outputs = [output for output in call.outputs if output.is_prefilled]
-        for output in outputs:
-            self._prompt_tokens.inc(len(output.prompt_token_ids))
-            self._request_prompt.observe(len(output.prompt_token_ids))
-            for completion in output.completions:
-                self._output_tokens.inc(len(completion.token_ids))
-                if call.outcome == "ok":
-                    self._observe_answer(completion)
-            self._request_longest.observe(max(len(completion.token_ids) for completion in output.completions))
+        tokens = TokenCounts.of(outputs)
+        self._prompt_tokens.inc(tokens.prompt)
+        self._output_tokens.inc(tokens.output)
+        if call.outcome == "ok":
+            self._observe_answered(call, outputs)
         if call.tenant and outputs:
-            self._observe_tenant(call.tenant, TokenCounts.of(outputs))
+            self._observe_tenant(call.tenant, tokens)
 
     def _observe_tenant(self, tenant: str, tokens: TokenCounts) -> None:
         """A series stays for good, and names come from clients: after the first of them the others share one."""
@@ -191,6 +186,16 @@ class Metrics:
         name = tenant if tenant in self._tenants else "other"
         self._tenant_tokens.labels(self.model_name, name, "prompt").inc(tokens.prompt)
         self._tenant_tokens.labels(self.model_name, name, "generation").inc(tokens.output)
+
+    def _observe_answered(self, call: Call, outputs: list[RequestOutput]) -> None:
+        """Histograms of requests count those that were answered, as in vLLM: their counts agree with each other."""
+        if call.max_tokens is not None:
+            self._request_limit.observe(call.max_tokens)
+        for output in outputs:
+            self._request_prompt.observe(len(output.prompt_token_ids))
+            self._request_longest.observe(max(len(completion.token_ids) for completion in output.completions))
+            for completion in output.completions:
+                self._observe_answer(completion)
 
     def _observe_answer(self, completion: Completion) -> None:
         timeline = completion.timeline

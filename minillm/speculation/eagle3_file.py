@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from minillm.core.errors import ConfigError
-from minillm.model.checkpoints import iter_weights, read_json
+from minillm.model.checkpoints import errors_naming, iter_weights, read_json
 from minillm.model.config import ModelConfig
 from minillm.model.cpu import optimize_for_cpu
 from minillm.model.errors import CorruptCheckpointError, UnsupportedArchitectureError
@@ -101,7 +101,8 @@ def make_head(hf: dict[str, Any], model: LoadedModel, folder: Path) -> Eagle3Hea
                 f"the draft head in {folder} has {field}={found!r}, and minillm computes those with {value!r}: name "
                 f"another one, {INSTEAD}"
             )
-    config = ModelConfig.from_hf({**hf, "architectures": ["LlamaForCausalLM"]})
+    with errors_naming(folder):
+        config = ModelConfig.from_hf({**hf, "architectures": ["LlamaForCausalLM"]})
     target, size = model.model_config, hf.get("target_hidden_size") or config.hidden_size
     for field, found in (("hidden_size", size), ("vocab_size", config.vocab_size)):
         if found != getattr(target, field):

@@ -27,7 +27,7 @@ from minillm.host.timing import seconds_per_call
 from minillm.kernels.attention.select import BACKENDS
 from minillm.kernels.quantization import dtype_name
 from minillm.model.arithmetic import NUMBER_BYTES, ModelFlops
-from minillm.model.checkpoints import SHAPES, load_config, resolve
+from minillm.model.checkpoints import SHAPES, load_model_config, resolve
 from minillm.model.config import ModelConfig
 
 # ---------------------------------------------------------------- workloads
@@ -148,7 +148,7 @@ scale, to mask, and for the softmax; and reads them once more to weigh the value
 
 def shape_of(model: str) -> ModelConfig:
     """A packaged shape, a model folder or a Hub id. Reads config.json only."""
-    return ModelConfig.from_hf(load_config(SHAPES.get(model) or resolve(model)))
+    return load_model_config(SHAPES.get(model) or resolve(model))
 
 
 def lab_shape(lab: Lab) -> ModelConfig:

@@ -25,7 +25,7 @@ from gguf import (
 
 from minillm.bench.errors import BenchmarkError
 from minillm.host.storage import build_once, cache_home, say
-from minillm.model.checkpoints import iter_weights, load_config
+from minillm.model.checkpoints import iter_weights
 from minillm.model.config import ModelConfig
 from minillm.model.errors import UnsupportedArchitectureError
 from minillm.model.loader import stored_config
@@ -86,7 +86,7 @@ def write_gguf(folder: Path, file: Path, dtype: str, *, with_tokenizer: bool = F
     """
     if dtype not in FILE_TYPES:
         raise BenchmarkError(f"llama.cpp is compared in {' or '.join(FILE_TYPES)}, not in {dtype}")
-    config = stored_config(folder, load_config(folder))
+    config = stored_config(folder)
     if config.architecture not in GGUF_ARCHITECTURES:
         raise UnsupportedArchitectureError(f"{config.architecture} is not compared with llama.cpp: leave it out")
     architecture = GGUF_ARCHITECTURES[config.architecture]

@@ -14,8 +14,7 @@ from course.measure.peers.vllm_peer import VLLM, same_limits, vllm_python
 from minillm.bench.errors import BenchmarkError
 from minillm.host.platforms import describe_cpu
 from minillm.host.storage import build_once, cache_home, say
-from minillm.model.checkpoints import load_config, resolve
-from minillm.model.config import ModelConfig
+from minillm.model.checkpoints import load_model_config, resolve
 from minillm.policies.config import EngineConfig
 
 BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
@@ -102,7 +101,7 @@ def _vllm(config: EngineConfig) -> list[Peer]:
         "model": str(folder_without_weights(found)),
         "load_format": "auto" if found.is_dir() and config.load_format == "auto" else "dummy",
         "skip_tokenizer_init": True,
-        **same_limits(config, ModelConfig.from_hf(load_config(found))),
+        **same_limits(config, load_model_config(found)),
     }
     return [VLLM(vllm_python(), arguments, config.device)]
 
@@ -125,7 +124,7 @@ def folder_without_weights(found: Path) -> Path:
     if found.is_dir():
         return found
     digest = hashlib.sha256(found.read_bytes()).hexdigest()
-    vocab_size = ModelConfig.from_hf(load_config(found)).vocab_size
+    vocab_size = load_model_config(found).vocab_size
 
     def build(work: Path) -> None:
         shutil.copy(found, work / "config.json")

@@ -102,7 +102,7 @@ def simulate_plan(
     Args:
         traffic: made up, or a recording.
         demand: requests per second.
-        price_per_hour: of one replica, in whichever pool; None = the catalogue's price of its accelerators.
+        price_per_hour: US dollars for one replica, in whichever pool; None = the catalogue's price of its accelerators.
         options: further arguments of Worksheet.
     Raises:
         WorkloadError: an argument is out of range.
@@ -115,6 +115,5 @@ def simulate_plan(
         price, source = price_of_replica(deployment), deployment.profile.hardware.price_source
     per_unit = price * sum(worksheet.in_each.values())
     plan = plan_capacity(worksheet, demand, price_per_hour=per_unit, headroom=headroom)
-    unit = "dollars " if price_per_hour is None else ""  # one that is given may be in any currency
-    text = f"{plan}\nprice of a replica  {price:.2f} {unit}an hour ({source})"
+    text = f"{plan}\nprice of a replica  ${price:.2f} an hour ({source})"
     return {"plan": plan.to_dict(), "price_per_hour": price, "price_source": source, "text": text}

@@ -26,6 +26,10 @@ DEGREES = (1, 2, 4, 8)
 """Tensor parallel degrees that are tried."""
 WORTH_TELLING = 2.0
 """Plans that cost more than so many times the best are left out."""
+NOT_TRIED_OUT = (
+    "replicas: demand over knee (each/s), not tried out as fleets; --plan without --search does that for one"
+)
+"""Below the table. A fleet of conversations can need more: its router leaves their prefixes behind."""
 SAMPLED = 200
 """Requests that tell the mean lengths."""
 MakeDeployment = Callable[[str, int], Deployment]
@@ -69,7 +73,7 @@ class Search:
                 str(plan.replicas),
                 str(plan.replicas * sum(plan.in_each.values()) * found.tp),
                 f"{plan.knee:.2f}",
-                f"{plan.cost_per_hour:.2f}",
+                f"{plan.cost_per_hour:,.2f}",
                 f"{plan.output_cost_per_million:.3f}",
                 plan.limits.binding,
             )
@@ -79,7 +83,11 @@ class Search:
         reasons: dict[str, list[str]] = {}
         for name, why in self.left_out:
             reasons.setdefault(why, []).append(name)
-        lines = [text_table(head, rows), *(f"not {', '.join(who)}: {why}" for why, who in reasons.items())]
+        lines = [
+            text_table(head, rows),
+            NOT_TRIED_OUT,
+            *(f"not {', '.join(who)}: {why}" for why, who in reasons.items()),
+        ]
         if self.plans:
             lines += stack_lines(self.plans[0][0].deployment.profile.provenance, "each card")
         return "\n".join(lines)
@@ -131,7 +139,7 @@ def search_plans(
             if max(candidate.at_least, price) > worth or (
                 found and not holds(sheet, demand / (worth // price) / (1 - headroom))
             ):
-                left_out.append((str(candidate), f"more than {worth:.2f} an hour"))
+                left_out.append((str(candidate), f"more than ${worth:,.2f} an hour"))
                 continue
             plan = plan_capacity(sheet, demand, price_per_hour=price, headroom=headroom, try_out=False)
         except SimulationError as error:
@@ -141,7 +149,7 @@ def search_plans(
     found.sort(key=lambda pair: pair[1].cost_per_hour)
     worth = WORTH_TELLING * found[0][1].cost_per_hour if found else math.inf
     told = [pair for pair in found if pair[1].cost_per_hour <= worth]  # those before the best were planned, too
-    left_out += [(str(candidate), f"more than {worth:.2f} an hour") for candidate, _ in found[len(told) :]]
+    left_out += [(str(candidate), f"more than ${worth:,.2f} an hour") for candidate, _ in found[len(told) :]]
     return Search(tuple(told), tuple(left_out))
 
 

@@ -9,6 +9,7 @@
 4. What binds, seen a little past the knee: see limits.py.
 """
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -18,7 +19,7 @@ from typing import Any
 
 from course.simulator.capacity.limits import Bottlenecks, Explain, find_limits, prefill_share, recording
 from course.simulator.cluster.fleet import ClusterConfig, simulate
-from course.simulator.cluster.record import Outcome, Since
+from course.simulator.cluster.record import ClientRecord, Outcome, Since
 from course.simulator.cluster.replica import EngineFactory
 from course.simulator.cluster.run import FleetRun
 from course.simulator.errors import SimulationError, WorkloadError
@@ -71,7 +72,7 @@ class KneePoint:
         summary = run.summary(slo, SINCE)
         p99s = (summary.metrics[metric].p99 for metric in ("ttft", "tpot", "e2e"))
         ttft, tpot, e2e = (None if value is None else round(value, DIGITS) for value in p99s)
-        return cls(rate, attainment_of(run, slo), ttft, tpot, round(summary.output_tokens_per_s, DIGITS), e2e)
+        return cls(rate, summary.attainment or 0.0, ttft, tpot, round(summary.output_tokens_per_s, DIGITS), e2e)
 
     def __str__(self) -> str:
         percentiles = (("TTFT", self.ttft_p99), ("TPOT", self.tpot_p99), ("E2E", self.e2e_p99))
@@ -85,7 +86,7 @@ class KneePoint:
 
 @dataclass(frozen=True, slots=True)
 class CapacityPlan:
-    """The filled-in worksheet. Rates per second, money in the unit of the price."""
+    """The filled-in worksheet. Rates per second, money in US dollars."""
 
     demand: float
     slo: SLO
@@ -99,6 +100,9 @@ class CapacityPlan:
     """Requests in the run that found the knee. A longer one sees rarer bursts, and finds a lower knee."""
     replicas: int
     """Groups of them, with pools for prefill and decode."""
+    replicas_by_knee: int
+    """Demand over knee, less headroom, rounded up. More were needed where a fleet misses what one replica meets: a
+    router that spreads conversations leaves their prefixes behind."""
     in_each: dict[str, int]
     """Replicas in one of those, by pool."""
     fleet_attainment: float | None
@@ -122,13 +126,15 @@ class CapacityPlan:
         limits = ((name, getattr(self.slo, name)) for name in ("ttft", "itl", "tpot", "e2e"))
         stated = ", ".join(f"{name.upper()} <= {value * 1e3:g} ms" for name, value in limits if value is not None)
         tried = "not tried out" if self.fleet_attainment is None else f"tried out: {self.fleet_attainment:.1%} meet it"
+        if self.replicas > self.replicas_by_knee:
+            tried += f"; {self.replicas_by_knee} by the knee, and too few"
         spent = sorted(self.limits.step_time.items(), key=lambda item: -item[1])
         shares = ", ".join(f"{name} {share:.0%}" for name, share in spent) or "not known"
         counted, split = str(self.replicas), "of busy time is what prompts add to steps"
         if prefills := self.in_each.get("prefill"):
             counted = f"{self.replicas} groups of {prefills} for prefill and {self.in_each['main']} for decode"
             split = "of the replicas are for prefill"
-        bill = f"{self.cost_per_hour:.2f} an hour, {self.cost_per_request * 1e3:.4f} per 1000 requests"
+        bill = f"${self.cost_per_hour:,.2f} an hour, ${self.cost_per_request * 1e3:.4f} per 1000 requests"
         lines = (
             f"demand              {self.demand:.2f} requests/s, {self.target:.1%} of them with {stated}, since due",
             f"knee of one replica {self.knee:.2f} requests/s, in runs of {self.knee_requests}",
@@ -136,11 +142,31 @@ class CapacityPlan:
             f"what binds          {self.limits.binding}: {self.limits.why}",
             f"  steps' time       {shares}",
             f"cost                {bill}",
-            f"  input             {self.input_cost_per_million:.4f} per million tokens",
-            f"  output            {self.output_cost_per_million:.4f} per million tokens",
+            f"  input             ${self.input_cost_per_million:.4f} per million tokens",
+            f"  output            ${self.output_cost_per_million:.4f} per million tokens",
             f"  split             {self.prefill_share:.0%} {split}",
         )
         return "\n".join(lines)
+
+
+class OutOfReachError(Exception):
+    """A run can't reach the target any more, whatever becomes of the requests that are left."""
+
+
+class Misses:
+    """Counts the requests of a run that miss the SLO, and ends it when those that are left can't make up for them."""
+
+    def __init__(self, num_requests: int, slo: SLO, target: float) -> None:
+        self._num_requests, self._slo, self._target = num_requests, slo, target
+        self._missed = 0
+
+    def __call__(self, record: ClientRecord) -> None:
+        row = record.as_request_record(SINCE)
+        if row is None or (row.completed and self._slo.met_by(row.timeline)):
+            return
+        self._missed += 1
+        if (self._num_requests - self._missed) / self._num_requests < self._target:
+            raise OutOfReachError
 
 
 class Worksheet:
@@ -244,18 +270,27 @@ class Worksheet:
         return make_workload(self.traffic, arrivals, num_requests=num, seed=self.seed)
 
     def run(
-        self, rate: float, replicas: int = 1, num_requests: int | None = None, make_engine: EngineFactory | None = None
+        self,
+        rate: float,
+        replicas: int = 1,
+        num_requests: int | None = None,
+        make_engine: EngineFactory | None = None,
+        *,
+        gives_up: bool = False,
     ) -> FleetRun:
         """Play the traffic at this rate to so many replicas.
 
         Args:
             rate: of all of them together.
             num_requests: likewise; None = enough.
+            gives_up: end it with OutOfReachError as soon as too many requests have missed the SLO.
         """
         workload = self.workload(rate, num_requests or replicas * self.num_in_run(rate / replicas))
         tell = self.progress
         progress = None if tell is None else functools.partial(tell, f"{replicas} x at {rate:.3g} requests/s")
-        return simulate(workload, self.fleet(replicas), make_engine or self.make_engine, progress=progress)
+        watch = Misses(len(workload), self.slo, self.target) if gives_up else None
+        make = make_engine or self.make_engine
+        return simulate(workload, self.fleet(replicas), make, progress=progress, on_end=watch)
 
     def holds(self, rate: float) -> bool:
         """Whether one replica serves this rate within the SLO."""
@@ -311,7 +346,7 @@ def plan_capacity(
 
     Args:
         demand: requests per second to be served.
-        price_per_hour: of one replica, all its accelerators together.
+        price_per_hour: US dollars for one replica, all its accelerators together.
         headroom: share of the knee that is left unused, for spikes and failed replicas.
         try_out: simulate the fleet, and add replicas while it misses the target.
     Raises:
@@ -324,9 +359,10 @@ def plan_capacity(
             f"{price_per_hour} and {headroom}"
         )
     knee = worksheet.knee(guess=demand)
-    replicas, attainment = math.ceil(demand / (knee * (1 - headroom))), None
+    by_knee, attainment = math.ceil(demand / (knee * (1 - headroom))), None
+    replicas = by_knee
     if try_out:
-        replicas, attainment = enough_replicas(worksheet, demand, replicas)
+        replicas, attainment = enough_replicas(worksheet, demand, by_knee)
 
     num_recorded = max(RECORDED_REQUESTS, worksheet.num_until_full(PAST_THE_KNEE * knee))
     make_recording, _ = recording(worksheet.make_recording_engine)
@@ -348,6 +384,7 @@ def plan_capacity(
         curve=tuple(worksheet.points[rate] for rate in sorted(worksheet.points)),
         knee_requests=knee_requests,
         replicas=replicas,
+        replicas_by_knee=by_knee,
         in_each=worksheet.in_each,
         fleet_attainment=attainment,
         cost_per_hour=cost,
@@ -375,13 +412,14 @@ def enough_replicas(worksheet: Worksheet, demand: float, replicas: int) -> tuple
     at_first = replicas
     while True:
         tried = min(replicas, TRIED_OUT)
-        run = worksheet.run(demand * tried / replicas, replicas=tried)
-        attainment = attainment_of(run, worksheet.slo)
-        if attainment >= worksheet.target:
-            return replicas, attainment
+        with contextlib.suppress(OutOfReachError):
+            run = worksheet.run(demand * tried / replicas, replicas=tried, gives_up=True)
+            attainment = attainment_of(run, worksheet.slo)
+            if attainment >= worksheet.target:
+                return replicas, attainment
         if replicas > 2 * at_first + TRIED_OUT:
             raise SimulationError(
-                f"{at_first} replicas should do, yet {replicas} meet the SLO for {attainment:.1%} of requests only: "
-                "does the router spread the load?"
+                f"{at_first} replicas should do, yet not even {replicas} meet the SLO for {worksheet.target:.1%} of "
+                "requests: does the router spread the load, and send a conversation where its prefix is?"
             )
         replicas += math.ceil(replicas / 20)

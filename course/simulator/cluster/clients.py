@@ -40,6 +40,7 @@ class Clients:
 
     Args:
         progress: told the share of requests that have ended, each time that one does.
+        on_end: told each record when it has ended. What it raises ends the run.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Clients:
         events: EventQueue,
         streams: Streams,
         progress: Callable[[float], None] | None = None,
+        on_end: Callable[[ClientRecord], None] | None = None,
     ) -> None:
         self.workload, self.config, self.events, self.streams = workload, config, events, streams
         self.records = [ClientRecord(request) for request in workload.requests]
@@ -60,7 +62,7 @@ class Clients:
         self._next_turn = {r.after: self.records[r.index] for r in workload.requests if r.after is not None}
         self._backlog: deque[ClientRecord] = deque()
         self._answers: dict[str, list[int]] = {}
-        self._progress = progress
+        self._progress, self._on_end = progress, on_end
         self._wire: Wire
 
     def start(self, wire: Wire) -> None:
@@ -173,3 +175,5 @@ class Clients:
         self.num_left -= 1
         if self._progress is not None:
             self._progress(1 - self.num_left / len(self.records))
+        if self._on_end is not None:
+            self._on_end(record)

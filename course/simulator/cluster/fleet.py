@@ -35,6 +35,7 @@ from course.simulator.cluster.paths import (
     TwoPools,
 )
 from course.simulator.cluster.pool import Autoscaler, Autoscaling, Pool, Shedding
+from course.simulator.cluster.record import ClientRecord
 from course.simulator.cluster.replica import EngineFactory, Intake
 from course.simulator.cluster.routers import RouterConfig, make_router
 from course.simulator.cluster.run import FleetRun, ReplicaReport, Sample
@@ -91,6 +92,7 @@ class Cluster:
         make_small_engine: makes one with the small model; needed with model_routing or degrading.
         make_prefill_engine: with disaggregation, makes one of the prefill pool; None = make_engine.
         progress: told the share of requests that have ended, each time that one does.
+        on_end: told each record when it has ended. What it raises ends the run.
     Raises:
         WorkloadError: a pool is configured that nothing is given to build from.
     """
@@ -103,11 +105,12 @@ class Cluster:
         make_small_engine: EngineFactory | None = None,
         make_prefill_engine: EngineFactory | None = None,
         progress: Callable[[float], None] | None = None,
+        on_end: Callable[[ClientRecord], None] | None = None,
     ) -> None:
         self.config = config
         self.events = EventQueue()
         self.streams = Streams(config.seed, "cluster")
-        self.clients = Clients(workload, config.clients, self.events, self.streams, progress)
+        self.clients = Clients(workload, config.clients, self.events, self.streams, progress, on_end)
         self.wire = Wire(config.network, self.events, self.streams, self._accept, self.clients.receive)
         self.pools: dict[str, Pool] = {}
         self._samples: list[Sample] = []

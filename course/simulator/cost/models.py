@@ -18,9 +18,9 @@ from typing import Any
 from course.simulator.cost.hardware import Hardware
 from course.simulator.cost.sizes import LAYER_BYTES, KVCacheSize, ModelCost
 from course.simulator.errors import PricingError
-from minillm.model.checkpoints import SHAPES, load_config, resolve
-from minillm.model.config import ModelConfig
-from minillm.model.errors import CorruptCheckpointError, UnknownModelError
+from minillm.model.checkpoints import SHAPES, errors_naming, find_checkpoint, load_config, unknown_model
+from minillm.model.config import MOST, ModelConfig, names_in
+from minillm.model.errors import CorruptCheckpointError
 
 LATENT_ARCHITECTURES = (
     "DeepseekV2ForCausalLM",
@@ -35,6 +35,26 @@ PRICED_SHAPES = {file.stem: file for file in sorted((Path(__file__).parent / "sh
 """Short names of shapes without a decoder, as their publishers' config.json states them."""
 LATENT_SHAPES = {name: PRICED_SHAPES[name] for name in ("deepseek-v3",)}
 """The one that lessons take for latent attention."""
+EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts")
+"""What publishers call the number of a layer's experts."""
+COUNTS = (
+    *EXPERTS,
+    "num_experts_per_tok",
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "vocab_size",
+    "intermediate_size",
+    "moe_intermediate_size",
+    "max_position_embeddings",
+    "kv_lora_rank",
+    "qk_rope_head_dim",
+    "qk_nope_head_dim",
+    "v_head_dim",
+)
+"""Sizes of those mixtures that divide or multiply the others."""
 STATE_BYTES = 4
 """Bytes of a number in the state of a layer with linear attention: it stays in float32."""
 INDEX_SCALE_BYTES = 4
@@ -106,8 +126,9 @@ class PricedModel(ModelCost):
         (DeepSeek-V3.2, arXiv 2512.02556, section 2.1).
 
         Raises:
-            CorruptCheckpointError: a size is missing.
+            CorruptCheckpointError: a size is missing, or isn't a positive number.
         """
+        hf = _checked(hf)
         try:
             layers, hidden, heads = hf["num_hidden_layers"], hf["hidden_size"], hf["num_attention_heads"]
             latent, rotated = hf["kv_lora_rank"], hf["qk_rope_head_dim"]
@@ -147,13 +168,13 @@ class PricedModel(ModelCost):
           each head in place of keys and values; a gate as wide as the output follows each attention
 
         Raises:
-            CorruptCheckpointError: a size is missing.
+            CorruptCheckpointError: a size is missing, or isn't a positive number.
         """
-        hf = {**hf, **hf.get("text_config", {})}
+        hf = _checked({**hf, **(hf.get("text_config") or {})})
         try:
             layers, hidden, heads = hf["num_hidden_layers"], hf["hidden_size"], hf["num_attention_heads"]
             kv_heads, head_dim = hf["num_key_value_heads"], hf["head_dim"]
-            kinds = hf.get("layer_types") or ["full_attention"] * layers
+            kinds = names_in(hf, "layer_types") or ["full_attention"] * layers
             windowed, linear = kinds.count("sliding_attention"), kinds.count("linear_attention")
             query, kv = heads * head_dim, kv_heads * head_dim
             gate = query if hf.get("attn_output_gate") else 0
@@ -260,6 +281,18 @@ class PricedModel(ModelCost):
         return self.window * self._window_share
 
 
+def _checked(hf: dict[str, Any]) -> dict[str, Any]:
+    """A config.json of a mixture without what is null. Raises CorruptCheckpointError: one of COUNTS isn't positive."""
+    stated = {name: value for name, value in hf.items() if value is not None}
+    for name in COUNTS:
+        count = stated.get(name, 1)
+        if type(count) is not int or not 0 < count <= MOST:
+            raise CorruptCheckpointError(
+                f"config.json: {name} is {count!r}, and has to be a positive number up to {MOST}"
+            )
+    return stated
+
+
 def _mixture(hf: dict[str, Any], attention: int, norms: int) -> dict[str, Any]:
     """Sizes of a mixture of experts, all but those of its attention.
 
@@ -268,7 +301,7 @@ def _mixture(hf: dict[str, Any], attention: int, norms: int) -> dict[str, Any]:
         norms: numbers in the norms within attention, of one layer.
     """
     layers, hidden = hf["num_hidden_layers"], hf["hidden_size"]
-    experts = next(hf[name] for name in ("n_routed_experts", "num_local_experts", "num_experts") if name in hf)
+    experts = hf[next((name for name in EXPERTS if name in hf), EXPERTS[0])]
     chosen, inner = hf["num_experts_per_tok"], hf.get("moe_intermediate_size") or hf["intermediate_size"]
     dense, expert = hf.get("first_k_dense_replace", 0), 3 * hidden * inner
     shared = hidden * 3 * hf.get("shared_expert_intermediate_size", 0) + (hf.get("n_shared_experts") or 0) * expert
@@ -305,23 +338,23 @@ def find_model(name: str, kv_heads: int | None = None) -> PricedModel:
     """
     shape = name.rpartition("/")[2].lower()
     shapes = SHAPES | PRICED_SHAPES
-    if shape in shapes and not name.endswith(".json"):
-        path = shapes[shape]
-    elif "/" in name or "." in name:
-        path = resolve(name)
-    else:
-        raise UnknownModelError(f"no model {name!r}: give a config.json, a model folder, or one of {', '.join(shapes)}")
+    path = shapes[shape] if shape in shapes and not name.endswith(".json") else find_checkpoint(name)
+    if path is None:
+        raise unknown_model(
+            name, shapes, f"a config.json, a model folder, a Hub id such as org/name, or one of {', '.join(shapes)}"
+        )
     hf = load_config(path)
-    architectures = set(hf.get("architectures") or ())
-    if architectures.intersection(LATENT_ARCHITECTURES):
-        if kv_heads is not None:
-            raise PricingError("latent attention keeps one vector for all heads: leave kv_heads out")
-        return PricedModel.of_latent(hf)
-    if architectures.intersection(HEADED_ARCHITECTURES):
-        if kv_heads is not None:
-            raise PricingError(f"{name} has the KV heads that it was trained with: leave kv_heads out")
-        return PricedModel.of_heads(hf)
-    config = ModelConfig.from_hf(hf)
+    with errors_naming(path):
+        architectures = set(names_in(hf, "architectures"))
+        if architectures.intersection(LATENT_ARCHITECTURES):
+            if kv_heads is not None:
+                raise PricingError("latent attention keeps one vector for all heads: leave kv_heads out")
+            return PricedModel.of_latent(hf)
+        if architectures.intersection(HEADED_ARCHITECTURES):
+            if kv_heads is not None:
+                raise PricingError(f"{name} has the KV heads that it was trained with: leave kv_heads out")
+            return PricedModel.of_heads(hf)
+        config = ModelConfig.from_hf(hf)
     if kv_heads is not None:
         if kv_heads < 1 or config.num_heads % kv_heads:
             raise PricingError(f"kv_heads must divide the {config.num_heads} query heads; got {kv_heads}")

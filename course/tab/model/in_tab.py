@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from course.tab.model.tokenizer import BytePairTokenizer
-from minillm.model.checkpoints import SHAPES, load_config
+from minillm.model.checkpoints import SHAPES, load_model_config
 from minillm.model.config import ModelConfig
 
 ENDS = ("<|im_end|>",)
@@ -37,7 +37,7 @@ class TabModel:
 
     @classmethod
     def of(cls, tokenizer: BytePairTokenizer) -> "TabModel":
-        config = ModelConfig.from_hf(load_config(SHAPES[NAME]))
+        config = load_model_config(SHAPES[NAME])
         return cls(tokenizer, config, frozenset(tokenizer.convert_tokens_to_ids(list(ENDS))))
 
 

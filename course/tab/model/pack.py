@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from minillm.core.errors import MinillmError
-from minillm.model.checkpoints import load_config, weight_files
+from minillm.model.checkpoints import load_model_config, weight_files
 from minillm.model.config import ModelConfig
 from minillm.model.errors import UnsupportedArchitectureError
 from minillm.model.gguf_file import GGUFFile
@@ -146,7 +146,7 @@ def pack(folder: Path, file: Path) -> None:
         NotPackedError: the decoder in the tab doesn't compute this model.
         CorruptCheckpointError: the folder holds no checkpoint.
     """
-    write(safetensors_of(folder), ModelConfig.from_hf(load_config(folder)), file)
+    write(safetensors_of(folder), load_model_config(folder), file)
 
 
 def pack_gguf(gguf: Path, file: Path) -> dict[str, Any]:

@@ -115,6 +115,15 @@ def test_without_a_gpu_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no CUDA device" in capsys.readouterr().err
 
 
+def test_a_folder_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for arguments, says in ((["--out", str(file)], f"--out {file}"), (["--time-limit", "0"], "above 0, not 0")):
+        with pytest.raises(SystemExit, match="2"):
+            main(["--rehearse", "qwen3-0.6b", *arguments])
+        assert says in capsys.readouterr().err
+
+
 def test_one_record_tells_all_that_two_calls_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -145,3 +145,15 @@ def test_triton_is_held_against_fa3_on_its_worst_decode() -> None:
     rows = [row("decode", 1, "fa3", 1.0), row("decode", 1, "triton", 1.0), row("decode", 8, "fa3", 0.9)]
     rows += [row("decode", 8, "triton", 1.2), row("prefill", 1, "fa3", 1.0), row("prefill", 1, "triton", 5.0)]
     assert gpu_goals.triton_over_fa3({"attention_8b": {"results": rows}}) == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("content", [None, "no JSON", "[]", "{}"])
+def test_a_file_that_is_no_record_is_named(
+    tmp_path: Path, content: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "record.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(SystemExit, match="2"):
+        gpu_goals.main([str(file)])
+    assert f"{file} is no record of gpu-check" in capsys.readouterr().err

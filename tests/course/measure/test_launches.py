@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 pytest.importorskip("triton", reason="triton is for Linux")
-from course.measure.launches import H100, decode_launches, table
+from course.measure.launches import H100, decode_launches, main, table
 from minillm.model.arithmetic import ModelBytes, ModelSize
 from minillm.model.checkpoints import load_config, resolve
 from minillm.model.config import ModelConfig
@@ -63,3 +63,23 @@ def test_their_bytes_are_those_that_the_step_must_move_and_little_more(model: st
     logits = batch * config.vocab_size * 2
     assert needed <= sum(launch.bytes for launch in launches) - 2 * logits < 1.06 * needed
     assert f"{len(launches)}" in table(launches).splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["lama"], "no model 'lama'"),
+        (["qwen3-0.6b", "--batch", "0"], "--batch is from 1 to 1024"),
+        (["qwen3-0.6b", "--batch", "-1"], "--batch is from 1"),
+        (["qwen3-0.6b", "--batch", "2000"], "not 2000"),
+        (["qwen3-0.6b", "--context", "0"], "--context is from 1"),
+        (["qwen3-0.6b", "--context", "99999999"], "--context is from 1"),
+    ],
+)
+def test_arguments_that_mean_no_step_are_refused(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    told = capsys.readouterr().err
+    assert says in told and "load_format" not in told

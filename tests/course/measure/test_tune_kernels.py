@@ -146,3 +146,15 @@ def test_a_candidate_gives_what_is_in_use(work: Work) -> None:
 def test_every_matrix_of_the_models_has_tiles() -> None:
     for layer in MODELS.row_layers:
         assert len(RowWork(layer, MODELS.dtype).first()) > 2, layer
+
+
+def test_what_cannot_be_tuned_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for arguments, says in (
+        (["--out", str(file), "--rehearse"], f"--out {file}"),
+        (["--out", str(tmp_path), "--seconds", "nan"], "above 0, not nan"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            tune_kernels.main(arguments)
+        assert says in capsys.readouterr().err

@@ -11,6 +11,7 @@ from simulator.test_cli import call
 from typer.testing import CliRunner
 
 from course.simulator.capacity.plan import simulate_plan
+from course.simulator.capacity.search import NOT_TRIED_OUT
 from course.simulator.cluster.fleet import ClusterConfig, simulate
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.roofline import StepWork
@@ -127,7 +128,16 @@ def test_a_plan_says_how_many_and_what_it_costs() -> None:
     assert again["plan"]["cost_per_hour"] == pytest.approx(10 * again["plan"]["replicas"])
     printed = text(*PLAN, "--slo-ttft", 1, "--slo-tpot", 0.1)
     assert f"{plan['knee']:.2f} requests/s" in printed and plan["limits"]["binding"] in printed
+    assert (
+        f"cost                ${plan['cost_per_hour']:,.2f} an hour" in printed and "replica  $0.44 an hour" in printed
+    )
+    assert f"output            ${plan['output_cost_per_million']:.4f} per million" in printed
     assert "RunPod" in report["price_source"] and again["price_source"] == "as given"
+
+
+def test_a_run_says_how_many_replicas_it_has_been() -> None:
+    assert text(*QUICK, "--replicas", 3).startswith("qwen3-1.7b on 3 replicas, each 1 x l4, ")
+    assert text(*QUICK).startswith("qwen3-1.7b on 1 x l4, ")
 
 
 def test_a_plan_for_pools_of_their_own_counts_groups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,6 +166,7 @@ def test_a_plan_for_pools_of_their_own_counts_groups(monkeypatch: pytest.MonkeyP
 def test_a_search_ranks_what_keeps_the_limits() -> None:
     asked = (*PLAN, "--slo-ttft", 1, "--slo-tpot", 0.1, "--json")
     found = call(*asked, "--search", "--hardware", "l4,rtx-4090,t4")
+    assert NOT_TRIED_OUT in text(*asked[:-1], "--search", "--hardware", "l4")
     costs = [plan["cost_per_hour"] for plan in found["plans"]]
     assert costs == sorted(costs) and costs[-1] <= 2 * costs[0]
     for plan in found["plans"]:

@@ -14,15 +14,16 @@ from safetensors.torch import save_file
 from transformers import AutoTokenizer
 
 from minillm import LLM
+from minillm.bench.target import Target
 from minillm.model.checkpoints import (
     PLAIN_TOKENIZERS,
     eos_token_ids,
     iter_weights,
     load_config,
+    load_model_config,
     load_tokenizer,
     resolve,
 )
-from minillm.model.config import ModelConfig
 from minillm.model.errors import CorruptCheckpointError, UnknownModelError, UnsupportedArchitectureError
 
 
@@ -109,7 +110,15 @@ CONFIG, INDEX, SHARD = "config.json", "model.safetensors.index.json", "model-1.s
 def test_a_config_that_cannot_be_read(checkpoint: Path, content: str | None, error: type, says: str) -> None:
     (checkpoint / CONFIG).unlink() if content is None else (checkpoint / CONFIG).write_text(content)
     with pytest.raises(error, match=says):
-        ModelConfig.from_hf(load_config(checkpoint))
+        load_model_config(checkpoint)
+
+
+def test_an_error_about_a_config_says_where_it_is(checkpoint: Path) -> None:
+    """A command may read the config.json of two models, and `resolve` find one in a cache."""
+    (checkpoint / CONFIG).write_text('{"architectures": ["LlamaForCausalLM"], "num_attention_heads": 0}')
+    for read in (Target(str(checkpoint)).model_config, lambda: load_model_config(checkpoint)):
+        with pytest.raises(CorruptCheckpointError, match=f"^{re.escape(str(checkpoint))}: .*num_attention_heads"):
+            read()
 
 
 def test_shards_are_read_through_the_index(checkpoint: Path) -> None:

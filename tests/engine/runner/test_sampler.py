@@ -336,6 +336,23 @@ def test_no_stop_token_comes_before_min_tokens(params: dict):
     assert sample(2, logit_bias={3: 100}) == 3
 
 
+def test_a_greedy_request_with_its_min_tokens_is_done_after_one_pass(monkeypatch: pytest.MonkeyPatch):
+    chosen: list[str] = []
+    choose = Sampler.choose
+
+    def noted(self: Sampler, logits: torch.Tensor, rows: list[Request]) -> torch.Tensor:
+        chosen.extend(row.request_id for row in rows)
+        return choose(self, logits, rows)
+
+    monkeypatch.setattr(Sampler, "choose", noted)
+    for num_output, general in ((1, ["r"]), (2, [])):
+        request = make_request(temperature=0, min_tokens=2, output=[0] * num_output)
+        request.stop_token_ids = frozenset({7})
+        assert Sampler()(LOGITS[None], [request]).token_ids == [3]
+        assert chosen == general
+        chosen.clear()
+
+
 def test_a_grammar_that_allows_only_the_end_outranks_min_tokens():
     request = make_request(temperature=0.7, min_tokens=5, logprobs=1)
     request.stop_token_ids = frozenset({3})

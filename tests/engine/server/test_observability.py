@@ -47,6 +47,9 @@ def test_gauges_show_what_is_in_flight_and_return_to_zero(serve: Serve):
     server.wait_until_idle()
     assert [server.metric(name) for name in gauges] == [0, 0, 0]
     wait_for(lambda: server.metric("http_requests_total", outcome="disconnected") == 2, "both have left")
+    assert server.metric("prompt_tokens_total") > 0, "the first one's was computed"
+    for name in ("prompt_tokens", "generation_tokens", "max_num_generation_tokens", "params_max_tokens"):
+        assert server.metric(f"request_{name}_count") == 0, "as in vLLM, which counts what it has answered"
 
 
 def test_counters_and_histograms_add_up(serve: Serve):

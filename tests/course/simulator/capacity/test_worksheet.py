@@ -1,5 +1,6 @@
 """The capacity worksheet: the knee, the replicas, the bill, and what binds."""
 
+import itertools
 import json
 
 import pytest
@@ -11,6 +12,7 @@ from course.simulator.capacity.worksheet import (
     TOLERANCE,
     TRIED_OUT,
     Worksheet,
+    attainment_of,
     enough_replicas,
     plan_capacity,
 )
@@ -124,11 +126,30 @@ def test_nonsense_is_refused(make) -> None:
         make()
 
 
+def test_a_fleet_that_has_missed_too_often_is_not_played_to_its_end() -> None:
+    """A run is given up only when it's lost: the number of replicas is the one that whole runs lead to."""
+    seen: list[float] = []
+    random_router = ClusterConfig(router={"policy": "random"})  # leaves some with a queue: more are needed
+    sheet = worksheet(
+        ONE_TOKEN,
+        SLO(ttft=0.35),
+        {"floor_s": 0.1, "token_s": 0.0, "max_num_seqs": 1},
+        target=0.9,
+        config=random_router,
+        progress=lambda _, share: seen.append(share),
+    )
+    replicas, attainment = enough_replicas(sheet, 30.0, 3)
+    given_up = [share for share, then in itertools.pairwise(seen) if then < share]
+    assert replicas > 4 and len(given_up) == replicas - 3 and given_up[0] < 0.5
+    whole = [attainment_of(sheet.run(30.0, min(count, TRIED_OUT)), sheet.slo) for count in range(3, replicas + 1)]
+    assert whole[-1] == attainment >= 0.9 > max(whole[:-1])
+
+
 def test_a_large_fleet_is_tried_out_in_part() -> None:
     runs = []
     sheet = worksheet(num_requests=20)
     run = sheet.run
-    sheet.run = lambda rate, replicas: runs.append(run(rate, replicas)) or runs[-1]
+    sheet.run = lambda rate, **how: runs.append(run(rate, **how)) or runs[-1]
     assert enough_replicas(sheet, 1000.0, 1000) == (1000, 1.0)
     [tried] = runs
     assert (len(tried.records), len(tried.reports)) == (160, TRIED_OUT)

@@ -1,10 +1,15 @@
 """The sizes of models that are priced: against published numbers, and against what transformers builds."""
 
+import json
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
-from course.simulator.cost.models import PricedModel, find_model
+from course.simulator.cost.models import PRICED_SHAPES, PricedModel, find_model
 from course.simulator.errors import PricingError
+from minillm.model.checkpoints import SHAPES, load_config
 from minillm.model.errors import CorruptCheckpointError, UnknownModelError
 
 
@@ -68,5 +73,17 @@ def test_names_are_forgiving_and_errors_say_what_to_do() -> None:
     assert find_model("meta-llama/Llama-3.1-8B") == find_model("llama-3.1-8b")
     with pytest.raises(UnknownModelError, match="llama-3-70b"):
         find_model("lama")
+    with pytest.raises(UnknownModelError, match=r"did you mean 'llama-3\.1-8b'\? Give a config\.json") as unknown:
+        find_model("llama-3.1-9b")
+    assert "load_format" not in str(unknown.value)  # an option of the engine, and none of the simulator
     with pytest.raises(PricingError, match="divide the 64"):
         find_model("llama-3-70b", kv_heads=7)
+
+
+@pytest.mark.parametrize("shape", ["llama-3.1-8b", "deepseek-v3", "gpt-oss-120b"])
+@pytest.mark.parametrize("layers", [None, 0, -3, "36", 1.5])
+def test_a_config_json_without_sizes_is_named_with_its_path(tmp_path: Path, shape: str, layers: object) -> None:
+    hf = load_config({**SHAPES, **PRICED_SHAPES}[shape])
+    (tmp_path / "config.json").write_text(json.dumps({**hf, "num_hidden_layers": layers}))
+    with pytest.raises(CorruptCheckpointError, match=f"{re.escape(str(tmp_path))}.*num_hidden_layers"):
+        find_model(str(tmp_path))
