@@ -138,7 +138,7 @@ def test_the_page_has_a_row_for_each_cause_and_a_column_for_each_alert() -> None
 
 
 def test_an_interrupted_table_ends_without_a_traceback(tmp_path: Path) -> None:
-    stop = "import course.incidents.promql as m\ndef stop(*_): raise KeyboardInterrupt\nm.evaluate = stop\n"
+    stop = "import course.incidents.generate as m\ndef stop(*_): raise KeyboardInterrupt\nm.generate = stop\n"
     run = "import runpy, sys\nsys.argv = ['alerts', 'overload']\n"
     run += "runpy.run_module('course.incidents.alerts', run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", stop + run], capture_output=True, text=True, cwd=ROOT, check=False)

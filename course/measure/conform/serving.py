@@ -309,12 +309,14 @@ def clients_that_leave(client: ServerUnderTest) -> None:
 @check("A short request that comes while a long answer streams is answered before that ends.")
 def fairness(client: ServerUnderTest) -> None:
     client.known()  # another model might end its answer early
-    begun, ended = threading.Event(), threading.Event()
+    begun, answered, ended = threading.Event(), threading.Event(), threading.Event()
 
     def stream() -> None:
         try:
             for _ in client.pieces(TEXTS[3], max_tokens=1_000):
                 begun.set()
+                if answered.is_set():
+                    return  # what would still come says nothing more
         finally:
             ended.set()
             begun.set()
@@ -324,6 +326,7 @@ def fairness(client: ServerUnderTest) -> None:
         begun.wait()
         client.complete(TEXTS[0], max_tokens=2)
         was_over = ended.is_set()
+        answered.set()
         long.result()  # a refusal is no answer that ended too early
         sent = "1,000 tokens streamed, then a request for 2"
         hold(not was_over, sent, "the 2 tokens before the last of the 1,000", "after them")

@@ -1,16 +1,26 @@
 """The log of changes: harmless entries are such as the service can have had."""
 
-from course.incidents.causes import CAUSES, Draw
+import pytest
+
+from course.incidents.causes import CAUSES, Case, Draw, base
 from course.incidents.disguise import DAYS, FITS, INNOCENT, MORNING, NUM_INNOCENT, change_log
 
 WHAT_HAPPENED = "what happened"
 BY_CHANGE = {each["change"]: each.get("on") for each in INNOCENT}
 
 
-def test_no_entry_contradicts_the_service() -> None:
+@pytest.fixture(scope="module")
+def cases() -> dict[str, Case]:
+    """One of each cause, at any load: a log of changes doesn't depend on it, and measuring capacities takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base, "capacity", lambda service: 10.0)
+        return {name: cause.make(Draw(name)) for name, cause in CAUSES.items()}
+
+
+def test_no_entry_contradicts_the_service(cases: dict[str, Case]) -> None:
     seen = set()
     for cause in CAUSES.values():
-        service = cause.make(Draw(cause.name)).before
+        service = cases[cause.name].before
         for seed in range(20):
             for _, change in change_log(Draw(f"{cause.name} {seed}"), WHAT_HAPPENED, 3, service):
                 needed = BY_CHANGE.get(change)
@@ -37,7 +47,7 @@ def test_what_happened_is_one_of_two_entries_of_the_morning_where_the_log_has_it
             assert WHAT_HAPPENED in morning and len(morning) == 2
 
 
-def test_harmless_changes_begin_as_causes_do() -> None:
+def test_harmless_changes_begin_as_causes_do(cases: dict[str, Case]) -> None:
     """An entry can't be told from its first words alone."""
-    begin = {cause.make(Draw(cause.name)).change.partition(":")[0] for cause in CAUSES.values()}
+    begin = {case.change.partition(":")[0] for case in cases.values()}
     assert len(begin.intersection(change.partition(":")[0] for change in BY_CHANGE)) >= 10

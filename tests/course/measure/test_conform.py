@@ -1,10 +1,13 @@
 """`minillm conform` passes a right engine, and names what is wrong with a wrong one."""
 
+import itertools
 import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +117,8 @@ def test_the_model_depends_on_all_that_it_reads() -> None:
     chunks = CountingModel()
     chunks.forward([KernelRow(prompt[:13], range(13), range(13), range(13))])
     assert whole == chunks.forward([KernelRow(prompt[13:], range(13, 20), range(13, 20), range(20))]) == [answer]
+    following = chunks.forward([KernelRow([answer], [20], [20], range(21))])
+    assert expected_tokens(prompt, 2) == [answer, *following], "by itself, without a model"
     with pytest.raises(KernelError):
         model.forward([KernelRow([], [], [], [])])
 
@@ -244,6 +249,33 @@ def test_our_server_conforms(run: Run, tiny: Path) -> None:
     found = json.loads(out)
     assert [(v["check"], v["got"]) for v in found["verdicts"] if v["outcome"] != "pass"] == [], err
     assert status == 0 and found["conforms"] and len(found["verdicts"]) == len(SERVING_CHECKS)
+
+
+class OneAtATime:
+    """As much of a client as `fairness` asks. Its server answers a request when the stream before it has ended."""
+
+    def __init__(self, num_pieces: int | None) -> None:
+        """A stream of so many pieces; None = endless, and requests don't wait for it."""
+        self.is_endless, self.is_over = num_pieces is None, threading.Event()
+        self.texts = itertools.repeat({"text": "a"}, *([] if num_pieces is None else [num_pieces]))
+
+    def known(self) -> None:
+        pass
+
+    def pieces(self, prompt: str, max_tokens: int) -> Iterator[dict[str, str]]:
+        yield from self.texts
+        self.is_over.set()
+
+    def complete(self, prompt: str, max_tokens: int) -> None:
+        if not self.is_endless:
+            self.is_over.wait()
+            time.sleep(0.1)  # until its client has noticed
+
+
+def test_a_short_request_is_not_kept_waiting_and_the_long_one_is_left_then() -> None:
+    [fairness] = (check for check in SERVING_CHECKS if check.name == "fairness")
+    assert outcome_of(lambda: fairness.run(OneAtATime(None)))[0] is CheckOutcome.PASS
+    assert outcome_of(lambda: fairness.run(OneAtATime(1_000)))[0] is CheckOutcome.FAIL
 
 
 @pytest.mark.parametrize(

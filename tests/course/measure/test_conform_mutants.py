@@ -1,6 +1,8 @@
 """`minillm conform` finds each of these mistakes in a small engine and a small server that are right without them."""
 
+import functools
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -213,9 +215,21 @@ def test_the_engine_is_right_without_it(name: str, monkeypatch: pytest.MonkeyPat
 # ------------------------------------------------------------------ over HTTP
 
 
+class RememberingReference(Reference):
+    """Checks and small servers ask for the same answers again and again: each is computed once."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.once = functools.cache(super().answer)
+
+    def answer(self, prompt: Sequence[int], num_tokens: int, **penalties: float) -> tuple[list[int], list[float]]:
+        token_ids, gaps = self.once(tuple(prompt), num_tokens, **penalties)
+        return [*token_ids], [*gaps]
+
+
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
-    return Reference(write_checkpoint(tmp_path_factory.mktemp("conform") / "tiny"))
+    return RememberingReference(write_checkpoint(tmp_path_factory.mktemp("conform") / "tiny"))
 
 
 def client_of(text: str, reference: Reference, monkeypatch: pytest.MonkeyPatch) -> ServerUnderTest:

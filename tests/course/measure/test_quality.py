@@ -23,7 +23,7 @@ from course.measure.quality import (
     request_bytes,
     token_seconds,
 )
-from course.measure.scoring import GIVEN, TextScore, choose, cut, decode_texts, held_text, load_items, score_text
+from course.measure.scoring import TextScore, choose, cut, decode_texts, held_text, load_items, score_text
 from minillm.bench.cli import bench_app
 from minillm.bench.errors import BenchmarkError
 from minillm.bench.report import BenchmarkResult
@@ -161,7 +161,7 @@ def test_exit_status(verdict: QualityVerdict, status: int, monkeypatch: pytest.M
 
 # ---------------------------------------------------------------- the real model
 
-PIECES, PIECE = 4, 64
+PIECES, PIECE, PROMPT = 6, 64, 32
 WINDOW = 16
 """The piece is four times as long, as in the command."""
 
@@ -199,7 +199,7 @@ def scores_of(engines: dict[str, Engine]) -> dict[str, TextScore]:
     ids = engines["bf16"].tokenizer.encode(held_text())
     pieces = [ids[PIECE * i : PIECE * (i + 1)] for i in range(PIECES)]
     found = {name: TextScore() for name in engines}
-    steps = {name: decode_texts(engine, pieces, [PIECE // GIVEN] * PIECES) for name, engine in engines.items()}
+    steps = {name: decode_texts(engine, pieces, [PROMPT] * PIECES) for name, engine in engines.items()}
     for reference in steps.pop("bf16"):
         found["bf16"].add(reference.logits, reference.logits, reference.next_ids)
         for name, candidate in steps.items():
@@ -213,7 +213,7 @@ def rise(score: TextScore) -> float:
 
 def test_the_reference_against_itself(scores: dict[str, TextScore]) -> None:
     score = scores["bf16"]
-    assert score.positions == PIECES * (PIECE - PIECE // GIVEN) and 8 < score.reference_perplexity < 60
+    assert score.positions == PIECES * (PIECE - PROMPT) and 8 < score.reference_perplexity < 60
     assert rise(score) == 0 and score.kl == 0 and score.agreed == score.positions
 
 

@@ -30,6 +30,12 @@ QUICK = ("simulate", "--qps", 4, "--num-requests", 20, *SMALL)
 PLAN = ("simulate", "--plan", "--qps", 30, "--num-requests", 40, "--prompt-tokens", 3000, "--output-tokens", 5, *SMALL)
 
 
+@pytest.fixture(autouse=True)
+def _short_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan's two runs whose every step is kept: tests/course/simulator/capacity holds what is read off them."""
+    monkeypatch.setattr("course.simulator.capacity.worksheet.RECORDED_REQUESTS", 60)
+
+
 def test_a_trace_is_played_at_its_own_moments(tmp_path: Path) -> None:
     path = tmp_path / "azure.csv"
     rows = [f"2023-11-16 18:17:{second:02},300,5" for second in (0, 3, 9)]

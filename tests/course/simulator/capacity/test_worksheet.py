@@ -29,6 +29,12 @@ CHAT = Independent(prompt=Fixed(tokens=200), output=Fixed(tokens=20))
 SLO_CHAT = SLO(ttft=0.5, tpot=0.05)
 
 
+@pytest.fixture(autouse=True)
+def _short_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What binds, and what prompts add, show in fewer steps than a plan records."""
+    monkeypatch.setattr("course.simulator.capacity.worksheet.RECORDED_REQUESTS", 60)
+
+
 def one_seat(service_s: float):
     return priced_engines(floor_s=service_s, token_s=0.0, max_num_seqs=1)
 

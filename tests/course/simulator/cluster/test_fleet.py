@@ -118,7 +118,7 @@ def test_one_seed_one_result_to_the_byte() -> None:
     config = ClusterConfig(
         replicas=3,
         router={"policy": "random", "hot_share": 0.2},
-        clients={"timeout_s": 2.0, "max_attempts": 3, "backoff_s": 0.5, "jitter": 1.0},
+        clients={"timeout_s": 2.0, "max_attempts": 3, "backoff_s": 0.5, "jitter": 1.0, "retry_budget": 0.5},
         network={"rtt_s": 0.03, "far_share": 0.3, "far_rtt_s": 0.2, "hold_chunks": 4},
         autoscaling={"target": 6.0, "max_replicas": 5, "interval_s": 1.0},
         cold_start_s=3.0,

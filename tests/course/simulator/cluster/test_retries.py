@@ -148,8 +148,6 @@ def test_naive_retries_keep_a_storm_alive_and_a_limit_on_them_ends_it(naive: Fle
     limited = fleet(BACKOFF.replace(jitter=1.0, **stops))
     assert answered_late(naive) < 0.2 < 0.9 < answered_late(limited)
     assert limited.num_attempts < naive.num_attempts / 3
-    again = fleet(BACKOFF.replace(jitter=1.0, **stops))
-    assert again.to_dict() == limited.to_dict()
 
 
 def test_an_open_breaker_refuses_without_an_attempt() -> None:
