@@ -8,7 +8,7 @@ PyTorch's own, for every device, and the reference that the fused ones are teste
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -46,13 +46,12 @@ class Projection(Protocol):
     def __call__(self, x: Tensor) -> Tensor: ...
 
 
-@runtime_checkable
 class GatedProjection(Projection, Protocol):
-    """One whose kernel can go on with SwiGLU."""
+    """One whose outputs are gates, then ups."""
 
     def swiglu(self, x: Tensor) -> Tensor | None:
-        """silu(gate) * up, [T, inner], of x [T, hidden], in the product's own launch. None = not fused for so many
-        rows, or such sizes."""
+        """silu(gate) * up, [T, inner], of x [T, hidden], in the product's own launch. None = not fused in this form of
+        the weights, for so many rows, or for such sizes."""
 
 
 class AttentionBlock(Protocol):
@@ -110,7 +109,7 @@ class Ops:
         x = x + delta
         return x, rms_norm(x, weight, eps)
 
-    def swiglu(self, gate_up_proj: Projection, x: Tensor) -> Tensor:
+    def swiglu(self, gate_up_proj: GatedProjection, x: Tensor) -> Tensor:
         """silu(gate) * up, [T, inner], of x [T, hidden] (SwiGLU, Shazeer 2020)."""
         return self.silu_mul(gate_up_proj(x))
 

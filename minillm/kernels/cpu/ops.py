@@ -21,7 +21,7 @@ from minillm.kernels.cpu.layers import (
     pack_gate_up,
     pack_layers,
 )
-from minillm.kernels.ops import AttentionBlock, DecoderLayer, ForwardContext, Ops, Projection
+from minillm.kernels.ops import AttentionBlock, DecoderLayer, ForwardContext, GatedProjection, Ops
 
 
 class NativeOps(Ops):
@@ -39,7 +39,7 @@ class NativeOps(Ops):
         self.kernels.add_rms_norm(*map(address, (x, delta, weight, total, normed)), *x.shape, eps)
         return total, normed
 
-    def swiglu(self, gate_up_proj: Projection, x: Tensor) -> Tensor:
+    def swiglu(self, gate_up_proj: GatedProjection, x: Tensor) -> Tensor:
         if gate_up_proj not in self.packed_gate_ups:
             self.packed_gate_ups[gate_up_proj] = pack_gate_up(gate_up_proj)
         if (w := self.packed_gate_ups[gate_up_proj]) is not None:

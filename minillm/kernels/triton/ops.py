@@ -19,7 +19,6 @@ from minillm.kernels.ops import (
     ForwardContext,
     GatedProjection,
     Ops,
-    Projection,
     QKNorms,
     StackedExperts,
 )
@@ -55,8 +54,8 @@ class TritonOps(Ops):
         _add_rms_norm[(x.shape[0],)](x, delta, weight, total, normed, eps, size, padded, **options)
         return total, normed
 
-    def swiglu(self, gate_up_proj: Projection, x: Tensor) -> Tensor:
-        fused = gate_up_proj.swiglu(x) if isinstance(gate_up_proj, GatedProjection) else None
+    def swiglu(self, gate_up_proj: GatedProjection, x: Tensor) -> Tensor:
+        fused = gate_up_proj.swiglu(x)
         return super().swiglu(gate_up_proj, x) if fused is None else fused
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from minillm.kernels.quantization import FP8, dequantize_int4, quantize_int4, qu
 from minillm.kernels.triton.attention import TritonAttention
 from minillm.model import packing, quantized, quantized_cuda
 from minillm.model.decoder import Decoder
-from minillm.model.linear import Linear
+from minillm.model.linear import Linear, relative_error
 from minillm.model.loader import LoadedModel, load_model
 from minillm.model.quantized import QuantizedLinear, choose_rounding, make_int4, make_int8, make_recipe
 from minillm.policies.config import EngineConfig
@@ -289,6 +289,27 @@ def test_what_is_wrong_on_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     with monkeypatch.context() as context, pytest.raises(ConfigError, match="int8 weights is off by nan%"):
         context.setattr(quantized_cuda.FragmentLinear, "forward", broken)
         make(plain(32, 64).half())
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+def test_what_no_model_multiplies_may_be_infinite_while_a_layer_is_tried() -> None:
+    """Any layer is tried with SwiGLU, and large queries times large keys are more than float16 has."""
+    pytest.importorskip("triton", reason="triton is for Linux")
+    layer = plain(64, 96, True).half()
+    layer.bias.fill_(300)
+    made = quantized_cuda.FragmentLinear(layer, "int8")
+    assert made.swiglu(torch.zeros(4, 64).half()).isinf().all()
+    quantized_cuda.check(made, layer, "int8")
+
+
+def test_a_layer_is_compared_a_slice_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, x = plain(64, 48, True).float(), torch.randn(4, 64, generator=torch.Generator().manual_seed(0))
+    exact = layer(x)
+    monkeypatch.setattr("minillm.model.linear.SLICE", 64 * 7)
+    with mock.patch.object(F, "linear", side_effect=F.linear) as products:
+        found = relative_error(lambda x: exact + 0.5, layer.weight, layer.bias, torch.float32)
+    assert found == pytest.approx(0.5 / exact.abs().max().item(), rel=1e-4)
+    assert [len(call.args[1]) for call in products.call_args_list] == [7] * 6 + [6]
 
 
 def test_fp8_rounds_the_rows_of_large_steps_too() -> None:
