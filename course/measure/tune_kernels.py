@@ -1,6 +1,6 @@
 """Which kernels and tiles are fastest on this GPU, for decodes: candidates beside what is in use.
 
-    python3 -m course.measure.tune_kernels --out FOLDER --seconds 290
+    python3 -m course.measure.tune_kernels --out FOLDER --seconds 330
 
 Shapes are those of Llama 3 8B and Qwen3 30B-A3B, and for one row Qwen3 0.6B. Each candidate is compared with a float32
 reference, then timed in a CUDA graph that goes round copies of its weights, 200 MB from one use to the next, so no
@@ -410,7 +410,7 @@ def summary(lines: list[dict[str, Any]]) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
-    parser.add_argument("--seconds", type=float, default=290, help="for everything; default 290")
+    parser.add_argument("--seconds", type=float, default=330, help="for everything; default 330")
     parser.add_argument("--rehearse", action="store_true", help="small shapes, in the interpreter")
     parser.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)

@@ -101,7 +101,8 @@ class KeptRunners:
         the engine asks for a smaller KV pool, so a new runner will do.
 
         A kept runner that drafts may hold the very memory that the claim for drafts is about. So where there is no
-        room, it is let go of, and looked at again. Raises as `runner.check_room` if that doesn't help either.
+        room, that runner is let go of, and the room checked again. Raises as `runner.check_room` if it's still not
+        enough.
         """
         try:
             runner.check_room(config, claim)

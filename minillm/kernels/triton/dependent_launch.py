@@ -50,7 +50,7 @@ def prefetch(lines, begin, end, STRIDE: tl.constexpr, BLOCKS: tl.constexpr):
     Args:
         lines: pointers [n] to lines of block 0.
         STRIDE: elements from a block to the next.
-        BLOCKS: that are asked for; past the end, the last one is again.
+        BLOCKS: how many are asked for; past the end, the last one is asked for again.
     """
     block = tl.minimum(begin + tl.arange(0, BLOCKS), end - 1)
     addresses = (lines[:, None] + (block * STRIDE)[None, :]).to(tl.int64)

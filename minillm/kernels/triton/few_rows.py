@@ -4,8 +4,8 @@ The weights are the left operand, as the instructions want 16 or 64 rows of it, 
 x^T. Outputs are cut into tiles; where these are too few to keep all multiprocessors reading, several programs share the
 sum over a tile's inputs, and the one that ends last adds up.
 
-Where outputs are gates and ups, silu(gate) * up may follow in registers (SWIGLU): half of a tile are gates then, and
-the other half their ups. That's one launch for two, and half as many numbers written. Not yet measured.
+Where outputs are gates and ups, silu(gate) * up may follow in the same launch (SWIGLU): half of a tile are gates then,
+and the other half their ups. That's one launch instead of two, and half as many numbers written. Not yet measured.
 """
 
 from dataclasses import dataclass, replace
@@ -217,8 +217,8 @@ TILES = {
 """By kind, and for how many rows: of those tried on an H100 (course/data/measured/tuned_kernels_h100.json), the
 fastest for an 8B's layers taken together. fp8's, in this order, haven't been tried: they are tiles that were fast for
 int8, in steps of 128 inputs. With 16 rows or more Triton chooses Hopper's own matrix instructions, and these want steps
-of two blocks: with one, several are under way together, and from 64 rows on sums were wrong. With SWIGLU they're the
-same: no other ones have been tried on a GPU in that form, nor have these, but its loop is the product's.
+of two blocks: with one, several are under way together, and from 64 rows on sums were wrong. With SWIGLU the
+tiles are the same, because the loop is; in that form none has run on a GPU yet.
 
 A program reads all of x. For 32 rows and 64 outputs that's 1.6 times the bytes of its int4 weights, and the L2 cache,
 not memory, is probably the limit: it gives 191 MB in 34.1 microseconds for 4096 x 28672. With 128 outputs x would be
@@ -268,8 +268,8 @@ def linear(x: Tensor, weights: Fragments, bias: Tensor | None, arrived: Tensor) 
 
 
 def linear_swiglu(x: Tensor, weights: Fragments, bias: Tensor | None, arrived: Tensor) -> Tensor:
-    """silu(gate) * up of (gate, up) = `linear`(...): [T, out / 2], the same numbers as in two launches. For what
-    `suits_swiglu`."""
+    """silu(gate) * up of (gate, up) = `linear`(...): [T, out / 2], rounded where two launches round. For rows and
+    weights that `suits_swiglu` accepts."""
     tile = tile_for(weights, len(x), gpu(x.device).num_processors)
     return multiply(x.contiguous(), weights, bias, tile, arrived, swiglu=True)
 
