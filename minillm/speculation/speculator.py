@@ -55,7 +55,7 @@ class Speculator:
                     wanted.append(DraftRequest(request, k))
         try:
             for (request, k), draft in zip(wanted, self.proposer.propose(wanted)):
-                del draft.token_ids[k:]  # the runner has memory for so many rows
+                draft.token_ids = draft.token_ids[:k]  # the runner has memory for so many rows
                 request.draft = draft
         except BaseException as error:
             for request in running:

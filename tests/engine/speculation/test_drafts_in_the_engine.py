@@ -104,17 +104,26 @@ def test_what_was_drafted_is_in_the_records() -> None:
 
 
 class Eager(GuessingProposer):
+    """Drafts more than it's asked for, and keeps its lists."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__(rate)
+        self.kept: list[list[int]] = []
+
     def propose(self, wanted: Any) -> Any:
-        return super().propose([each._replace(k=each.k + 3) for each in wanted])
+        drafts = super().propose([each._replace(k=each.k + 3) for each in wanted])
+        self.kept += [draft.token_ids for draft in drafts]
+        return drafts
 
 
 def test_more_than_was_asked_for_is_not_checked() -> None:
     engine = make_engine()
-    engine.speculator.proposer = Eager(rate=1.0)
+    engine.speculator.proposer = proposer = Eager(rate=1.0)
     engine.add_request([1, 2, 3], greedy(20))
     [output] = drain(engine).values()
     assert output.token_ids == expected_output([1, 2, 3], 20)
     assert max(share.num_drafts for batch in engine.runner.batches for share in batch.requests) == ALWAYS["k"]
+    assert max(map(len, proposer.kept)) == ALWAYS["k"] + 3, "the proposer's own lists are left as they were"
 
 
 class Failing(GuessingProposer):
