@@ -9,30 +9,13 @@ from pathlib import Path
 import pytest
 from server.running import Running, running
 
-from minillm.frontend import loading
 from minillm.host.storage import cache_home
-from minillm.model.loader import LoadedModel, load_model
+from minillm.model.loader import load_model
 from minillm.policies.config import EngineConfig
 from minillm.server.config import ServeConfig
 
 NOTES = "The queue is long when the slots are taken. The queue is long when the prompts are long. "
 ANSWER = "TTFT and ITL apart first. The dominant phase is the queue, since the batch is full while requests wait."
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _weights_are_read_once() -> Iterator[None]:
-    """Nearly all pages speak of the same model, which takes a second or two to load; no engine changes its weights."""
-    loaded: dict[str, LoadedModel] = {}
-
-    def load(config: EngineConfig) -> LoadedModel:
-        key = config.model_dump_json()
-        if key not in loaded:
-            loaded[key] = load_model(config)
-        return loaded[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loading, "load_model", load)
-        yield
 
 
 @pytest.fixture
