@@ -32,7 +32,7 @@ from minillm.kernels.ops import Ops
 from minillm.kernels.select_ops import select_draw_wide
 from minillm.runner.draws import uniform
 from minillm.runner.grammar_masks import grammar_error
-from minillm.runner.rows import Row, takes_likeliest
+from minillm.runner.rows import Row, places_sampled
 
 FIRST_PREFIX = 256
 """Largest logits sorted at first. A nucleus is rarely wider; where it is, more are sorted."""
@@ -113,7 +113,7 @@ class Sampler:
         allowed = logits if allowed is None else allowed
         token_ids = self.ops.likeliest(allowed)  # an all-greedy batch is done after this one pass
         params = [row.params for row in rows]
-        touched = [i for i, row in enumerate(rows) if not takes_likeliest(row)]
+        touched = places_sampled(rows)
         if touched:
             at = on_device(touched, logits.device)
             # All of them are copied once, some of them looked up first.

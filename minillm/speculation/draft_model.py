@@ -15,7 +15,7 @@ from minillm.core.batch import ScheduledRequest
 from minillm.core.block_manager import BlockManager
 from minillm.core.request import Draft, Request
 from minillm.policies.config import EngineConfig
-from minillm.runner.rows import DraftPosition, takes_likeliest
+from minillm.runner.rows import DraftPosition, places_sampled
 from minillm.runner.sampler import pick, probabilities, uniforms
 from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation.base import DraftRequest, Proposer
@@ -123,7 +123,7 @@ class DraftModelProposer(Proposer):
 
 def are_greedy(rows: Sequence[DraftPosition]) -> bool:
     """Whether each row's token is the one with the largest logit."""
-    return all(map(takes_likeliest, rows))
+    return not places_sampled(rows)
 
 
 def add_tokens(rows: Sequence[DraftPosition], tokens: Sequence[int], probs: Tensor | None) -> None:

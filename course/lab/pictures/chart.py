@@ -7,6 +7,7 @@ a terminal do, doesn't wait for it. In a browser tab there is none; plain_chart.
 
 import importlib.util
 import io
+import math
 import re
 import zlib
 from collections.abc import Sequence
@@ -210,9 +211,11 @@ def _on_axes(axes: "Axes", panel: Panel, x: float, y: float) -> tuple[float, flo
 
 
 def _trace(axes: "Axes", panel: Panel, curve: Curve) -> Trace:
+    """Where it is drawn: not where a value is missing (NaN), endless, or none that a log axis has."""
     is_shown = axes.get_xscale() != "log", axes.get_yscale() != "log"
     points = [(x, y) for x, y in zip(curve.xs, curve.ys) if (is_shown[0] or x > 0) and (is_shown[1] or y > 0)]
-    return trace([_on_axes(axes, panel, x, y) for x, y in points], curve.style != "points")
+    drawn = [_on_axes(axes, panel, x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
+    return trace(drawn, curve.style != "points")
 
 
 def _draw_mark(axes: "Axes", mark: Mark) -> None:

@@ -16,8 +16,9 @@ from course.lab.lab import Lab
 from course.lab.predict import MeasuredAnswer
 from course.lessons.lesson_06.run import decoding
 from course.simulator.cost.hardware import find_hardware
-from course.simulator.cost.models import LATENT_SHAPES, SHAPES, find_model, resolve
+from course.simulator.cost.models import LATENT_SHAPES, SHAPES, find_model
 from course.simulator.cost.placement import USABLE_MEMORY, WORKING_BYTES, Placement, bytes_for_kv
+from minillm.model.checkpoints import resolve
 from minillm.model.moe import ExpertRouter
 
 # ---------------------------------------------------------------- which experts a step reads

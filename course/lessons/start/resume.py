@@ -59,6 +59,7 @@ KEPT = (
     Kept("rounds.json", "design rounds you've played, and the level of each area"),
     Kept("incidents.json", "incidents whose cause you've been shown"),
     Kept("incident_left.json", "an incident you left unfinished"),
+    Kept("round_left.json", "a design round you left unfinished"),
     Kept("daily.json", "how you did in the daily incidents"),
     Kept("napkin.json", "how you did in the sums of the day"),
     Kept("chat.history", "what you typed in minillm chat"),

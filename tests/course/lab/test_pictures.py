@@ -1,5 +1,6 @@
 """Every picture is valid XML, says in words what it shows, and never relies on colour alone."""
 
+import math
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -147,6 +148,17 @@ def test_a_limits_label_moves_to_the_end_where_no_curve_is(monkeypatch: pytest.M
         return float(re.search(r' x="([\d.]+)"[^>]*>limit<', svg).group(1))
 
     assert x_of_label([2.0, 1.1]) < WIDTH / 4 < 3 * WIDTH / 4 < x_of_label([1.1, 2.0])
+
+
+@pytest.mark.parametrize("has_library", [True, False])
+@pytest.mark.parametrize("ys", [[], [1.0], [1.0, math.nan, 2.0], [math.nan, math.nan], [1.0, math.inf]])
+def test_a_label_finds_its_place_where_values_are_missing(
+    monkeypatch: pytest.MonkeyPatch, has_library: bool, ys: list[float]
+) -> None:
+    if not has_library:
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    curve = Curve("c", list(range(len(ys))), ys)
+    assert ">limit<" in draw_chart("?", [curve], Axis("x"), Axis("y", low=0, high=3), [Mark("limit", y=1)]).svg()
 
 
 @pytest.mark.parametrize("has_library", [True, False])
