@@ -263,8 +263,9 @@ print(inspect.getsource(queueing.replay))
 #
 # Four servers at 70B get slightly more traffic than they can serve. Two are short of slots (one with a small batch, one
 # with a larger one), one of compute, and one of memory. Each runs with weights in 16 bits and in two 8-bit formats
-# (int8 that's dequantized before each product, and fp8 that's multiplied as it is; see lesson 09). Fewer bits don't change arrivals or variability. They help a queue when they
-# cut the service time, or when smaller weights free memory for more slots.
+# (int8 that's dequantized before each product, and fp8 that's multiplied as it is; see lesson 09). Fewer bits don't
+# change arrivals or variability. They help a queue when they cut the service time, or when smaller weights free memory
+# for more slots.
 
 # %%
 in_short(

@@ -215,8 +215,14 @@ def _words(text: str) -> list[str]:
 
 
 def thing_in(behind: str) -> str:
-    """The kind of the first thing that the words behind a number name: "queued requests, on all replicas"."""
-    return next((COUNTED[word] for word in _words(behind) if word in COUNTED), "")
+    """The kind of the first thing that the words behind a number name: "queued requests, on all replicas". Of several in
+    a row the last: GPU servers are servers."""
+    kind = ""
+    for word in _words(behind):
+        if kind and word not in COUNTED:
+            break
+        kind = COUNTED.get(word, kind)
+    return kind
 
 
 def unit_named(asks: str) -> tuple[str, float] | None:

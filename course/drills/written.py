@@ -52,7 +52,7 @@ ALSO = {
     **{name: f"{name}s" for name in ("week", "month", "year")},
     **dict.fromkeys(("yr", "yrs"), "years"),
     **dict.fromkeys(("percent", "pct"), "%"),
-    **dict.fromkeys(("req", "reqs", "request"), "requests"),
+    **dict.fromkeys(("req", "reqs", "request", "query", "queries", "call", "calls"), "requests"),
     **dict.fromkeys(("x", "×", "fold", "-fold"), "times"),
     **dict.fromkeys(("byte", "bytes"), "b"),
     **dict.fromkeys(("token", "tok", "toks"), "tokens"),

@@ -138,6 +138,7 @@ def test_no_number_of_the_prompt_passes_for_the_one_that_is_asked_for(drill: Dri
         ("~5 s to the first token", "", 5, "s"),
         ("about $47k", "", 47e3, "$"),
         ("16 requests per second", "", 16, "requests/s"),
+        ("16 queries/s", "", 16, "requests/s"),
         ("at most 87.6", "ms", 0.0876, "s"),
         ("at least 28 replicas", "", 28, ""),
         ("80 ms", "ms", 0.08, "s"),
@@ -200,7 +201,7 @@ def test_what_is_no_number_is_refused_and_one_in_another_unit_than_asked_is_half
         ("load-test-lied", ("16", "16 rps", "960 requests/min", "16/s", "16 per hour", "16 ms"), [2, 2, 2, 2, 0, 0]),
         ("load-test-lied", ("16 requests", "16 calls", "17.4 requests", "16 tokens"), [1, 1, 0, 0]),  # per what?
         ("load-test-lied", ("16 replicas", "16 slots", "16 users", "16 GPUs", "16 replicas/s"), [0] * 5),
-        ("size-a-fleet", ("28", "28 of them", "28 replicas, two cards each", "28 servers", "28 boxes"), [2] * 5),
+        ("size-a-fleet", ("28", "28 of them", "28 replicas, two cards each", "28 GPU servers", "28 boxes"), [2] * 5),
         ("size-a-fleet", ("28 requests", "28 GPUs", "28 tokens", "28 adapters", "28 requests/s"), [0] * 5),
         ("tenfold-spike", ("18,000", "18k queued requests", "18,000 users", "18,000 replicas"), [2, 2, 2, 0]),
         ("lora-tenants", ("55 adapters", "55 different LoRAs", "55 tenants", "55 cards"), [2, 2, 2, 0]),
