@@ -215,8 +215,8 @@ def _words(text: str) -> list[str]:
 
 
 def thing_in(behind: str) -> str:
-    """The kind of the first thing that the words behind a number name: "queued requests, on all replicas". Of several in
-    a row the last: GPU servers are servers."""
+    """The kind of the first thing that the words behind a number name: "queued requests, on all replicas". Of several
+    in a row the last: GPU servers are servers."""
     kind = ""
     for word in _words(behind):
         if kind and word not in COUNTED:

@@ -220,7 +220,7 @@ def is_near(hidden: Hidden, cause: str) -> bool:
 
 def named_as(hidden: Hidden, answer: Diagnosis, rollout: Rollout) -> float:
     """What the named cause is worth, 0 to 1: all for the true one, NEAR for a near one whose cure stands and has
-    restored the SLO.
+    restored the SLO. Beside twice the machines it can't be said which of the two did.
     """
     if is_named(hidden, answer):
         return 1.0
@@ -228,7 +228,9 @@ def named_as(hidden: Hidden, answer: Diagnosis, rollout: Rollout) -> float:
         return 0.0
     cures = set(hidden.cause.fixes) & set(CAUSES[answer.cause].fixes)
     effect = rollout.effect
-    return NEAR if effect is not None and effect.restored and cures.intersection(effect.chosen) else 0.0
+    if effect is None or not effect.restored or BRUTE_FORCE in effect.chosen:
+        return 0.0
+    return NEAR if cures.intersection(effect.chosen) else 0.0
 
 
 def case_of(named: float, phase: Criterion, evidence: Criterion, alternative: Criterion) -> float:

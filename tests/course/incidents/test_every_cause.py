@@ -313,7 +313,7 @@ def test_a_near_cause_counts_three_quarters_once_its_cure_has_restored_the_slo(d
         ("evicted", Rollout(None), 1.0),
         ("kv_pool", rolled_out("kv_budget", after=0.97), marking.NEAR),
         ("kv_pool", rolled_out("kv_budget", after=0.8), 0.0),
-        ("kv_pool", rolled_out("double_fleet", after=0.97), 0.0),
+        ("kv_pool", rolled_out("kv_budget", "double_fleet", after=0.97), 0.0),
         ("kv_pool", Rollout(None), 0.0),
         ("overload", rolled_out("kv_budget", after=0.97), 0.0),
         (None, rolled_out("kv_budget", after=0.97), 0.0),
